@@ -1,0 +1,65 @@
+"""lakegate: write–audit–publish for Iceberg lakehouses.
+
+Example:
+    .. code-block:: python
+
+        import lakegate
+
+        with lakegate.connect() as lake:
+            run = lake.ingest("nyc.trips", "trips/*.parquet", checks=["not_null(passenger_count)"])
+            print(run.status, run.report)
+
+Importing this package loads nothing heavy; names are resolved when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakegate.errors import LakegateError
+    from lakegate.lake import Lake, Query, Table, connect
+    from lakegate.model.batch import CsvOptions
+    from lakegate.model.checks import AuditReport, Check, CheckResult
+    from lakegate.model.run import Run
+
+__version__ = "0.1.0"
+__all__ = [
+    "AuditReport",
+    "Check",
+    "CheckResult",
+    "CsvOptions",
+    "Lake",
+    "LakegateError",
+    "Query",
+    "Run",
+    "Table",
+    "__version__",
+    "connect",
+]
+
+_HOMES = {
+    "AuditReport": "lakegate.model.checks",
+    "Check": "lakegate.model.checks",
+    "CheckResult": "lakegate.model.checks",
+    "CsvOptions": "lakegate.model.batch",
+    "Lake": "lakegate.lake",
+    "LakegateError": "lakegate.errors",
+    "Query": "lakegate.lake",
+    "Run": "lakegate.model.run",
+    "Table": "lakegate.lake",
+    "connect": "lakegate.lake",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        msg = f"module 'lakegate' has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,236 @@
+"""Settings: ``lakegate.toml`` < ``LAKEGATE_*`` variables < flags. With none at all, everything works locally.
+
+The project's home is the nearest folder upwards that holds ``lakegate.toml`` or ``.lakegate/``, else the current one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+
+from lakegate.errors import ConfigurationError
+from lakegate.model.batch import CsvOptions
+from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.run import OnFailure
+from lakegate.model.schema import nearest
+
+FILE_NAME = "lakegate.toml"
+HOME_NAME = ".lakegate"
+ENV_PREFIX = "LAKEGATE_"
+_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CatalogSettings(_Section):
+    """Which catalog. Without ``uri``, the local stack's own."""
+
+    uri: str | None = None
+    """Nessie's API v2, for example ``https://nessie.example.com/api/v2``."""
+    warehouse: str | None = None
+    """Root of the tables' files; needed with ``uri``."""
+    token: str | None = None
+    """Bearer token, by reference: ``env:NAME``."""
+    timeout_s: float = Field(default=30.0, gt=0)
+    """Seconds to wait for one answer."""
+
+
+class EngineSettings(_Section):
+    """Which Spark. Without ``url``, the local stack's own."""
+
+    url: str | None = None
+    """Spark Connect address: ``sc://host:15002``."""
+    token: str | None = None
+    """Bearer token, by reference: ``env:NAME``."""
+
+
+class LocalSettings(_Section):
+    """The embedded stack. Memory is the JVM's maximum heap, such as ``512m`` or ``4g``."""
+
+    nessie_memory: str = "512m"
+    spark_memory: str | None = None
+    """Default: a quarter of the machine's memory, between 1g and 8g."""
+    start_timeout_s: float = Field(default=120.0, gt=0)
+    """Seconds to wait for a server to answer after its start."""
+
+    @field_validator("nessie_memory", "spark_memory")
+    @classmethod
+    def _validate_memory(cls, value: str | None) -> str | None:
+        if value is not None and not _MEMORY.fullmatch(value):
+            raise ValueError("must be a number followed by 'm' or 'g', such as '512m' or '4g'")
+        return value
+
+
+class IngestSettings(_Section):
+    """Defaults of ``lakegate ingest``."""
+
+    on_failure: OnFailure = "keep"
+    branch_prefix: str = "wap"
+
+    @field_validator("branch_prefix")
+    @classmethod
+    def _validate_prefix(cls, value: str) -> str:
+        return validate_ref_name(value)
+
+
+class TableSettings(_Section):
+    """What is known of one table: ``[tables."nyc.trips"]``."""
+
+    checks: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    csv: CsvOptions = CsvOptions()
+
+
+class Settings(_Section):
+    """All settings of one project."""
+
+    catalog: CatalogSettings = CatalogSettings()
+    engine: EngineSettings = EngineSettings()
+    local: LocalSettings = LocalSettings()
+    ingest: IngestSettings = IngestSettings()
+    tables: dict[str, TableSettings] = Field(default_factory=dict)
+
+    @field_validator("tables")
+    @classmethod
+    def _validate_tables(cls, value: dict[str, TableSettings]) -> dict[str, TableSettings]:
+        for name in value:
+            TableIdentifier.parse(name)
+        return value
+
+    def table(self, table: TableIdentifier) -> TableSettings:
+        """Return the table's section, or defaults."""
+        return self.tables.get(str(table), TableSettings())
+
+
+def find_home(start: Path | None = None) -> Path:
+    """Return the project's folder for ``start`` (default: the current folder)."""
+    here = (start or Path.cwd()).absolute()
+    for folder in (here, *here.parents):
+        if (folder / FILE_NAME).is_file() or (folder / HOME_NAME).is_dir():
+            return folder
+    return here
+
+
+def load_settings(
+    home: Path, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    """Read the settings of the project in ``home``.
+
+    Args:
+        home: Folder that may hold ``lakegate.toml``.
+        env: Variables; default the process's. ``LAKEGATE_ENGINE_URL`` sets ``engine.url``.
+        flags: Values that override all, by dotted key: ``{"engine.url": "sc://…"}``. ``None`` values are ignored.
+
+    Raises:
+        ConfigurationError: When the file cannot be read or parsed, a key is unknown (naming the nearest known one), or
+            a value is not allowed.
+    """
+    path = home / FILE_NAME
+    merged = _read_file(path)
+    for variable, value in sorted((os.environ if env is None else env).items()):
+        key = _key_of(variable)
+        if key is not None:
+            _put(merged, key, value)
+    for dotted, value in (flags or {}).items():
+        if value is not None:
+            _put(merged, tuple(dotted.split(".")), value)
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise _explain(error, path) from None
+
+
+def resolve_secret(reference: str | None, *, setting: str) -> str | None:
+    """Return the secret that ``reference`` (``env:NAME``) points at.
+
+    Raises:
+        ConfigurationError: When it is not a reference, or the variable is not set. The value is never shown.
+
+    Example:
+        >>> resolve_secret(None, setting="engine.token") is None
+        True
+    """
+    if reference is None:
+        return None
+    scheme, _, name = reference.partition(":")
+    if scheme != "env" or not name:
+        raise ConfigurationError(
+            f"Setting {setting} holds something that is not a reference to a secret.",
+            hint=f'Put the secret in a variable and write {setting} = "env:NAME_OF_THE_VARIABLE".',
+            setting=setting,
+        )
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigurationError(
+            f"Setting {setting} refers to the variable {name}, which is not set.",
+            hint=f"export {name}=…",
+            setting=setting,
+        )
+    return value
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}", file=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(
+            f"{path} is not valid TOML: {error}", hint="See https://toml.io.", file=str(path)
+        ) from None
+
+
+def _key_of(variable: str) -> tuple[str, str] | None:
+    if not variable.startswith(ENV_PREFIX):
+        return None
+    section, _, name = variable.removeprefix(ENV_PREFIX).lower().partition("_")
+    field = Settings.model_fields.get(section)
+    return (section, name) if field is not None and section != "tables" and name else None
+
+
+def _put(tree: dict[str, Any], key: tuple[str, ...], value: Any) -> None:
+    for part in key[:-1]:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise ConfigurationError(f"'{part}' must be a section of {FILE_NAME}, not a value.", setting=part)
+    tree[key[-1]] = value
+
+
+def _explain(error: ValidationError, path: Path) -> ConfigurationError:
+    lines = []
+    hint = None
+    for problem in error.errors():
+        location = tuple(str(part) for part in problem["loc"])
+        dotted = ".".join(location)
+        if problem["type"] == "extra_forbidden":
+            guess = nearest(location[-1], _known_keys(location[:-1]))
+            lines.append(f"unknown key '{dotted}'" + (f"; did you mean '{guess}'?" if guess else ""))
+            hint = hint or f"Known keys there: {', '.join(sorted(_known_keys(location[:-1])))}."
+        else:
+            lines.append(f"'{dotted}': {problem['msg'].removeprefix('Value error, ')}")
+    return ConfigurationError(f"Settings ({path} and variables): {'; '.join(lines)}.", hint=hint, file=str(path))
+
+
+def _known_keys(location: tuple[str, ...]) -> list[str]:
+    model: type[BaseModel] = Settings
+    for part in location:
+        field = model.model_fields.get(part)
+        inner = None if field is None else _inner_model(field)
+        model = inner or model
+    return list(model.model_fields)
+
+
+def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
+    candidates = (field.annotation, *get_args(field.annotation))
+    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)

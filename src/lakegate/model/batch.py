@@ -1,0 +1,74 @@
+"""The files of one ingest, checked before anything is written."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lakegate.model.base import Value
+
+FileFormat = Literal["parquet", "csv"]
+
+
+class CsvOptions(Value):
+    """How to read CSV (RFC 4180 by default; ``null_values`` are the texts that mean NULL)."""
+
+    header: bool = True
+    delimiter: str = ","
+    quote: str = '"'
+    encoding: str = "utf-8"
+    null_values: tuple[str, ...] = ("",)
+
+
+class SourceFile(Value):
+    """One source file in the version that was looked at.
+
+    Attributes:
+        uri: Absolute location, ``file:///…``.
+        size_bytes: Length in bytes.
+        version: What tells this version from another one of the same path (size, mtime and, later, etag or hash).
+        rows: Number of rows, counted from the footer (parquet) or by parsing (CSV).
+    """
+
+    uri: str
+    size_bytes: int
+    version: str
+    rows: int
+
+
+class SourceColumn(Value):
+    """A column as the files have it.
+
+    ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV the one inferred from all values.
+    """
+
+    name: str
+    type: str
+
+
+class Batch(Value):
+    """The set of source files of one ingest: all of one format and one schema, none damaged.
+
+    Attributes:
+        multiline: CSV only: some quoted value spans lines, so files cannot be split by line.
+    """
+
+    format: FileFormat
+    files: tuple[SourceFile, ...]
+    columns: tuple[SourceColumn, ...]
+    csv: CsvOptions | None = None
+    multiline: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """Locations of all files."""
+        return tuple(file.uri for file in self.files)

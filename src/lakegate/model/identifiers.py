@@ -1,0 +1,149 @@
+"""Names: tables and references, validated once and quoted ever after."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import field_validator, model_serializer, model_validator
+
+from lakegate.errors import IdentifierError
+from lakegate.model.base import Value
+
+_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
+# Nessie's Validation.REF_NAME_PATTERN, without the parts it allows and URLs do not like.
+_REF = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
+_HASH = re.compile(r"[0-9a-f]{16,64}")
+_MAX_REF_LENGTH = 200
+
+
+def quote(name: str) -> str:
+    """Quote one identifier for Spark SQL.
+
+    Example:
+        >>> quote("odd`name")
+        '`odd``name`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_commit_hash(text: str) -> bool:
+    """Tell whether ``text`` looks like a catalog commit hash (16 to 64 hexadecimal digits).
+
+    Example:
+        >>> is_commit_hash("2e1cfa82b035c26c"), is_commit_hash("main")
+        (True, False)
+    """
+    return _HASH.fullmatch(text) is not None
+
+
+def validate_ref_name(name: str) -> str:
+    """Return ``name`` when it may name a branch or tag.
+
+    Args:
+        name: A reference name, for example ``wap/nyc.trips_01``.
+
+    Raises:
+        IdentifierError: When the catalog would refuse the name or could mistake it for a commit hash.
+
+    Example:
+        >>> validate_ref_name("wap/nyc.trips_01")
+        'wap/nyc.trips_01'
+    """
+    if len(name) > _MAX_REF_LENGTH or not _REF.fullmatch(name) or "//" in name or is_commit_hash(name):
+        msg = f"'{name}' cannot name a branch or tag."
+        raise IdentifierError(
+            msg,
+            hint="Start with a letter; use letters, digits, '.', '_', '-' and single '/'; end with a letter or digit; "
+            f"at most {_MAX_REF_LENGTH} characters; not something that reads as a commit hash.",
+            ref=name,
+        )
+    return name
+
+
+class TableIdentifier(Value):
+    """A table's name: one or more namespace levels and the table itself.
+
+    In JSON it is its text, ``"nyc.trips"``.
+
+    Example:
+        >>> table = TableIdentifier.parse("nyc.trips")
+        >>> table.namespace, table.name
+        (('nyc',), 'trips')
+        >>> table.sql("lakegate", ref="wap/x")
+        '`lakegate`.`nyc`.`trips@wap/x`'
+    """
+
+    namespace: tuple[str, ...]
+    name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            *namespace, name = value.split(".")
+            return {"namespace": tuple(namespace), "name": name}
+        return value
+
+    @field_validator("namespace")
+    @classmethod
+    def _validate_namespace(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            msg = "A table needs a namespace."
+            raise IdentifierError(msg, hint="Write it as namespace.table, for example nyc.trips.")
+        return tuple(_validate_part(part) for part in value)
+
+    @field_validator("name")
+    @classmethod
+    def _validate_name(cls, value: str) -> str:
+        return _validate_part(value)
+
+    @model_serializer
+    def _to_text(self) -> str:
+        return str(self)
+
+    @classmethod
+    def parse(cls, text: str) -> TableIdentifier:
+        """Read ``namespace.table`` (more namespace levels allowed).
+
+        Args:
+            text: The identifier as typed by the user.
+
+        Raises:
+            IdentifierError: When a part is empty or holds anything but ASCII letters, digits, ``_`` and ``-``.
+        """
+        *namespace, name = text.split(".")
+        try:
+            return cls(namespace=tuple(namespace), name=name)
+        except IdentifierError as error:
+            msg = f"'{text}' cannot name a table: {error.message}"
+            raise IdentifierError(msg, hint=error.hint, table=text) from None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All levels, the table's own name last."""
+        return (*self.namespace, self.name)
+
+    def sql(self, catalog: str, *, ref: str | None = None) -> str:
+        """Return the quoted name for Spark SQL, on ``ref`` when one is given.
+
+        Args:
+            catalog: Name of the Spark catalog.
+            ref: Branch or tag; the catalog's own default when ``None``. Nessie's Spark catalog reads ``table@ref``.
+        """
+        name = self.name if ref is None else f"{self.name}@{ref}"
+        return ".".join(quote(part) for part in (catalog, *self.namespace, name))
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+def _validate_part(part: str) -> str:
+    if _PART.fullmatch(part):
+        return part
+    msg = "a part of the name is empty." if not part else f"'{part}' is not a plain name."
+    raise IdentifierError(
+        msg,
+        hint="Use namespace.table with ASCII letters, digits, '_' and '-', each part starting with a letter or '_' "
+        "(at most 128 characters a part).",
+    )

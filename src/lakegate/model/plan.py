@@ -1,0 +1,23 @@
+"""What an ingest would do, before it does anything."""
+
+from __future__ import annotations
+
+from lakegate.model.base import Value
+from lakegate.model.run import WriteRequest
+from lakegate.model.schema import Schema
+
+
+class IngestPlan(Value):
+    """A request that has passed every check that needs no write.
+
+    Attributes:
+        request: What would be run.
+        exists: Whether the table exists on the target.
+        table_schema: The table's columns, as they are or as they would be created.
+        descriptions: One sentence for each check of the request, in order.
+    """
+
+    request: WriteRequest
+    exists: bool
+    table_schema: Schema
+    descriptions: tuple[str, ...] = ()

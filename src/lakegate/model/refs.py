@@ -1,0 +1,95 @@
+"""The catalog's side: references, commits and what they hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from lakegate.model.base import Value
+from lakegate.model.identifiers import TableIdentifier
+
+RefKind = Literal["branch", "tag", "detached"]
+
+
+class Ref(Value):
+    """A reference and the commit it points at.
+
+    ``kind="detached"`` is a bare commit: its ``name`` is the hash.
+    """
+
+    name: str
+    hash: str
+    kind: RefKind = "branch"
+
+
+class TablePointer(Value):
+    """Where one table stands at one commit: what the catalog stores for it.
+
+    ``content_id`` identifies the table over its whole life; ``None`` asks the catalog for a new one.
+    The other fields are those of Nessie's ``IcebergTable`` content.
+    """
+
+    table: TableIdentifier
+    content_id: str | None
+    metadata_location: str
+    snapshot_id: int
+    schema_id: int
+    spec_id: int
+    sort_order_id: int
+
+
+class Commit(Value):
+    """One entry of a reference's history."""
+
+    hash: str
+    parent: str | None
+    message: str
+    author: str
+    time: datetime
+    properties: dict[str, str] = Field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    """Keys the commit changed, as text (tables and namespaces); empty when operations were not fetched."""
+
+
+class CommitRequest(Value):
+    """One atomic change of a branch: all of it or nothing.
+
+    Attributes:
+        base: Hash the change was computed from. A key in ``puts``, ``deletes`` or ``unchanged`` that was changed on
+            the branch after ``base`` makes the commit fail with a conflict.
+        puts: Tables to create (``content_id=None``) or to move to new metadata.
+        deletes: Tables to drop.
+        unchanged: Tables that must stand at the head as they stood at ``base``.
+        namespaces: Namespaces to create. Ones that exist at ``base`` must not be listed.
+        properties: Commit properties (text to text), such as ``lakegate.run-id``.
+    """
+
+    branch: str
+    base: str
+    message: str
+    puts: tuple[TablePointer, ...] = ()
+    deletes: tuple[TableIdentifier, ...] = ()
+    unchanged: tuple[TableIdentifier, ...] = ()
+    namespaces: tuple[tuple[str, ...], ...] = ()
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class TableDifference(Value):
+    """One key that stands differently on two references; ``None`` where it does not exist."""
+
+    table: str
+    kind: Literal["table", "namespace", "other"]
+    left: TablePointer | None
+    right: TablePointer | None
+
+    @property
+    def change(self) -> Literal["added", "removed", "changed"]:
+        """What happened to the table on the way from left to right."""
+        if self.kind == "table":
+            if self.left is None:
+                return "added"
+            if self.right is None:
+                return "removed"
+        return "changed"

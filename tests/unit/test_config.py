@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakegate.config import find_home, load_settings, resolve_secret
+from lakegate.errors import ConfigurationError, IdentifierError
+from lakegate.model.identifiers import TableIdentifier
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "lakegate.toml").write_text(text)
+    return folder
+
+
+def test_nothing_is_needed(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, env={})
+    assert settings.catalog.uri is None
+    assert settings.ingest.on_failure == "keep"
+
+
+def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) -> None:
+    write(tmp_path, '[engine]\nurl = "sc://file"\n[ingest]\nbranch_prefix = "file"\non_failure = "drop"\n')
+    env = {"LAKEGATE_ENGINE_URL": "sc://env", "LAKEGATE_INGEST_BRANCH_PREFIX": "env"}
+    settings = load_settings(tmp_path, env=env, flags={"engine.url": "sc://flag", "catalog.uri": None})
+    assert settings.engine.url == "sc://flag"
+    assert settings.ingest.branch_prefix == "env"
+    assert settings.ingest.on_failure == "drop"
+
+
+def test_tables_hold_checks_and_partitioning(tmp_path: Path) -> None:
+    write(tmp_path, '[tables."nyc.trips"]\nchecks = ["not_null(a)"]\npartition_by = ["days(b)"]\n')
+    table = load_settings(tmp_path, env={}).table(TableIdentifier.parse("nyc.trips"))
+    assert (table.checks, table.partition_by) == (("not_null(a)",), ("days(b)",))
+    assert load_settings(tmp_path, env={}).table(TableIdentifier.parse("nyc.other")).checks == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[engin]\nurl = 'x'", ["unknown key 'engin'", "did you mean 'engine'?"]),
+        ("[engine]\nurk = 'x'", ["unknown key 'engine.urk'", "did you mean 'url'?"]),
+        ("[tables.'nyc.trips']\ncheck = []", ["'tables.nyc.trips.check'", "did you mean 'checks'?"]),
+        ("[local]\nspark_memory = 'lots'", ["'local.spark_memory'", "such as '512m'"]),
+        ("[ingest]\non_failure = 'explode'", ["'ingest.on_failure'", "'keep' or 'drop'"]),
+        ("[catalog]\ntimeout_s = 'x'", ["'catalog.timeout_s'", "number"]),
+        ("catalog = ", ["not valid TOML"]),
+    ],
+)
+def test_a_wrong_setting_names_file_key_and_what_is_known(tmp_path: Path, text: str, words: list[str]) -> None:
+    write(tmp_path, text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(tmp_path, env={})
+    for word in [*words, "lakegate.toml"]:
+        assert word in caught.value.message
+
+
+def test_a_section_that_is_a_value_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "engine = 'x'")
+    with pytest.raises(ConfigurationError, match="engine"):
+        load_settings(tmp_path, env={"LAKEGATE_ENGINE_URL": "sc://x"})
+
+
+def test_a_table_with_an_odd_name_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "[tables.'a;b']\nchecks = []")
+    with pytest.raises(IdentifierError, match="a;b"):
+        load_settings(tmp_path, env={})
+
+
+def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, env={"LAKEGATE_FAULT": "x:y", "LAKEGATE_": "z"}).engine.url is None
+
+
+def test_home_is_the_nearest_folder_upwards(tmp_path: Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    assert find_home(deep) == deep
+    (tmp_path / ".lakegate").mkdir()
+    assert find_home(deep) == tmp_path
+    write(tmp_path / "a", "")
+    assert find_home(deep) == tmp_path / "a"
+
+
+def test_secrets_come_by_reference_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "s3cret")
+    assert resolve_secret("env:MY_TOKEN", setting="engine.token") == "s3cret"
+    monkeypatch.delenv("MY_TOKEN")
+    with pytest.raises(ConfigurationError, match="MY_TOKEN, which is not set"):
+        resolve_secret("env:MY_TOKEN", setting="engine.token")
+    with pytest.raises(ConfigurationError) as caught:
+        resolve_secret("s3cret", setting="engine.token")
+    assert "s3cret" not in f"{caught.value} {caught.value.hint} {caught.value.context}"
