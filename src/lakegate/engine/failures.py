@@ -1,0 +1,121 @@
+"""Spark's exceptions as ours: what is away, what is wrong with the query, what is wrong with the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    EngineUnavailableError,
+    LakegateError,
+    QueryError,
+    SourceError,
+)
+
+
+class _DiskFullError(EngineError):
+    """The engine ran out of disk."""
+
+
+class _CatalogAwayError(EngineUnavailableError):
+    """The engine is there, its way to the catalog is not."""
+
+
+_KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
+    (("StatusCode.UNAUTHENTICATED", "Invalid auth token"), ConfigurationError),
+    (("No space left on device", "Disk quota exceeded"), _DiskFullError),
+    (("HttpClientException", "java.net.ConnectException", "NessieServiceException"), _CatalogAwayError),
+    (
+        (
+            "StatusCode.UNAVAILABLE",
+            "failed to connect",
+            "Connection refused",
+            "Connection reset",
+            "GOAWAY",
+            "RETRIES_EXCEEDED",
+            "SESSION_CHANGED",
+            "SESSION_CLOSED",
+            "SESSION_NOT_FOUND",
+            "Socket closed",
+            "SparkContext was shut down",
+            "stopped SparkContext",
+        ),
+        EngineUnavailableError,
+    ),
+    (("FAILED_READ_FILE", "MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD", "CSV header"), SourceError),
+)
+_SENTENCES: dict[type[LakegateError], tuple[str, str]] = {
+    ConfigurationError: ("Spark refused our token while {doing}.", "Check the setting engine.token."),
+    _DiskFullError: ("The disk is full: Spark stopped {doing}.", "Free some space and run the command again."),
+    _CatalogAwayError: (
+        "Spark could not reach the catalog while {doing}: {cause}",
+        "`lakegate status` tells whether Nessie runs; then try again.",
+    ),
+    EngineUnavailableError: (
+        "Spark went away while {doing}.",
+        "`lakegate status` tells whether it runs; then try again.",
+    ),
+    SourceError: (
+        "Spark could not read a source file while {doing}: {cause}",
+        "The file is damaged, or changed while it was read.",
+    ),
+}
+_FIRST_SENTENCE_LENGTH = 400
+
+
+@contextmanager
+def translated(doing: str, *, query: bool = False) -> Iterator[None]:
+    """Turn what Spark raises in the body into lakegate's errors.
+
+    Args:
+        doing: What the body does, for the message: ``writing nyc.trips on branch x``.
+        query: Whether a refused plan is the user's query (exit 2) rather than a failure of the engine.
+
+    Raises:
+        EngineUnavailableError: When the engine or its session is gone.
+        QueryError: When ``query`` and Spark refuses the statement or fails on its data.
+        SourceError: When a source file cannot be read after all.
+        EngineError: For anything else Spark says.
+    """
+    from grpc import RpcError  # noqa: PLC0415 - loaded by pyspark's client anyway, and only there
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PySparkException, RpcError) as error:
+        raise _translate(error, doing, query=query) from error
+
+
+def first_sentence(text: str) -> str:
+    r"""Return the part of a JVM message that a person can use: no stack trace, no SQLSTATE, no plan.
+
+    Example:
+        >>> first_sentence("[TABLE_NOT_FOUND] The table `t` cannot be found. SQLSTATE: 42P01; line 1\nJVM stacktrace:")
+        'The table `t` cannot be found.'
+    """
+    text = text.partition("JVM stacktrace:")[0].partition("SQLSTATE:")[0].strip()
+    line = next((line for line in text.splitlines() if line.strip()), text)
+    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", re.sub(r"^\([\w.$]+\)\s*", "", line)).strip()
+    return line if len(line) <= _FIRST_SENTENCE_LENGTH else line[:_FIRST_SENTENCE_LENGTH] + "…"
+
+
+def _translate(error: Exception, doing: str, *, query: bool) -> LakegateError:
+    text = str(error)
+    known = next((kind for words, kind in _KINDS if any(word in text for word in words)), None)
+    if known is not None and not (query and known is SourceError):
+        message, hint = _SENTENCES[known]
+        return known(message.format(doing=doing, cause=first_sentence(text)), hint=hint)
+    if query:
+        cause = first_sentence(text).partition(" Did you mean")[0]
+        return QueryError(f"Spark refuses the query: {cause}", hint=_query_hint(text))
+    return EngineError(f"Spark failed while {doing}: {first_sentence(text)}", hint="Add --debug to see all of it.")
+
+
+def _query_hint(text: str) -> str | None:
+    if "TABLE_OR_VIEW_NOT_FOUND" in text or "SCHEMA_NOT_FOUND" in text:
+        return "`lakegate table list` shows the tables of main; add --ref for another branch."
+    suggestion = re.search(r"Did you mean one of the following\? \[([^\]]*)\]", text)
+    return f"Did you mean one of {suggestion.group(1)}?" if suggestion else None

@@ -1,0 +1,94 @@
+"""Spark sessions: one for writing and auditing, one for each reference that is queried.
+
+A session's Spark catalog is bound to one reference when it is first used, so reading at another reference takes a
+session of its own. They are cheap: sessions of one server share everything but settings.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lakegate.engine.failures import translated
+
+CATALOG = "lakegate"
+"""Name of the Spark catalog in all our sessions."""
+
+_MAX_RETRIES = 5
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # Spark refuses parquet's nanosecond timestamps unless it may read them as numbers; the reader converts them.
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+SessionFactory = Callable[[Mapping[str, str]], Any]
+"""Makes an independent session with the given settings."""
+
+
+def remote_sessions(url: str) -> SessionFactory:
+    """Return a factory of sessions on the Spark Connect server at ``url`` (``sc://host:port/;token=…``)."""
+
+    def create(settings: Mapping[str, str]) -> Any:
+        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - heavy, and only for Connect
+        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+
+        _prefer_connect_functions()
+        _quiet_client()
+        with translated(f"connecting to {_without_token(url)}"):
+            session = SparkSession.Builder().remote(url).create()
+            session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES)])
+            session.conf._set_all(configs=dict(settings), silent=False)  # noqa: SLF001 - one round trip for all
+        return session
+
+    return create
+
+
+def derived_sessions(session: Any) -> SessionFactory:
+    """Return a factory of sessions beside the user's own, which is never changed."""
+
+    def create(settings: Mapping[str, str]) -> Any:
+        with translated("deriving a session"):
+            fresh = session.cloneSession() if is_connect(session) else session.newSession()
+            for key, value in settings.items():
+                fresh.conf.set(key, value)
+        return fresh
+
+    return create
+
+
+def session_settings(catalog_options: Mapping[str, str]) -> dict[str, str]:
+    """Return all settings of a session whose catalog has the given options (key ``""`` is its class)."""
+    prefix = f"spark.sql.catalog.{CATALOG}"
+    options = {f"{prefix}.{key}" if key else prefix: value for key, value in catalog_options.items()}
+    return {**_SETTINGS, **options}
+
+
+def is_connect(session: Any) -> bool:
+    """Tell whether a session speaks Spark Connect."""
+    return ".connect." in type(session).__module__
+
+
+def _prefer_connect_functions() -> None:
+    # pyspark.sql.functions asks this variable which kind of Column to build; a classic session in the process wins.
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    if SparkContext._active_spark_context is None:  # noqa: SLF001 - the only way to ask without starting one
+        os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
+
+
+def _quiet_client() -> None:
+    # The client logs each of Spark's errors with its JVM stack to standard error; we translate and raise them.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("pyspark").setLevel(logging.CRITICAL)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def _without_token(url: str) -> str:
+    return url.split("/;", maxsplit=1)[0]

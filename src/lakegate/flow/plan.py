@@ -1,0 +1,96 @@
+"""Plan: everything that can be found wrong without writing is found here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakegate.audits import describe, validate_checks
+from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
+from lakegate.flow.fit import require_fit
+from lakegate.flow.rooms import Rooms
+from lakegate.model.batch import Batch
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.partitioning import PartitionTransform
+from lakegate.model.plan import IngestPlan
+from lakegate.model.refs import Ref
+from lakegate.model.run import OnFailure, WriteRequest
+from lakegate.model.schema import Schema
+
+
+def plan(
+    rooms: Rooms,
+    *,
+    run_id: str,
+    table: TableIdentifier,
+    batch: Batch,
+    checks: Sequence[Check],
+    branch: str,
+    partition_by: Sequence[str] = (),
+    on_failure: OnFailure = "keep",
+    target: str = "main",
+) -> IngestPlan:
+    """Return what an ingest would do, or raise what would stop it. Changes nothing.
+
+    Raises:
+        IdentifierError: When ``branch`` cannot name a branch.
+        AlreadyExistsError: When it exists.
+        InputError: When the engine cannot see the files, or the partitioning is wrong.
+        SchemaError: When the batch does not fit the table.
+        CheckError: When a check cannot be asked of the batch.
+    """
+    validate_ref_name(branch)
+    engine = rooms.engine()
+    if not engine.shares_files and any(uri.startswith("file:") for uri in batch.uris):
+        raise InputError(
+            "The files are on this machine, the engine is on another one that cannot read them.",
+            hint="Put them where the engine can read, or use the local engine (leave engine.url unset).",
+            file=batch.files[0].uri,
+        )
+    base = rooms.catalog.get_ref(target)
+    _require_new(rooms, branch, run_id)
+    source = engine.source_schema(batch)
+    pointer = rooms.catalog.get_table(table, base)
+    if pointer is None:
+        schema = _schema_to_create(source, partition_by)
+    else:
+        schema = rooms.reader.metadata(pointer).table_schema
+        require_fit(source, schema, name=table, file_format=batch.format)
+    validate_checks(checks, schema)
+    request = WriteRequest(
+        run_id=run_id,
+        table=table,
+        branch=branch,
+        base=base.hash,
+        batch=batch,
+        checks=tuple(checks),
+        partition_by=tuple(partition_by) if pointer is None else (),
+        target=target,
+        on_failure=on_failure,
+    )
+    return IngestPlan(
+        request=request,
+        exists=pointer is not None,
+        table_schema=schema,
+        descriptions=tuple(describe(check) for check in checks),
+    )
+
+
+def _require_new(rooms: Rooms, branch: str, run_id: str) -> Ref | None:
+    try:
+        existing = rooms.catalog.get_ref(branch)
+    except NotFoundError:
+        return None
+    if run_id in branch:
+        return existing
+    raise AlreadyExistsError(
+        f"Branch '{branch}' exists already.",
+        hint=f"Choose another --branch, or drop it: lakegate discard {branch}",
+        branch=branch,
+    )
+
+
+def _schema_to_create(source: Schema, partition_by: Sequence[str]) -> Schema:
+    for text in partition_by:
+        PartitionTransform.parse(text).validate_for(source)
+    return source

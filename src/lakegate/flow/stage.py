@@ -1,0 +1,155 @@
+"""Stage: the batch, written to a branch that nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakegate.errors import AlreadyExistsError, ConflictError, EngineError
+from lakegate.flow import faults
+from lakegate.flow.rooms import Rooms
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, StagedBatch, WriteRequest
+from lakegate.model.tables import CreateTable, Snapshot, WriteTarget
+
+
+def stage(rooms: Rooms, request: WriteRequest) -> StagedBatch:
+    """Write the request's batch to its branch, once.
+
+    Called again with the same request, it finds the branch and the snapshot of the first call.
+
+    Raises:
+        AlreadyExistsError: When the branch exists and belongs to something else.
+        EngineError: When fewer or more rows arrived than the files hold.
+        RetryableError: When catalog or engine are away.
+    """
+    faults.reach("before-stage")
+    branch = _ensure_branch(rooms, request)
+    faults.reach("after-branch")
+    base = Ref(name=request.base, hash=request.base, kind="detached")
+    before = rooms.catalog.get_table(request.table, base)
+    pointer = rooms.catalog.get_table(request.table, branch)
+    written = _written(rooms, pointer, request.run_id)
+    if not written:
+        _write(rooms, request, before, branch)
+        branch = rooms.catalog.get_ref(request.branch)
+        pointer = rooms.catalog.get_table(request.table, branch)
+        written = _written(rooms, pointer, request.run_id)
+    if pointer is None or not written:
+        raise EngineError(f"The write to {request.table} on branch {request.branch} left no snapshot of this run.")
+    staged = staged_batch(
+        request.run_id,
+        target=request.target,
+        base=request.base,
+        branch=branch,
+        pointer=pointer,
+        created=before is None,
+        written=written,
+    )
+    _require_all_rows(staged, request)
+    faults.reach("after-stage")
+    return staged
+
+
+def staged_batch(
+    run_id: str,
+    *,
+    target: str,
+    base: str,
+    branch: Ref,
+    pointer: TablePointer,
+    created: bool,
+    written: Sequence[Snapshot],
+) -> StagedBatch:
+    """Return what ``written`` snapshots added to a table on its branch."""
+    return StagedBatch(
+        run_id=run_id,
+        table=pointer.table,
+        branch=branch.name,
+        target=target,
+        base=base,
+        head=branch.hash,
+        pointer=pointer,
+        parent_snapshot_id=written[0].parent_id,
+        snapshot_ids=tuple(snapshot.snapshot_id for snapshot in written),
+        created=created,
+        rows=sum(int(snapshot.summary.get("added-records", 0)) for snapshot in written),
+        data_files=sum(int(snapshot.summary.get("added-data-files", 0)) for snapshot in written),
+    )
+
+
+def _ensure_branch(rooms: Rooms, request: WriteRequest) -> Ref:
+    source = Ref(name=request.target, hash=request.base)
+    try:
+        return rooms.catalog.create_branch(request.branch, source)
+    except AlreadyExistsError:
+        branch = rooms.catalog.get_ref(request.branch)
+        pointer = rooms.catalog.get_table(request.table, branch)
+        if request.run_id in request.branch or _written(rooms, pointer, request.run_id):
+            return branch
+        raise
+
+
+def _written(rooms: Rooms, pointer: TablePointer | None, run_id: str) -> list[Snapshot]:
+    if pointer is None:
+        return []
+    return [s for s in rooms.reader.snapshots(pointer) if s.summary.get(RUN_ID_PROPERTY) == run_id]
+
+
+def _write(rooms: Rooms, request: WriteRequest, before: TablePointer | None, branch: Ref) -> None:
+    create = None
+    schema = None
+    if before is None:
+        _ensure_namespace(rooms, request, branch)
+        folder = "/".join((*request.table.namespace, f"{request.table.name}_{request.run_id}"))
+        create = CreateTable(location=f"{rooms.warehouse.rstrip('/')}/{folder}", partition_by=request.partition_by)
+    else:
+        schema = rooms.reader.metadata(before).table_schema
+    target = WriteTarget(
+        table=request.table,
+        ref=request.branch,
+        table_schema=schema,
+        create=create,
+        snapshot_properties={RUN_ID_PROPERTY: request.run_id},
+    )
+    files = "file" if len(request.batch.files) == 1 else "files"
+    text = f"Writing {request.batch.rows:,} rows of {len(request.batch.files)} {files} to branch {request.branch}"
+    with rooms.narrator.step(text) as step:
+        rooms.engine().append(request.batch, target, step)
+
+
+def _ensure_namespace(rooms: Rooms, request: WriteRequest, branch: Ref) -> None:
+    missing = missing_namespaces(rooms, request.table.namespace, branch)
+    if not missing:
+        return
+    try:
+        rooms.catalog.commit(
+            CommitRequest(
+                branch=branch.name,
+                base=branch.hash,
+                message=f"Create namespace {'.'.join(request.table.namespace)}",
+                namespaces=missing,
+                properties={RUN_ID_PROPERTY: request.run_id},
+            )
+        )
+    except ConflictError:
+        if missing_namespaces(rooms, request.table.namespace, rooms.catalog.get_ref(branch.name)):
+            raise
+
+
+def missing_namespaces(rooms: Rooms, namespace: tuple[str, ...], ref: Ref) -> tuple[tuple[str, ...], ...]:
+    """Return ``namespace`` and its parents, outermost first, without those that exist at ``ref``."""
+    known = set(rooms.catalog.list_namespaces(ref))
+    levels = (namespace[:depth] for depth in range(1, len(namespace) + 1))
+    return tuple(level for level in levels if level not in known)
+
+
+def _require_all_rows(staged: StagedBatch, request: WriteRequest) -> None:
+    if staged.rows != request.batch.rows:
+        raise EngineError(
+            f"{staged.rows:,} rows arrived in {request.table} on branch {request.branch}, "
+            f"but the {len(request.batch.files)} source file(s) hold {request.batch.rows:,}.",
+            hint="A file may have changed while it was read. Nothing was published; run the ingest again.",
+            table=str(request.table),
+            branch=request.branch,
+            run_id=request.run_id,
+        )

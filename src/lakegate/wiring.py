@@ -1,0 +1,135 @@
+"""Settings → objects: with ``lake.py``, the only place that knows which implementation stands behind a seam."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from lakegate.config import HOME_NAME, Settings, resolve_secret
+from lakegate.errors import ConfigurationError
+from lakegate.flow.rooms import Rooms
+from lakegate.model.refs import Ref
+from lakegate.protocols import Catalog, Engine, Journal, Narrator, TableReader
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+class Wiring:
+    """Makes each room's implementation when it is first asked for.
+
+    Args:
+        home: The project's folder.
+        settings: Its settings.
+        session: A ``SparkSession`` of the user to work beside, instead of ``settings.engine``.
+        narrator: Where progress is told of.
+    """
+
+    def __init__(self, home: Path, settings: Settings, *, session: Any, narrator: Narrator) -> None:
+        self.home = home
+        self.settings = settings
+        self.narrator = narrator
+        self._session = session
+
+    @cached_property
+    def rooms(self) -> Rooms:
+        """All rooms; starts or finds the catalog, but not the engine."""
+        return Rooms(
+            catalog=self.catalog,
+            reader=self.reader,
+            engine=lambda: self.engine,
+            journal=self.journal,
+            narrator=self.narrator,
+            warehouse=self.warehouse,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog that the settings name, or the local stack's."""
+        from lakegate.catalogs.nessie import NessieCatalog  # noqa: PLC0415 - loads httpx
+
+        settings = self.settings.catalog
+        token = resolve_secret(settings.token, setting="catalog.token")
+        uri = settings.uri or self._stack_up("nessie").nessie_uri
+        return NessieCatalog(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
+
+    @cached_property
+    def reader(self) -> TableReader:
+        """Table metadata without an engine."""
+        from lakegate.catalogs.metadata import IcebergTableReader  # noqa: PLC0415 - loads pyiceberg
+
+        return IcebergTableReader()
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The project's journal, ``.lakegate/journal.db``."""
+        from lakegate.journal.sql import open_sqlite  # noqa: PLC0415 - loads sqlalchemy
+
+        return open_sqlite(self.home / HOME_NAME / "journal.db")
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Spark: the user's session, the server the settings name, or the local stack's."""
+        from lakegate.engine.sessions import derived_sessions, remote_sessions  # noqa: PLC0415 - loads pyspark
+        from lakegate.engine.spark import SparkEngine  # noqa: PLC0415
+
+        if self._session is not None:
+            sessions, shares_files = derived_sessions(self._session), True
+        else:
+            url = self._engine_url()
+            sessions, shares_files = remote_sessions(url), urlsplit(url).hostname in _LOOPBACK
+        if not shares_files and self.settings.catalog.uri is None:
+            raise ConfigurationError(
+                "The engine is on another machine, the catalog is this project's local one, which it cannot reach.",
+                hint="Set catalog.uri and catalog.warehouse to ones that both can reach, or leave engine.url unset: "
+                "the files on this machine can be read by the local engine only.",
+                setting="catalog.uri",
+            )
+        return SparkEngine(sessions, self._spark_options, shares_files=shares_files)
+
+    @cached_property
+    def warehouse(self) -> str:
+        """Root of the tables' files, as a URI."""
+        settings = self.settings.catalog
+        if settings.uri is not None and settings.warehouse is None:
+            raise ConfigurationError(
+                "catalog.uri is set, catalog.warehouse is not.",
+                hint='Add where the tables\' files go, for example warehouse = "s3://bucket/warehouse".',
+                setting="catalog.warehouse",
+            )
+        return settings.warehouse or (self.home / HOME_NAME / "warehouse").as_uri()
+
+    @cached_property
+    def stack(self) -> Any:
+        """The embedded stack of this project."""
+        from lakegate.local.stack import LocalStack  # noqa: PLC0415 - only where something is started
+
+        return LocalStack(self.home, self.settings.local, self.narrator)
+
+    def close(self) -> None:
+        """Release what was made. Servers keep running."""
+        for room in ("engine", "catalog", "journal"):
+            made = self.__dict__.get(room)
+            if made is not None:
+                made.close()
+
+    def _stack_up(self, *services: str) -> Any:
+        return self.stack.up(services)
+
+    def _engine_url(self) -> str:
+        settings = self.settings.engine
+        if settings.url is None:
+            return str(self._stack_up("nessie", "spark").spark_url)
+        if not settings.url.startswith("sc://"):
+            raise ConfigurationError(
+                f"engine.url '{settings.url}' is not a Spark Connect address.",
+                hint="Write it as sc://host:15002, or leave it unset to use the local engine.",
+                setting="engine.url",
+            )
+        token = resolve_secret(settings.token, setting="engine.token")
+        return settings.url if token is None else f"{settings.url.rstrip('/')}/;token={token}"
+
+    def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
+        return self.catalog.spark_options(ref)

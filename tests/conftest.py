@@ -1,0 +1,56 @@
+"""One stack a session: real Nessie, real Spark Connect, in a folder of its own."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakegate.config import LocalSettings
+from lakegate.lake import Lake, connect
+from lakegate.local.stack import LocalStack
+from lakegate.local.state import StackState
+from lakegate.narration import SilentNarrator
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake-home")
+
+
+@pytest.fixture(scope="session")
+def stack(home: Path) -> Iterator[StackState]:
+    local = LocalStack(home, LocalSettings(spark_memory="3g"), SilentNarrator())
+    yield local.up()
+    local.down()
+
+
+@pytest.fixture(scope="session")
+def nessie_uri(stack: StackState) -> str:
+    return stack.nessie_uri
+
+
+@pytest.fixture(scope="session")
+def lake(home: Path, stack: StackState) -> Iterator[Lake]:
+    with connect(home) as opened:
+        yield opened
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest) -> str:
+    """A namespace that no other test uses, so that tests share a lake without meeting."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", request.node.name).strip("_").lower()
+    return f"t{next(_NUMBERS)}_{words[:40]}"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the shared test data is not beside this checkout")
+    return SHARED_DATA

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import pytest
+
+from lakegate.engine.failures import first_sentence, translated
+from lakegate.engine.statement import require_query
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    EngineUnavailableError,
+    InputError,
+    LakegateError,
+    QueryError,
+    SourceError,
+)
+from lakegate.flow.fit import require_fit
+from lakegate.model.batch import FileFormat
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.partitioning import PartitionTransform
+from lakegate.model.schema import Column, Schema
+
+SCHEMA = Schema(
+    columns=(
+        Column(name="at", type="timestamp"),
+        Column(name="day", type="date"),
+        Column(name="Tags", type="list<int>"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1",
+        "with a as (select 1) select * from a;",
+        "select * from a union all select * from b",
+        "SHOW TABLES IN nyc",
+        "describe table nyc.trips",
+        "from nyc.trips select count(*)",
+        "select 'drop table x; --' from t",
+    ],
+)
+def test_queries_pass(sql: str) -> None:
+    require_query(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "",
+        "DROP TABLE nyc.trips",
+        "insert into t select 1",
+        "with a as (select 1) insert into t select * from a",
+        "create table x as select 1",
+        "merge into t using s on t.a = s.a when matched then delete",
+        "delete from t",
+        "update t set a = 1",
+        "call system.rollback('x')",
+        "select 1; drop table x",
+        "show tables; drop table x",
+        "set spark.sql.x = 1",
+        "selec 1",
+    ],
+)
+def test_statements_that_change_something_or_are_no_query_are_refused(sql: str) -> None:
+    with pytest.raises(QueryError):
+        require_query(sql)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("StatusCode.UNAVAILABLE: failed to connect to all addresses", EngineUnavailableError),
+        ("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid", EngineUnavailableError),
+        ("StatusCode.UNAUTHENTICATED Invalid auth token", ConfigurationError),
+        ("(java.io.IOException) No space left on device", EngineError),
+        ("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x.parquet.", SourceError),
+        ("(java.lang.IllegalStateException) whatever", EngineError),
+    ],
+)
+def test_what_spark_says_becomes_an_error_that_says_what_was_done(text: str, expected: type[LakegateError]) -> None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only here
+
+    with pytest.raises(expected, match=r"writing nyc\.trips"), translated("writing nyc.trips"):
+        raise PySparkException(text)
+
+
+def test_a_refused_query_is_the_users_and_says_what_was_meant() -> None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    text = "[UNRESOLVED] `nope` cannot be resolved. Did you mean one of the following? [`a`, `b`]. SQLSTATE: 42703; x"
+    with pytest.raises(QueryError, match=r"cannot be resolved\.$") as caught, translated("x", query=True):
+        raise PySparkException(text)
+    assert caught.value.hint == "Did you mean one of `a`, `b`?"
+
+
+def test_our_own_errors_pass_through() -> None:
+    with pytest.raises(InputError, match="mine"), translated("x"):
+        raise InputError("mine")
+
+
+def test_long_messages_are_cut() -> None:
+    assert first_sentence("x" * 1000).endswith("…")
+    assert first_sentence("(java.lang.X) [A.B] it broke\nJVM stacktrace: y") == "it broke"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "column"),
+    [
+        ("days(at)", "days", "at"),
+        ("hours( at )", "hours", "at"),
+        ("bucket(4, day)", "bucket", "day"),
+        ("day", "identity", "day"),
+    ],
+)
+def test_partition_transforms(text: str, name: str, column: str) -> None:
+    transform = PartitionTransform.parse(text)
+    transform.validate_for(SCHEMA)
+    assert (transform.name, transform.column) == (name, column)
+
+
+@pytest.mark.parametrize("text", ["", "weeks(at)", "days(at", "bucket(at)", "days(1, at)", "days()", "x(y(z))"])
+def test_what_is_no_transform_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not a way to partition"):
+        PartitionTransform.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("days(att)", "no such column"), ("hours(day)", "type date"), ("Tags", "list")]
+)
+def test_transforms_that_do_not_fit_the_schema_are_refused(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        PartitionTransform.parse(text).validate_for(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("batch", "table", "file_format", "fits"),
+    [
+        ("int", "long", "parquet", True),
+        ("long", "int", "parquet", False),
+        ("float", "double", "parquet", True),
+        ("long", "double", "parquet", False),
+        ("decimal(5, 2)", "decimal(10, 2)", "parquet", True),
+        ("decimal(10, 2)", "decimal(5, 2)", "parquet", False),
+        ("decimal(5, 2)", "decimal(10, 3)", "parquet", False),
+        ("timestamp", "timestamptz", "parquet", False),
+        ("long", "int", "csv", True),
+        ("double", "decimal(10, 2)", "csv", True),
+        ("long", "string", "csv", True),
+        ("string", "double", "csv", False),
+        ("double", "long", "csv", False),
+    ],
+)
+def test_which_types_fit(batch: str, table: str, file_format: FileFormat, fits: bool) -> None:
+    name = TableIdentifier.parse("a.b")
+    schemas = (Schema(columns=(Column(name="X", type=batch),)), Schema(columns=(Column(name="x", type=table),)))
+    if fits:
+        require_fit(*schemas, name=name, file_format=file_format)
+    else:
+        with pytest.raises(InputError, match=r"does not fit a\.b"):
+            require_fit(*schemas, name=name, file_format=file_format)
