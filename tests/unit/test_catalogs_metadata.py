@@ -1,0 +1,648 @@
+"""Tables read from their files. PyIceberg writes them here, so no JVM is needed."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import random
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile as IcebergDataFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table import Table
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    VoidTransform,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    IcebergType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    UUIDType,
+)
+
+from lakegate.catalogs.evidence import FileDecoder, type_text
+from lakegate.catalogs.localfiles import LocalFileIO
+from lakegate.catalogs.metadata import IcebergTableReader
+from lakegate.errors import EngineError, InputError, NotFoundError
+from lakegate.model.files import ColumnStatistics
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import TablePointer
+
+NAME = TableIdentifier.parse("nyc.trips")
+NOON = datetime(2026, 1, 31, 12, 0, 0, 123456)  # noqa: DTZ001 - a timestamp without zone
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> Iterator[SqlCatalog]:
+    (tmp_path / "lake with space").mkdir()
+    catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=f"file://{tmp_path}/lake with space")
+    catalog.create_namespace("nyc")
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def reader() -> IcebergTableReader:
+    return IcebergTableReader()
+
+
+def pointer_to(table: Table) -> TablePointer:
+    table.refresh()
+    snapshot = table.current_snapshot()
+    return TablePointer(
+        table=NAME,
+        content_id=None,
+        metadata_location=table.metadata_location,
+        snapshot_id=-1 if snapshot is None else snapshot.snapshot_id,
+        schema_id=table.metadata.current_schema_id,
+        spec_id=table.metadata.default_spec_id,
+        sort_order_id=table.metadata.default_sort_order_id,
+    )
+
+
+def create(iceberg: SqlCatalog, rows: pa.Table, properties: Mapping[str, str] | None = None) -> Table:
+    return iceberg.create_table("nyc.trips", schema=rows.schema, properties=dict(properties or {}))
+
+
+def append(table: Table, rows: pa.Table) -> int:
+    table.append(rows)
+    table.refresh()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def trips(numbers: Sequence[int | None], region: str = "north") -> pa.Table:
+    columns: list[pa.Field[Any]] = [
+        pa.field("id", pa.int64()),
+        pa.field("region", pa.string()),
+        pa.field("pickup", pa.timestamp("us")),
+    ]
+    schema = pa.schema(columns)
+    size = len(numbers)
+    return pa.table(
+        {"id": list(numbers), "region": [region] * size, "pickup": [NOON + timedelta(days=i) for i in range(size)]},
+        schema=schema,
+    )
+
+
+def test_metadata_of_a_table_never_written_to(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]), {"owner": "ann"})
+    pointer = pointer_to(table)
+    metadata = reader.metadata(pointer)
+    assert metadata.snapshot is None
+    assert (metadata.rows, metadata.data_files, metadata.size_bytes) == (0, 0, 0)
+    assert metadata.location == table.location()
+    assert metadata.properties["owner"] == "ann"
+    assert metadata.partition_by == ()
+    assert list(reader.snapshots(pointer)) == []
+    assert list(reader.files(pointer)) == []
+    assert reader.added_files(pointer, []).complete
+
+
+def test_schema_is_told_in_icebergs_words(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    columns: list[pa.Field[Any]] = [
+        pa.field("a", pa.int64(), nullable=False),
+        pa.field("b", pa.decimal128(10, 2)),
+        pa.field("c", pa.timestamp("us")),
+        pa.field("d", pa.timestamp("us", tz="UTC")),
+        pa.field("e", pa.list_(pa.string())),
+        pa.field("f", pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.list_(pa.float64()))])),
+        pa.field("g", pa.map_(pa.string(), pa.date32())),
+        pa.field("h", pa.binary(16)),
+    ]
+    schema = pa.schema(columns)
+    found = reader.metadata(pointer_to(create(iceberg, schema.empty_table()))).table_schema.columns
+    assert [(column.name, column.type) for column in found] == [
+        ("a", "long"),
+        ("b", "decimal(10, 2)"),
+        ("c", "timestamp"),
+        ("d", "timestamptz"),
+        ("e", "list<string>"),
+        ("f", "struct<x: int, y: list<double>>"),
+        ("g", "map<string, date>"),
+        ("h", "fixed[16]"),
+    ]
+    assert [column.name for column in found if column.required] == ["a"]
+
+
+def test_partitioning_is_told_as_users_write_it(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]), {"format-version": "1"})
+    with table.update_spec() as update:
+        update.add_field("pickup", DayTransform(), "day")
+        update.add_field("id", BucketTransform(16), "bucket")
+        update.add_field("region", TruncateTransform(4), "short")
+        update.add_identity("region")
+    assert reader.metadata(pointer_to(table)).partition_by == (
+        "days(pickup)",
+        "bucket(16, id)",
+        "truncate(4, region)",
+        "region",
+    )
+    with table.update_spec() as update:
+        update.remove_field("day")
+    assert "days(pickup)" not in reader.metadata(pointer_to(table)).partition_by
+
+
+def test_the_snapshot_is_the_one_the_pointer_names(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    first, second = append(table, trips([1, 2])), append(table, trips([3]))
+    newest = pointer_to(table)
+    older = newest.model_copy(update={"snapshot_id": first})
+    assert reader.metadata(newest).rows == 3
+    assert reader.metadata(older).rows == 2
+    assert [snapshot.snapshot_id for snapshot in reader.snapshots(newest)] == [first, second]
+    last = reader.snapshots(newest)[-1]
+    assert (last.parent_id, last.operation, last.summary["added-records"]) == (first, "append", "1")
+    assert abs(last.time - datetime.now(UTC)) < timedelta(days=1)
+    assert sum(file.rows for file in reader.files(newest)) == 3
+    assert sum(file.rows for file in reader.files(older)) == 2
+    with pytest.raises(NotFoundError, match="snapshot 42"):
+        reader.metadata(newest.model_copy(update={"snapshot_id": 42}))
+
+
+def test_bounds_and_counts_of_every_type(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    low = {
+        "flag": False,
+        "small": -5,
+        "big": -(2**62),
+        "single": -1.5,
+        "double": -2.25,
+        "money": Decimal("-12345.67"),
+        "day": date(1969, 12, 31),
+        "at": time(0, 0, 1),
+        "stamp": datetime(1969, 7, 20, 20, 17, 40, 1),  # noqa: DTZ001 - a timestamp without zone
+        "moment": datetime(2026, 1, 31, tzinfo=UTC),
+        "text": "Ä",
+        "raw": b"\x00\xff",
+        "fix": b"ab",
+    }
+    high = {
+        "flag": True,
+        "small": 7,
+        "big": 2**62,
+        "single": 0.5,
+        "double": 1e300,
+        "money": Decimal("0.01"),
+        "day": date(2026, 1, 31),
+        "at": time(23, 59, 59, 999999),
+        "stamp": NOON,
+        "moment": datetime(2026, 2, 1, tzinfo=UTC),
+        "text": "Ö",
+        "raw": b"\x01",
+        "fix": b"zz",
+    }
+    columns: list[tuple[str, pa.DataType]] = [
+        ("flag", pa.bool_()),
+        ("small", pa.int32()),
+        ("big", pa.int64()),
+        ("single", pa.float32()),
+        ("double", pa.float64()),
+        ("money", pa.decimal128(12, 2)),
+        ("day", pa.date32()),
+        ("at", pa.time64("us")),
+        ("stamp", pa.timestamp("us")),
+        ("moment", pa.timestamp("us", tz="UTC")),
+        ("text", pa.string()),
+        ("raw", pa.binary()),
+        ("fix", pa.binary(2)),
+    ]
+    schema = pa.schema(columns)
+    rows = pa.Table.from_pylist([low, high, dict.fromkeys(low)], schema=schema)
+    table = create(iceberg, rows)
+    append(table, rows)
+    (file,) = reader.files(pointer_to(table))
+    assert file.rows == 3
+    assert file.size_bytes == local_size(file.path)
+    assert {name: column.lower for name, column in file.columns.items()} == low
+    assert {name: column.upper for name, column in file.columns.items()} == high
+    assert [type(column.lower) for column in file.columns.values()] == [type(value) for value in low.values()]
+    assert {(column.value_count, column.null_count) for column in file.columns.values()} == {(3, 1)}
+
+
+def local_size(location: str) -> int:
+    return Path(location.removeprefix("file://")).stat().st_size
+
+
+def test_metrics_that_are_missing_stay_unknown(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    properties = {
+        "write.metadata.metrics.default": "counts",
+        "write.metadata.metrics.column.region": "none",
+    }
+    table = create(iceberg, trips([]), properties)
+    append(table, trips([1, None]))
+    (file,) = reader.files(pointer_to(table))
+    counted = file.columns["id"]
+    assert (counted.value_count, counted.null_count, counted.lower, counted.upper) == (2, 1, None, None)
+    assert file.columns["region"] == ColumnStatistics()
+
+
+def test_only_top_level_primitives_are_columns(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    rows = pa.table({"id": [1], "tags": [["a"]], "who": [{"id": 2}]})
+    table = create(iceberg, rows)
+    append(table, rows)
+    (file,) = reader.files(pointer_to(table))
+    assert set(file.columns) == {"id"}
+    assert (file.columns["id"].lower, file.columns["id"].upper) == (1, 1)
+
+
+def test_columns_are_found_by_id_after_renames_promotions_and_additions(
+    iceberg: SqlCatalog, reader: IcebergTableReader
+) -> None:
+    rows = pa.table({"number": pa.array([3, 4], pa.int32()), "ratio": pa.array([0.5, 1.5], pa.float32())})
+    table = create(iceberg, rows)
+    append(table, rows)
+    with table.update_schema() as update:
+        update.rename_column("number", "id")
+        update.update_column("number", LongType())
+        update.add_column("later", StringType())
+    pointer = pointer_to(table)
+    (file,) = reader.files(pointer)
+    assert list(file.columns) == ["id", "ratio", "later"]
+    assert (file.columns["id"].lower, file.columns["id"].upper) == (3, 4)
+    assert file.columns["later"] == ColumnStatistics()
+    old = pointer.model_copy(update={"schema_id": 0})
+    assert reader.metadata(old).table_schema.names == ("number", "ratio")
+
+
+def test_each_manifest_is_read_by_its_own_partition_spec(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1], "none"))
+    with table.update_spec() as update:
+        update.add_identity("region")
+    append(table, pa.concat_tables([trips([2], "north"), trips([3], "south")]))
+    with table.update_spec() as update:
+        update.remove_field("region")
+        update.add_identity("id")
+    append(table, trips([4], "west"))
+    with table.update_schema() as update:
+        update.rename_column("region", "area")
+    by_id = {file.columns["id"].lower: file for file in reader.files(pointer_to(table))}
+    assert (dict(by_id[1].partition), dict(by_id[1].identity_values)) == ({}, {})
+    assert (dict(by_id[2].partition), dict(by_id[2].identity_values)) == ({"region": "north"}, {"area": "north"})
+    assert dict(by_id[3].identity_values) == {"area": "south"}
+    assert dict(by_id[4].partition) == {"id": 4}
+    assert dict(by_id[4].identity_values) == {"id": 4}
+
+
+def test_identity_values_have_the_columns_type(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    values: dict[str, Any] = {
+        "day": date(2026, 1, 31),
+        "stamp": NOON,
+        "moment": datetime(2026, 1, 31, tzinfo=UTC),
+        "money": Decimal("1.50"),
+        "flag": True,
+        "nothing": None,
+    }
+    columns: list[tuple[str, pa.DataType]] = [
+        ("day", pa.date32()),
+        ("stamp", pa.timestamp("us")),
+        ("moment", pa.timestamp("us", tz="UTC")),
+        ("money", pa.decimal128(6, 2)),
+        ("flag", pa.bool_()),
+        ("nothing", pa.string()),
+    ]
+    schema = pa.schema(columns)
+    rows = pa.Table.from_pylist([values], schema=schema)
+    table = create(iceberg, rows)
+    with table.update_spec() as update:
+        for name in values:
+            update.add_identity(name)
+    append(table, rows)
+    (file,) = reader.files(pointer_to(table))
+    assert dict(file.identity_values) == values
+    assert [type(value) for value in file.identity_values.values()] == [type(value) for value in values.values()]
+
+
+def test_added_files_are_those_of_the_given_snapshots(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    second, third = append(table, trips([2, 3])), append(table, trips([4]))
+    append(table, trips([5]))
+    pointer = pointer_to(table)
+    added = reader.added_files(pointer, [second, third, second])
+    assert added.complete
+    assert added.rows == 3
+    assert [file.columns["id"].lower for file in added.files] == [2, 4]
+    assert reader.added_files(pointer, []).files == ()
+
+
+def test_added_files_are_found_after_a_later_commit_merged_their_manifest(
+    iceberg: SqlCatalog, reader: IcebergTableReader
+) -> None:
+    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table = create(iceberg, trips([]), merging)
+    ids = [append(table, trips([number])) for number in range(4)]
+    pointer = pointer_to(table)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(table.io)) < len(ids)
+    for number, snapshot_id in enumerate(ids):
+        added = reader.added_files(pointer, [snapshot_id])
+        assert [file.columns["id"].lower for file in added.files] == [number]
+        assert added.complete
+
+
+def test_added_files_say_when_something_else_was_done(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    first = append(table, trips([1, 2]))
+    append(table, trips([3]))
+    table.delete("id == 1")
+    rewritten = pointer_to(table)
+    assert not reader.added_files(rewritten, [rewritten.snapshot_id]).complete
+    assert not reader.added_files(rewritten, [first, rewritten.snapshot_id]).complete
+    assert reader.added_files(rewritten, [first]).complete
+    table.delete("id == 3")
+    dropped = pointer_to(table)
+    assert not reader.added_files(dropped, [dropped.snapshot_id]).complete
+    assert not reader.added_files(dropped, [first, 42]).complete
+
+
+def test_added_files_say_when_the_summary_counts_other_rows(iceberg: SqlCatalog, tmp_path: Path) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1, 2]))
+    pointer = pointer_to(table)
+    text = Path(pointer.metadata_location.removeprefix("file://")).read_text()
+    assert text.count('"added-records":"2"') == 1
+    for changed in (
+        text.replace('"added-records":"2"', '"added-records":"3"'),
+        text.replace('"added-records":"2",', ""),
+    ):
+        path = tmp_path / f"{uuid.uuid4()}.metadata.json"
+        path.write_text(changed)
+        added = IcebergTableReader().added_files(
+            pointer.model_copy(update={"metadata_location": f"file:{path}"}), [pointer.snapshot_id]
+        )
+        assert not added.complete
+        assert added.rows == 2
+
+
+def test_deleted_files_are_not_live(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    append(table, trips([2]))
+    table.delete("id == 1")
+    assert [file.columns["id"].lower for file in reader.files(pointer_to(table))] == [2]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "said"),
+    [
+        (None, NotFoundError, "does not exist"),
+        (b"", InputError, "damaged"),
+        (b"{", InputError, "damaged"),
+        (b"{}", InputError, "damaged"),
+        (b'{"format-version": 9}', InputError, "damaged"),
+        (b"\xff\xfe\x00", InputError, "damaged"),
+    ],
+    ids=["missing", "empty", "cut", "no-fields", "future", "binary"],
+)
+def test_metadata_files_that_cannot_be_read(
+    tmp_path: Path, reader: IcebergTableReader, content: bytes | None, expected: type[Exception], said: str
+) -> None:
+    path = tmp_path / "v1.metadata.json"
+    if content is not None:
+        path.write_bytes(content)
+    pointer = TablePointer(
+        table=NAME,
+        content_id=None,
+        metadata_location=path.as_uri(),
+        snapshot_id=1,
+        schema_id=0,
+        spec_id=0,
+        sort_order_id=0,
+    )
+    with pytest.raises(expected, match=said) as caught:
+        reader.metadata(pointer)
+    assert str(path) in str(caught.value)
+    assert "nyc.trips" in str(caught.value)
+
+
+def test_a_folder_is_not_a_metadata_file(tmp_path: Path, reader: IcebergTableReader) -> None:
+    pointer = TablePointer(
+        table=NAME,
+        content_id=None,
+        metadata_location=f"file:{tmp_path}",
+        snapshot_id=1,
+        schema_id=0,
+        spec_id=0,
+        sort_order_id=0,
+    )
+    with pytest.raises(EngineError, match="cannot be read"):
+        reader.metadata(pointer)
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"Obj\x01garbage"], ids=["missing", "empty", "garbage"])
+def test_manifests_that_cannot_be_read(iceberg: SqlCatalog, damage: bytes | None) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    pointer = pointer_to(table)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifest = snapshot.manifests(table.io)[0].manifest_path
+    for location in (manifest, snapshot.manifest_list):
+        path = Path(location.removeprefix("file://"))
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        with pytest.raises(NotFoundError if damage is None else InputError, match=path.name):
+            list(IcebergTableReader().files(pointer))
+        with pytest.raises(NotFoundError if damage is None else InputError, match=path.name):
+            IcebergTableReader().added_files(pointer, [pointer.snapshot_id])
+
+
+def test_compressed_metadata_is_read(iceberg: SqlCatalog, reader: IcebergTableReader, tmp_path: Path) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    pointer = pointer_to(table)
+    path = tmp_path / "v1.gz.metadata.json"
+    path.write_bytes(gzip.compress(Path(pointer.metadata_location.removeprefix("file://")).read_bytes()))
+    packed = pointer.model_copy(update={"metadata_location": str(path)})
+    assert reader.metadata(packed).rows == 1
+
+
+def test_metadata_files_are_parsed_once(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    pointer = pointer_to(table)
+    first = reader.metadata(pointer)
+    Path(pointer.metadata_location.removeprefix("file://")).unlink()
+    assert reader.metadata(pointer) == first
+
+
+def data_file(partition: Sequence[Any] = (), **metrics: Any) -> IcebergDataFile:
+    return IcebergDataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path="file:///f.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=1,
+        file_size_in_bytes=1,
+        **metrics,
+    )
+
+
+def one_column(column_type: IcebergType) -> IcebergSchema:
+    return IcebergSchema(NestedField(1, "c", column_type, required=False))
+
+
+@pytest.mark.parametrize(
+    ("column_type", "bound"),
+    [
+        (TimestampType(), b"\x01"),
+        (TimestampType(), b"\xff" * 7 + b"\x7f"),
+        (TimestampNanoType(), b"\x00" * 8),
+        (StringType(), b"\xff\xfe"),
+        (LongType(), b"\x00" * 3),
+    ],
+    ids=str,
+)
+def test_bounds_that_cannot_be_decoded_are_unknown(column_type: IcebergType, bound: bytes) -> None:
+    decoder = FileDecoder(one_column(column_type), None)
+    decoded = decoder.decode(data_file(lower_bounds={1: bound}, upper_bounds={1: bound}, value_counts={1: 1}))
+    assert decoded.columns["c"] == ColumnStatistics(value_count=1)
+
+
+def test_bounds_of_a_uuid_are_a_uuid() -> None:
+    value = uuid.UUID(int=7)
+    decoded = FileDecoder(one_column(UUIDType()), None).decode(data_file(lower_bounds={1: value.bytes}))
+    assert decoded.columns["c"].lower == value
+
+
+def test_only_identity_partitions_tell_values() -> None:
+    schema = IcebergSchema(
+        NestedField(1, "at", TimestampType(), required=False),
+        NestedField(2, "id", UUIDType(), required=False),
+        NestedField(3, "who", StructType(NestedField(4, "name", StringType(), required=False)), required=False),
+    )
+    spec = PartitionSpec(
+        PartitionField(1, 1000, DayTransform(), "day"),
+        PartitionField(1, 1001, MonthTransform(), "month"),
+        PartitionField(2, 1002, BucketTransform(16), "bucket"),
+        PartitionField(2, 1003, IdentityTransform(), "id"),
+        PartitionField(1, 1004, VoidTransform(), "gone"),
+        PartitionField(4, 1005, IdentityTransform(), "name"),
+        PartitionField(99, 1006, IdentityTransform(), "dropped"),
+        PartitionField(1, 1007, IdentityTransform(), "at"),
+    )
+    value = uuid.UUID(int=7)
+    unreadable = 2**62
+    decoded = FileDecoder(schema, spec).decode(data_file([20484, 672, 3, value, None, "ann", 1, unreadable]))
+    assert decoded.partition == {
+        "day": date(2026, 1, 31),
+        "month": 672,
+        "bucket": 3,
+        "id": value,
+        "gone": None,
+        "name": "ann",
+        "dropped": 1,
+    }
+    assert decoded.identity_values == {"id": value}
+
+
+def test_a_partition_record_shorter_than_its_spec_is_fine() -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "c"))
+    assert FileDecoder(one_column(LongType()), spec).decode(data_file([])).identity_values == {}
+
+
+def test_nan_bounds_nothing(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    rows = pa.table({"x": [1.5, math.nan, None], "only": [math.nan] * 3})
+    table = create(iceberg, rows)
+    append(table, rows)
+    (file,) = reader.files(pointer_to(table))
+    for column in file.columns.values():
+        assert column.lower is None or not math.isnan(column.lower)
+        assert column.upper is None or not math.isnan(column.upper)
+    assert file.columns["x"].null_count == 1
+
+
+def test_files_without_any_metrics_are_fine() -> None:
+    missing: dict[str, Any] = dict.fromkeys(
+        ["value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"]
+    )
+    decoded = FileDecoder(one_column(LongType()), None).decode(data_file(**missing))
+    assert decoded.columns["c"] == ColumnStatistics()
+
+
+def test_types_are_worded_without_field_ids() -> None:
+    assert type_text(TimestampNanoType()) == "timestamp_ns"
+
+
+def test_ten_thousand_files_are_all_read(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    count = 10_000
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(20)])
+    table = create(iceberg, schema.empty_table())
+    bound = (5).to_bytes(8, "little")
+    ids = range(1, 21)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
+        for number in range(count):
+            file = data_file(
+                value_counts=dict.fromkeys(ids, 1),
+                null_value_counts=dict.fromkeys(ids, 0),
+                lower_bounds=dict.fromkeys(ids, bound),
+                upper_bounds=dict.fromkeys(ids, bound),
+            )
+            file.spec_id = 0
+            file[1] = f"file:///lake/{number}.parquet"
+            update.append_data_file(file)
+    pointer = pointer_to(table)
+    added = reader.added_files(pointer, [pointer.snapshot_id])
+    assert added.complete
+    assert len({file.path for file in added.files}) == added.rows == count
+    assert random.choice(added.files).columns["c19"].upper == 5  # noqa: S311 - any will do
+
+
+def test_the_local_file_system_only_reads(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    file = LocalFileIO().new_input(f"file:{tmp_path}/f")
+    assert (len(file), file.exists()) == (3, True)
+    with pytest.raises(PermissionError):
+        LocalFileIO().new_output(str(tmp_path / "g"))
+    with pytest.raises(PermissionError):
+        LocalFileIO().delete(file)
+    assert (tmp_path / "f").exists()
+
+
+def test_other_file_systems_are_pyicebergs() -> None:
+    reader = IcebergTableReader({"s3.endpoint": "http://127.0.0.1:1"})
+    assert isinstance(reader._io("s3://lake/t"), PyArrowFileIO)  # noqa: SLF001 - nothing to reach over the network
+
+
+def test_reading_metadata_loads_no_pandas_and_no_arrow() -> None:
+    program = (
+        "import sys, lakegate.catalogs.metadata; print(sorted({'pandas', 'pyarrow', 'pyspark'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_the_registry_loads_nothing_before_it_is_asked() -> None:
+    program = (
+        "import sys, lakegate.catalogs;"
+        "print(sorted({'httpx', 'pyiceberg', 'pydantic', 'importlib.metadata'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
