@@ -56,14 +56,14 @@ def plan(
     else:
         schema = rooms.reader.metadata(pointer).table_schema
         require_fit(source, schema, name=table, file_format=batch.format)
-    validate_checks(checks, schema)
+    resolved = validate_checks(checks, schema)
     request = WriteRequest(
         run_id=run_id,
         table=table,
         branch=branch,
         base=base.hash,
         batch=batch,
-        checks=tuple(checks),
+        checks=resolved,
         partition_by=tuple(partition_by) if pointer is None else (),
         target=target,
         on_failure=on_failure,
@@ -72,7 +72,7 @@ def plan(
         request=request,
         exists=pointer is not None,
         table_schema=schema,
-        descriptions=tuple(describe(check) for check in checks),
+        descriptions=tuple(describe(check) for check in resolved),
     )
 
 

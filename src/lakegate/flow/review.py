@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from lakegate.audits import validate_checks
 from lakegate.errors import InputError
 from lakegate.flow.audit import audit
 from lakegate.flow.ingest import finish
 from lakegate.flow.inspect import find_staged
-from lakegate.flow.plan import validate_checks
 from lakegate.flow.publish import publish
 from lakegate.flow.rooms import Rooms
 from lakegate.model.checks import AuditReport, Check
@@ -78,7 +78,7 @@ def _checks_of(run: Run, table: TableIdentifier, configured: Configured) -> Sequ
 
 
 def _audit(rooms: Rooms, run: Run, staged: StagedBatch, checks: Sequence[Check]) -> tuple[Run, AuditReport]:
-    validate_checks(checks, rooms.reader.metadata(staged.pointer).table_schema)
-    report = audit(rooms, staged, checks)
+    resolved = validate_checks(checks, rooms.reader.metadata(staged.pointer).table_schema)
+    report = audit(rooms, staged, resolved)
     status = "staged" if report.passed else "rejected"
     return finish(rooms, run, status=status, staged=staged, report=report, branch_kept=True), report

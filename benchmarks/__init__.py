@@ -1,0 +1,1 @@
+"""What must be fast, measured against a baseline of the same run: ``make bench``."""

@@ -1,0 +1,8 @@
+"""``python -m lakegate``: the command line."""
+
+from __future__ import annotations
+
+from lakegate.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One module for each command; each is loaded only when its command is used."""

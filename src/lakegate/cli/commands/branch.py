@@ -1,0 +1,77 @@
+"""``lakegate branch``."""
+
+from __future__ import annotations
+
+import click
+
+from lakegate.cli import completions
+from lakegate.cli.app import App, pass_app
+from lakegate.cli.commandline import group
+from lakegate.cli.options import at_option, branch_argument, output_option
+from lakegate.cli.render.catalog import show_refs
+from lakegate.cli.render.console import echo_json, safe, say
+
+
+@group(
+    "branch",
+    examples=(
+        "lakegate branch list",
+        "lakegate branch create january --from main --at 2026-01-31T07:00:00Z",
+        "lakegate branch delete january",
+    ),
+)
+def branch() -> None:
+    """List, create and delete branches."""
+
+
+@branch.command("list", examples=("lakegate branch list", "lakegate branch list -o json"))
+@output_option()
+@pass_app
+def list_branches(app: App, /, *, output: str) -> None:
+    """List branches and tags with the commits they point at."""
+    with app.lake() as lake:
+        refs = lake.branches()
+    if output == "json":
+        echo_json([ref.model_dump(mode="json") for ref in refs])
+    else:
+        show_refs(refs)
+
+
+@branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))
+@click.argument("name")
+@click.option(
+    "--from",
+    "source",
+    default="main",
+    show_default=True,
+    metavar="REF",
+    help="Where it starts.",
+    shell_complete=completions.branches,
+)
+@at_option("Start at this time (2026-01-31T07:00:00Z) or commit of it.")
+@output_option()
+@pass_app
+def create_branch(app: App, /, *, name: str, source: str, at: str | None, output: str) -> None:
+    """Create the branch NAME. No data is copied."""
+    with app.lake() as lake:
+        ref = lake.create_branch(name, source=source, at=at)
+    if output == "json":
+        echo_json(ref.model_dump(mode="json"))
+    else:
+        say(f"[bold green]created[/]  branch {safe(ref.name)} at commit {ref.hash}")
+
+
+@branch.command("delete", examples=("lakegate branch delete january",))
+@branch_argument("name")
+@output_option()
+@pass_app
+def delete_branch(app: App, /, *, name: str, output: str) -> None:
+    """Delete the branch NAME and what was committed only there."""
+    with app.lake() as lake:
+        ref = lake.delete_branch(name)
+    if output == "json":
+        echo_json(ref.model_dump(mode="json"))
+    else:
+        say(f"[bold yellow]deleted[/]  branch {safe(ref.name)}, which was at commit {ref.hash}")
+        again = app.command("branch", "create", ref.name, "--at", ref.hash)
+        say(f"  [dim]It can be had back: {safe(again)}[/]")

@@ -1,0 +1,84 @@
+"""``lakegate config``."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lakegate.cli.app import App, pass_app, redact
+from lakegate.cli.commandline import group
+from lakegate.cli.options import output_option
+from lakegate.cli.render.console import add_row, echo_json, make_table, show
+from lakegate.cli.render.text import cell
+from lakegate.config import ENV_PREFIX, FILE_NAME
+
+
+@group("config", examples=("lakegate config show", "lakegate config path"))
+def config() -> None:
+    """Show the settings in force and where they come from."""
+
+
+@config.command("show", examples=("lakegate config show", "LAKEGATE_ENGINE_URL=sc://host:15002 lakegate config show"))
+@output_option()
+@pass_app
+def show_config(app: App, /, *, output: str) -> None:
+    """Show every setting, its value and its origin. Secrets are shown as references only."""
+    values = {key: _presentable(key, value) for key, value in _flat(app.settings().model_dump(mode="json"))}
+    origins = {key: _origin(key, app, _file_keys(app.folder())) for key in values}
+    if output == "json":
+        echo_json({key: {"value": value, "origin": origins[key]} for key, value in values.items()})
+        return
+    table = make_table("setting", "value", "origin")
+    for key, value in values.items():
+        add_row(table, key, "" if value is None else cell(value), origins[key])
+    show(table)
+
+
+@config.command("path", examples=("lakegate config path", "$EDITOR $(lakegate config path)"))
+@output_option()
+@pass_app
+def config_path(app: App, /, *, output: str) -> None:
+    """Print where this project's lakegate.toml is, or would be."""
+    path = _file(app.folder())
+    if output == "json":
+        echo_json({"path": str(path), "exists": path.is_file(), "home": str(app.folder())})
+    else:
+        click.echo(path)
+
+
+def _file(folder: Path) -> Path:
+    return folder / FILE_NAME
+
+
+def _flat(tree: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        path = (*prefix, f'"{key}"' if "." in key else key)
+        if isinstance(value, Mapping):
+            yield from _flat(value, path)
+        else:
+            yield ".".join(path), value
+
+
+def _file_keys(folder: Path) -> set[str]:
+    path = _file(folder)
+    return {key for key, _ in _flat(tomllib.loads(path.read_text(encoding="utf-8")))} if path.is_file() else set()
+
+
+def _origin(key: str, app: App, in_file: set[str]) -> str:
+    if app.flags().get(key) is not None:
+        return "flag"
+    variable = ENV_PREFIX + key.replace(".", "_").upper()
+    if variable in os.environ:
+        return variable
+    return FILE_NAME if key in in_file else "default"
+
+
+def _presentable(key: str, value: Any) -> Any:
+    if key.endswith("token") and value is not None and not str(value).startswith("env:"):
+        return "(hidden: not a reference such as env:NAME)"
+    return redact(value) if isinstance(value, str) else value

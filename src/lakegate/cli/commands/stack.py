@@ -1,0 +1,54 @@
+"""``lakegate up``, ``down`` and ``status``."""
+
+from __future__ import annotations
+
+import click
+
+from lakegate.cli.app import App, pass_app
+from lakegate.cli.commandline import command
+from lakegate.cli.options import output_option
+from lakegate.cli.render.console import echo_json, safe, say
+from lakegate.cli.render.stack import service_payload, show_services
+
+
+@command("up", examples=("lakegate up", "lakegate --home ~/lake up"))
+@output_option()
+@pass_app
+def up(app: App, /, *, output: str) -> None:
+    """Start the local stack: a Nessie catalog and a Spark server, on this machine only.
+
+    Commands that need it start it themselves. The first start fetches its parts.
+    """
+    app.stack().up()
+    _show(app, output)
+
+
+@command("down", examples=("lakegate down",))
+@output_option()
+@pass_app
+def down(app: App, /, *, output: str) -> None:
+    """Stop the local stack. Tables, branches and runs stay."""
+    stopped = app.stack().down()
+    if output == "json":
+        echo_json({"stopped": list(stopped)})
+    elif stopped:
+        say(f"[bold]stopped[/]  {safe(', '.join(stopped))}")
+    else:
+        click.echo("Nothing was running.", err=True)
+
+
+@command("status", examples=("lakegate status", "lakegate status -o json"))
+@output_option()
+@pass_app
+def status(app: App, /, *, output: str) -> None:
+    """Show what of the local stack is running. Starts nothing."""
+    _show(app, output)
+
+
+def _show(app: App, output: str) -> None:
+
+    services = app.stack().status()
+    if output == "json":
+        echo_json({"home": str(app.folder()), "services": [service_payload(service) for service in services]})
+    else:
+        show_services(services)

