@@ -1,0 +1,202 @@
+"""The two servers: how each is started, and how one sees that it serves.
+
+Both listen on the loopback interface only, and report to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakegate.config import LocalSettings
+from lakegate.local import health
+from lakegate.local.artifacts import ICEBERG, NESSIE, Artifact
+from lakegate.local.java import java, spark_jars, spark_version
+from lakegate.local.process import marks
+from lakegate.local.state import ServiceName, StackFolder
+
+_MIB = 2**20
+_MIN_SPARK_MIB = 1024
+_MAX_SPARK_MIB = 8192
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+# What Spark's own launcher passes (JavaModuleOptions in Spark 4.1), without `--add-modules=jdk.incubator.vector`,
+# which the bundled JRE does not have and Spark does not need.
+_SPARK_JAVA_OPTIONS = (
+    *(
+        f"--add-opens={package}=ALL-UNNAMED"
+        for package in (
+            *("java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io"),
+            *("java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent"),
+            *("java.base/java.util.concurrent.atomic", "java.base/sun.nio.ch", "java.base/sun.nio.cs"),
+            *("java.base/sun.security.action", "java.base/sun.util.calendar"),
+            "java.security.jgss/sun.security.krb5",
+        )
+    ),
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All that one start of one server depends on. ``token`` travels in the environment, where ``ps`` does not look."""
+
+    folder: StackFolder
+    settings: LocalSettings
+    jars: Mapping[Artifact, Path]
+    instance: str
+    port: int
+    management_port: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One of the two servers."""
+
+    name: ServiceName
+    title: str
+    has_token: bool
+    stop_grace_s: float
+    version: Callable[[], str]
+    command: Callable[[Launch], tuple[str, ...]]
+    variables: Callable[[Launch], Mapping[str, str]]
+    answers: Callable[[int], bool]
+    address: Callable[[int], str]
+
+
+def temporary_folder(folder: StackFolder, name: ServiceName) -> Path:
+    """Return where a server keeps what only its own life needs."""
+    return folder.tmp / name
+
+
+def default_spark_memory(total_bytes: int) -> str:
+    """Return the heap for Spark on a machine with that much memory: a quarter, between 1g and 8g.
+
+    Example:
+        >>> default_spark_memory(2 * 2**30), default_spark_memory(16 * 2**30), default_spark_memory(256 * 2**30)
+        ('1024m', '4096m', '8192m')
+    """
+    return f"{min(max(total_bytes // 4 // _MIB, _MIN_SPARK_MIB), _MAX_SPARK_MIB)}m"
+
+
+def machine_memory() -> int:
+    """Return the memory that this process may use, in bytes: the machine's or, if smaller, its container's."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in _CGROUP_LIMITS:
+        try:
+            total = min(total, int(limit.read_text(encoding="ascii")))
+        except (OSError, ValueError):
+            continue  # no such file, or "max"
+    return total
+
+
+def _java_options(launch: Launch, name: ServiceName, memory: str) -> tuple[str, ...]:
+    return (
+        f"-Xmx{memory}",
+        "-XX:-UsePerfData",  # it would leave a file in /tmp
+        f"-XX:ErrorFile={launch.folder.logs / f'{name}-crash-%p.log'}",
+        f"-Djava.io.tmpdir={temporary_folder(launch.folder, name)}",
+        "-Djava.awt.headless=true",
+        "-Dfile.encoding=UTF-8",
+        *marks(launch.folder.home, name, launch.instance),
+    )
+
+
+def _nessie_command(launch: Launch) -> tuple[str, ...]:
+    properties = {
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": launch.port,
+        "quarkus.http.access-log.enabled": "false",  # one line a request, for ever
+        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": launch.management_port,
+        "quarkus.otel.sdk.disabled": "true",
+        "quarkus.shutdown.timeout": "5s",
+        "nessie.version.store.type": "ROCKSDB",
+        "nessie.version.store.persist.rocks.database-path": launch.folder.nessie_store,
+        "nessie.server.default-branch": "main",
+    }
+    return (
+        str(java()),
+        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"),
+        *_java_options(launch, "nessie", launch.settings.nessie_memory),
+        *(f"-D{key}={value}" for key, value in properties.items()),
+        *("-jar", str(launch.jars[NESSIE])),
+    )
+
+
+def _spark_command(launch: Launch) -> tuple[str, ...]:
+    cores = os.cpu_count() or 1
+    properties = {
+        "spark.app.name": "lakegate",
+        "spark.master": "local[*]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": launch.port,
+        # A client that is killed cannot cancel: its write must not go on for the default five minutes.
+        "spark.connect.execute.manager.detachedTimeout": "30s",
+        "spark.connect.execute.manager.maintenanceInterval": "10s",
+        "spark.connect.session.manager.defaultSessionTimeout": "8h",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": max(2 * cores, 4),
+        "spark.sql.warehouse.dir": (temporary_folder(launch.folder, "spark") / "warehouse").as_uri(),
+        # Relative, as Spark splits this setting at commas and a folder's name may have one.
+        "spark.local.dir": temporary_folder(launch.folder, "spark").relative_to(launch.folder.path),
+        "spark.ui.enabled": "false",
+        "spark.log.level": "WARN",
+    }
+    memory = launch.settings.spark_memory or default_spark_memory(machine_memory())
+    return (
+        str(java()),
+        *_SPARK_JAVA_OPTIONS,
+        *_java_options(launch, "spark", memory),
+        *("-cp", os.pathsep.join((str(launch.jars[ICEBERG]), str(spark_jars() / "*")))),
+        *("org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
+        "spark-internal",
+    )
+
+
+def _spark_variables(launch: Launch) -> Mapping[str, str]:
+    return {
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": launch.token,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "TMPDIR": str(temporary_folder(launch.folder, "spark")),
+    }
+
+
+def _nessie_variables(launch: Launch) -> Mapping[str, str]:
+    return {"TMPDIR": str(temporary_folder(launch.folder, "nessie"))}
+
+
+NESSIE_SERVER = Server(
+    name="nessie",
+    title="Nessie",
+    has_token=False,
+    stop_grace_s=20.0,
+    version=lambda: NESSIE.version,
+    command=_nessie_command,
+    variables=_nessie_variables,
+    answers=health.nessie_answers,
+    address="http://127.0.0.1:{}/api/v2".format,
+)
+SPARK_SERVER = Server(
+    name="spark",
+    title="Spark Connect",
+    has_token=True,
+    stop_grace_s=15.0,
+    version=spark_version,
+    command=_spark_command,
+    variables=_spark_variables,
+    answers=health.spark_answers,
+    address="sc://localhost:{}".format,
+)
+SERVERS: dict[ServiceName, Server] = {"nessie": NESSIE_SERVER, "spark": SPARK_SERVER}

@@ -1,0 +1,203 @@
+"""The embedded stack of one project: brought up, looked at, brought down.
+
+Everything that starts or stops servers holds the stack's lock. Looking does not, so that the common case (all is well)
+costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lakegate.config import LocalSettings
+from lakegate.errors import LocalStackError
+from lakegate.local import process
+from lakegate.local.artifacts import Artifact, prepare
+from lakegate.local.servers import SERVERS, Server
+from lakegate.local.startup import Startup
+from lakegate.local.state import (
+    SERVICE_NAMES,
+    ServiceState,
+    ServiceStatus,
+    StackFolder,
+    StackState,
+    StateFile,
+)
+from lakegate.protocols import Narrator
+
+_LOCK_MARGIN_S = 60.0
+_UNRESPONSIVE_GRACE_S = 10.0
+_POLL_S = 0.05
+_STRAY_GRACE_S = 20.0
+
+
+class LocalStack:
+    """Nessie and Spark Connect on this machine, for the project in one folder.
+
+    Args:
+        home: The project's folder; all state lives in its ``.lakegate/``.
+        settings: Memory and time limits.
+        narrator: Told what takes long.
+    """
+
+    def __init__(self, home: Path, settings: LocalSettings, narrator: Narrator) -> None:
+        self._folder = StackFolder(home)
+        self._settings = settings
+        self._narrator = narrator
+
+    def up(self) -> StackState:
+        """Start what is not running, and return when both servers answer.
+
+        Idempotent; several callers at once start one stack. What this call started is ended again when it fails or is
+        interrupted.
+
+        Raises:
+            LocalStackError: When a server cannot be started; names its log and the line in it that tells most.
+        """
+        running = self._running()
+        if running is not None:
+            return running
+        self._folder.create()
+        jars = prepare(self._narrator)
+        with self._locked():
+            return self._running() or self._start(jars)
+
+    def down(self) -> tuple[str, ...]:
+        """End the servers that were started for this project, Spark first, and no other process.
+
+        Returns:
+            Names of the servers that were running.
+
+        Raises:
+            LocalStackError: When one does not end.
+        """
+        if not self._folder.path.is_dir():  # somebody removed it under running servers
+            return self._stop_strays(StateFile(home=str(self._folder.home)))
+        with self._locked():
+            file = self._alive()
+            stopped: list[str] = []
+            for name in reversed(SERVICE_NAMES):
+                if name in file.services:
+                    file = self._stop(SERVERS[name], file)
+                    stopped.append(name)
+            stopped += [name for name in self._stop_strays(file) if name not in stopped]
+            shutil.rmtree(self._folder.tmp, ignore_errors=True)
+            # On a full or read-only disk the old file stays: it names servers that are gone, which does no harm.
+            with contextlib.suppress(LocalStackError):
+                self._folder.write(file)
+        return tuple(stopped)
+
+    def status(self) -> tuple[ServiceStatus, ...]:
+        """Return what can be seen of each server. Starts, stops and writes nothing."""
+        file = self._alive()
+        return tuple(self._status(SERVERS[name], file.services.get(name)) for name in SERVICE_NAMES)
+
+    def _running(self) -> StackState | None:
+        services = self._alive().services
+        if all(name in services and SERVERS[name].answers(services[name].port) for name in SERVICE_NAMES):
+            return StackState(home=str(self._folder.home), nessie=services["nessie"], spark=services["spark"])
+        return None
+
+    def _alive(self) -> StateFile:
+        """Return the state file less the servers that are gone; an empty one when it is missing, broken or a copy's."""
+        file = self._folder.read()
+        if file is None or file.home != str(self._folder.home):
+            return StateFile(home=str(self._folder.home))
+        return file.without(
+            *(name for name, one in file.services.items() if not process.is_instance(one.pid, one.instance))
+        )
+
+    def _start(self, jars: Mapping[Artifact, Path]) -> StackState:
+        self._stop_moved()
+        file = self._alive()
+        self._stop_strays(file)
+        for name in tuple(file.services):
+            if not self._comes_round(file.services[name]):
+                self._narrator.note(f"{SERVERS[name].title} does not answer and is started again.")
+                file = self._stop(SERVERS[name], file)
+        if len(file.services) < len(SERVICE_NAMES):
+            file = Startup(self._folder, self._settings, self._narrator, jars).start(file)
+        return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
+
+    def _comes_round(self, service: ServiceState) -> bool:
+        """Wait for a live server that may still be starting (its starter was killed) or is busy for a moment."""
+        age_s = (datetime.now(UTC) - service.started_at).total_seconds()
+        patience_s = max(self._settings.start_timeout_s - max(age_s, 0.0), _UNRESPONSIVE_GRACE_S)
+        deadline = time.monotonic() + patience_s
+        answers = SERVERS[service.name].answers
+        if answers(service.port):
+            return True
+        with self._narrator.step(f"Waiting for {SERVERS[service.name].title}, which runs and does not answer"):
+            while time.monotonic() < deadline and process.is_instance(service.pid, service.instance):
+                if answers(service.port):
+                    return True
+                time.sleep(_POLL_S)
+        return False
+
+    def _stop(self, server: Server, file: StateFile) -> StateFile:
+        service = file.services[server.name]
+        with self._narrator.step(f"Stopping {server.title}"):
+            process.stop([process.Target.instance(service.pid, service.instance)], grace_s=server.stop_grace_s)
+        return file.without(server.name)
+
+    def _stop_strays(self, file: StateFile) -> tuple[str, ...]:
+        """End servers of this folder that the state file does not know: it was lost, or its writer was killed."""
+        known = {service.pid for service in file.services.values()}
+        strays = {pid: name for pid, name in process.find_marked(self._folder.home).items() if pid not in known}
+        if strays:
+            targets = [process.Target.marked(pid, self._folder.home) for pid in strays]
+            process.stop(targets, grace_s=_STRAY_GRACE_S)
+        return tuple(sorted(set(strays.values()), reverse=True))
+
+    def _stop_moved(self) -> None:
+        """End servers that were started before this folder was moved here: their paths lead nowhere now."""
+        file = self._folder.read()
+        if file is None or file.home == str(self._folder.home) or StackFolder(Path(file.home)).path.exists():
+            return
+        targets = [process.Target.instance(one.pid, one.instance) for one in file.services.values()]
+        process.stop(targets, grace_s=_STRAY_GRACE_S)
+
+    def _status(self, server: Server, service: ServiceState | None) -> ServiceStatus:
+        log = str(self._folder.log(server.name))
+        if service is None:
+            return ServiceStatus(name=server.name, state="stopped", log=log)
+        return ServiceStatus(
+            name=server.name,
+            state="running" if server.answers(service.port) else "unresponsive",
+            pid=service.pid,
+            port=service.port,
+            uptime_s=max(0.0, time.time() - service.create_time),
+            memory_bytes=process.memory_bytes(service.pid),
+            log=service.log,
+            address=server.address(service.port),
+        )
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        import filelock  # noqa: PLC0415 - slow to import, and not needed while all is well
+
+        lock = filelock.FileLock(self._folder.lock_path, mode=0o600)
+        timeout_s = self._settings.start_timeout_s + _LOCK_MARGIN_S
+        try:
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                with self._narrator.step("Waiting for another lakegate that starts or stops the local stack"):
+                    lock.acquire(timeout=timeout_s)
+        except filelock.Timeout:
+            raise LocalStackError(
+                f"Another lakegate has been starting or stopping the local stack of {self._folder.home} for "
+                f"{timeout_s:.0f} s.",
+                hint="See what it waits for, or end it, and try again.",
+                folder=str(self._folder.path),
+            ) from None
+        except OSError as error:
+            raise self._folder.unusable(error) from error
+        try:
+            yield
+        finally:
+            lock.release()

@@ -1,0 +1,207 @@
+"""What is running, as values, and the file that remembers it.
+
+The file is ``.lakegate/stack.json`` (mode 0600: it holds the token). Ports outlive their servers in it, so that
+addresses stay the same over a ``down`` and ``up``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from lakegate.config import HOME_NAME
+from lakegate.errors import LocalStackError
+from lakegate.model.base import Value
+
+ServiceName = Literal["nessie", "spark"]
+SERVICE_NAMES: tuple[ServiceName, ...] = ("nessie", "spark")
+
+_STATE_NAME = "stack.json"
+_SERVER_NEEDS_BYTES = 256 * 2**20
+
+
+class ServiceState(Value):
+    """One server as it was started.
+
+    Attributes:
+        name: ``nessie`` or ``spark``.
+        pid: Process id.
+        create_time: When the process began, seconds since the epoch as the operating system tells.
+        instance: Random text on the process's command line; no other process has it, whatever became of the pid.
+        port: Port on the loopback interface.
+        token: Bearer token that clients must show (``spark`` only). Not in ``repr``.
+        log: Path of the log file.
+        started_at: When it was started, UTC.
+        version: Version of the server.
+    """
+
+    name: ServiceName
+    pid: int = Field(gt=1)
+    create_time: float
+    instance: str = Field(min_length=16)
+    port: int = Field(gt=0, lt=65536)
+    token: str | None = Field(default=None, repr=False)
+    log: str
+    started_at: datetime
+    version: str
+
+
+class StackState(Value):
+    """Both servers, up and answering. ``home`` is the project's folder."""
+
+    home: str
+    nessie: ServiceState
+    spark: ServiceState
+
+    @property
+    def nessie_uri(self) -> str:
+        """Nessie's API v2."""
+        return f"http://127.0.0.1:{self.nessie.port}/api/v2"
+
+    @property
+    def spark_url(self) -> str:
+        """Spark Connect address with its token: a secret, not to be shown.
+
+        The host is spelled ``localhost`` since PySpark sends a token without TLS to no other.
+        """
+        return f"sc://localhost:{self.spark.port}/;token={self.spark.token}"
+
+    @property
+    def warehouse(self) -> str:
+        """Root of the tables' files.
+
+        Not percent-encoded: neither Hadoop nor PyArrow decodes paths, so ``%20`` would become part of a folder's name.
+        """
+        return f"file://{Path(self.home) / HOME_NAME / 'warehouse'}"
+
+
+class ServiceStatus(Value):
+    """What can be seen of one server without touching it.
+
+    ``state``: ``running`` answers; ``unresponsive`` is alive and does not answer (it may be starting); ``stopped``
+    is not there.
+    """
+
+    name: ServiceName
+    state: Literal["running", "stopped", "unresponsive"]
+    pid: int | None = None
+    port: int | None = None
+    uptime_s: float | None = None
+    memory_bytes: int | None = None
+    log: str
+    address: str | None = None
+
+
+class StateFile(Value):
+    """The content of the state file: servers that were started, and the ports to prefer when they are started again.
+
+    ``home`` tells a project's folder from its copy: a copy must not use the servers of the original.
+    """
+
+    home: str
+    ports: dict[ServiceName, int] = Field(default_factory=dict)
+    services: dict[ServiceName, ServiceState] = Field(default_factory=dict)
+
+    def with_service(self, service: ServiceState) -> StateFile:
+        """Return a copy in which ``service`` is running."""
+        return self.model_copy(
+            update={
+                "ports": {**self.ports, service.name: service.port},
+                "services": {**self.services, service.name: service},
+            }
+        )
+
+    def without(self, *names: str) -> StateFile:
+        """Return a copy in which the named servers are not running; their ports stay remembered."""
+        return self.model_copy(update={"services": {k: v for k, v in self.services.items() if k not in names}})
+
+
+class StackFolder:
+    """The folder ``.lakegate/`` of one project, as far as the stack uses it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = Path(os.path.realpath(home))
+        self.path = self.home / HOME_NAME
+        self.state_path = self.path / _STATE_NAME
+        self.lock_path = self.path / "stack.lock"
+        self.logs = self.path / "logs"
+        self.tmp = self.path / "tmp"
+        self.warehouse = self.path / "warehouse"
+        self.nessie_store = self.path / "nessie"
+
+    def log(self, name: ServiceName) -> Path:
+        """Return the path of a server's log."""
+        return self.logs / f"{name}.log"
+
+    def create(self) -> None:
+        """Create what is missing, private to this user.
+
+        Raises:
+            LocalStackError: When the folder cannot be written, or the disk is nearly full.
+        """
+        try:
+            for folder in (self.path, self.logs, self.tmp, self.warehouse, self.nessie_store):
+                folder.mkdir(mode=0o700, parents=folder == self.path, exist_ok=True)
+            if self.path.stat().st_mode & 0o077:
+                self.path.chmod(0o700)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="utf-8")
+            free = shutil.disk_usage(self.path).free
+        except OSError as error:
+            raise self.unusable(error) from error
+        if free < _SERVER_NEEDS_BYTES:
+            raise LocalStackError(
+                f"The disk of {self.path} has only {free // 2**20} MiB left; the local stack needs at least "
+                f"{_SERVER_NEEDS_BYTES // 2**20} MiB to start.",
+                hint="Free some space there, or run lakegate in a folder on another disk.",
+                folder=str(self.path),
+            )
+
+    def read(self) -> StateFile | None:
+        """Return the remembered state; ``None`` when there is none, or none that can be understood.
+
+        Raises:
+            LocalStackError: When the file exists and may not be read.
+        """
+        try:
+            return StateFile.model_validate_json(self.state_path.read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValidationError):
+            return None
+        except OSError as error:
+            raise self.unusable(error) from error
+
+    def write(self, state: StateFile) -> None:
+        """Replace the state file in one step.
+
+        Raises:
+            LocalStackError: When it cannot be written.
+        """
+        draft = self.state_path.with_name(f"{_STATE_NAME}.{os.getpid()}-{secrets.token_hex(4)}")
+        text = json.dumps(state.model_dump(mode="json"), indent=2)
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123 - mode at creation
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.state_path)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink()
+            raise self.unusable(error) from error
+
+    def unusable(self, error: OSError) -> LocalStackError:
+        """Return the error for a folder or file of ours that the operating system refuses."""
+        return LocalStackError(
+            f"The local stack cannot use {error.filename or self.path}: {error.strerror or error}.",
+            hint=f"Make {self.path} a folder that you may write to, with free space, or run lakegate elsewhere.",
+            folder=str(self.path),
+        )

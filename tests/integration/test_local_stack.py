@@ -1,0 +1,189 @@
+"""The embedded stack with the real servers, and jars from the real repository. Needs the network once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from lakegate.config import LocalSettings
+from lakegate.errors import LocalStackError
+from lakegate.local import LocalStack, StackState, prepare, process, truststore
+from lakegate.local.artifacts import Artifact
+from lakegate.local.state import StackFolder
+from lakegate.protocols import Step
+
+pytestmark = pytest.mark.jvm
+
+_UP = """
+import contextlib, sys
+from pathlib import Path
+from lakegate.config import LocalSettings
+from lakegate.local import LocalStack
+
+class Narrator:
+    @contextlib.contextmanager
+    def step(self, text):
+        yield self
+    def progress(self, done, total, unit): pass
+    def note(self, text): pass
+
+state = LocalStack(Path(sys.argv[1]), LocalSettings(), Narrator()).up()
+print(state.nessie.pid, state.spark.pid)
+"""
+# Old enough never to change, and small.
+_INJECT = Artifact(
+    group="javax.inject",
+    name="javax.inject",
+    version="1",
+    size_bytes=2497,
+    sha256="91c77044a50c481636c32d916fd89c9118a72195390452c81065080f957de7ff",
+)
+
+
+class _Silent:
+    @contextlib.contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        yield self
+
+    def progress(self, done: int, total: int, unit: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("a project, ü")
+    yield folder
+    _stack(folder).down()
+    assert process.find_marked(folder) == {}
+
+
+def _stack(home: Path) -> LocalStack:
+    return LocalStack(home, LocalSettings(nessie_memory="384m", spark_memory="1g"), _Silent())
+
+
+def _create_branch(state: StackState, name: str) -> None:
+    with httpx.Client(base_url=state.nessie_uri) as client:
+        main = client.get("trees/main").raise_for_status().json()["reference"]
+        client.post("trees", params={"name": name, "type": "BRANCH"}, json=main).raise_for_status()
+
+
+def _branches(state: StackState) -> set[str]:
+    answer = httpx.get(f"{state.nessie_uri}/trees").raise_for_status().json()
+    return {reference["name"] for reference in answer["references"]}
+
+
+def test_two_commands_at_once_start_one_stack_that_outlives_them(home: Path) -> None:
+    commands = [
+        subprocess.Popen([sys.executable, "-c", _UP, str(home)], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    answers = {command.communicate()[0] for command in commands}
+    assert [command.returncode for command in commands] == [0, 0]
+    state = _stack(home).up()
+    assert answers == {f"{state.nessie.pid} {state.spark.pid}\n"}
+    assert len(process.find_marked(home)) == 2
+
+
+def test_both_listen_on_loopback_only(home: Path) -> None:
+    state = _stack(home).up()
+    for pid in (state.nessie.pid, state.spark.pid):
+        sockets = psutil.Process(pid).net_connections("inet")
+        listening = {one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN}
+        assert listening
+        assert listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_secrets_of_the_caller_stay_with_the_caller(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
+    state = _stack(home).up()
+    os.kill(state.spark.pid, signal.SIGKILL)
+    state = _stack(home).up()
+    assert "DATABASE_PASSWORD" not in psutil.Process(state.spark.pid).environ()
+    assert str(state.spark.token) not in " ".join(process.command_line(state.spark.pid))
+
+
+def test_spark_wants_the_token(home: Path) -> None:
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException  # noqa: PLC0415 - slow to import
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    state = _stack(home).up()
+    session = SparkSession.builder.remote(state.spark_url).create()
+    try:
+        assert session.range(3).count() == 3
+        assert session.conf.get("spark.sql.session.timeZone") == "UTC"
+    finally:
+        session.stop()
+    stranger = SparkSession.builder.remote(f"sc://localhost:{state.spark.port}/;token=wrong").create()
+    try:
+        with pytest.raises(SparkConnectGrpcException, match="UNAUTHENTICATED"):
+            stranger.range(1).count()
+    finally:
+        stranger.client.close()
+
+
+@pytest.mark.parametrize("victim", ["nessie", "spark"])
+def test_a_killed_server_is_replaced_and_no_data_lost(home: Path, victim: str) -> None:
+    first = _stack(home).up()
+    _create_branch(first, f"before-kill-of-{victim}")
+    dead, other = (first.nessie, first.spark) if victim == "nessie" else (first.spark, first.nessie)
+    os.kill(dead.pid, signal.SIGKILL)
+    second = _stack(home).up()
+    assert other in (second.nessie, second.spark)
+    assert dead not in (second.nessie, second.spark)
+    assert second.nessie_uri == first.nessie_uri
+    assert f"before-kill-of-{victim}" in _branches(second)
+
+
+def test_data_survives_down_and_up_and_down_leaves_no_process(home: Path) -> None:
+    first = _stack(home).up()
+    _create_branch(first, "before-down")
+    assert _stack(home).down() == ("spark", "nessie")
+    assert process.find_marked(home) == {}
+    assert [status.state for status in _stack(home).status()] == ["stopped", "stopped"]
+    # Beside the logs and the data, only what is to be remembered is left.
+    names = {path.name for path in StackFolder(home).path.iterdir()}
+    assert names == {".gitignore", "logs", "nessie", "stack.json", "stack.lock", "warehouse"}
+    assert {path.name for path in home.iterdir()} == {".lakegate"}
+    assert "before-down" in _branches(_stack(home).up())
+
+
+def test_a_heap_that_does_not_fit_is_explained(tmp_path: Path) -> None:
+    settings = LocalSettings(spark_memory="900000g")
+    with pytest.raises(LocalStackError, match="Spark Connect did not start") as caught:
+        LocalStack(tmp_path, settings, _Silent()).up()
+    assert caught.value.hint is not None
+    assert "local.spark_memory" in caught.value.hint
+    assert process.find_marked(tmp_path) == {}
+
+
+@pytest.mark.parametrize("system_store", [True, False])
+def test_a_damaged_jar_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, system_store: bool) -> None:
+    if not system_store:
+        monkeypatch.setattr(truststore, "_SYSTEM_STORES", ())
+    path = tmp_path / "jars" / _INJECT.file_name
+    path.parent.mkdir()
+    path.write_bytes(b"damaged")
+    assert prepare(_Silent(), artifacts=[_INJECT], cache=tmp_path) == {_INJECT: path}
+    assert path.stat().st_size == _INJECT.size_bytes
+    assert bool(list(tmp_path.glob("truststore-*.p12"))) is not system_store
+
+
+def test_without_network_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
+    for variable in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(variable, f"http://127.0.0.1:{process.free_port()}")
+    with pytest.raises(LocalStackError, match=r"Could not fetch javax\.inject-1\.jar") as caught:
+        prepare(_Silent(), artifacts=[_INJECT], cache=tmp_path)
+    assert "refused" in caught.value.message
+    assert caught.value.hint is not None
+    assert str(tmp_path / "jars") in caught.value.hint
+    assert not list(tmp_path.glob("fetch-*"))
