@@ -13,7 +13,7 @@ from lakegate.config import Settings, find_home, load_settings
 from lakegate.errors import InputError, NotFoundError
 from lakegate.flow import review
 from lakegate.flow.discard import discard
-from lakegate.flow.ingest import finish, ingest
+from lakegate.flow.ingest import ingest
 from lakegate.flow.plan import plan
 from lakegate.model.batch import Batch, CsvOptions, FileFormat
 from lakegate.model.checks import AuditReport, Check
@@ -200,7 +200,9 @@ class Lake:
         run = rooms.journal.find_by_branch(branch)
         if run is None or run.status == "published":
             return run
-        return finish(rooms, run, status="discarded", branch_kept=False)
+        discarded = run.model_copy(update={"status": "discarded", "branch_kept": False})
+        rooms.journal.save(discarded)
+        return discarded
 
     # Look -----------------------------------------------------------------------------------------------------------
 

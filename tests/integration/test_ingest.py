@@ -15,6 +15,7 @@ import pytest
 from lakegate.errors import ConflictError, NotFoundError, QueryError
 from lakegate.flow.stage import stage
 from lakegate.lake import Lake
+from lakegate.model.batch import CsvOptions
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.wiring import Wiring
 
@@ -152,7 +153,7 @@ def test_real_flights_in_csv(lake: Lake, namespace: str, tmp_path: Path) -> None
     assert rejected.report.failures[0].failing_rows == 8_255
 
     for source in (flights, *(data / f"{name}.csv" for name in ("planes", "airlines", "airports", "weather"))):
-        run = lake.ingest(f"{namespace}.{source.stem}", source)
+        run = lake.ingest(f"{namespace}.{source.stem}", source, csv=CsvOptions(null_values=("NA",)))
         assert run.status == "published", source
     nulls = lake.query(f"SELECT count_if(tailnum IS NULL) AS n FROM {namespace}.flights").to_arrow()
     assert nulls["n"][0].as_py() == 2_512

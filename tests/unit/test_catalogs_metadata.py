@@ -52,7 +52,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
 NAME = TableIdentifier.parse("nyc.trips")
-NOON = datetime(2026, 1, 31, 12, 0, 0, 123456)  # noqa: DTZ001 - a timestamp without zone
+NOON = datetime(2026, 1, 31, 12, 0, 0, 123456)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_bounds_and_counts_of_every_type(iceberg: SqlCatalog, reader: IcebergTab
         "money": Decimal("-12345.67"),
         "day": date(1969, 12, 31),
         "at": time(0, 0, 1),
-        "stamp": datetime(1969, 7, 20, 20, 17, 40, 1),  # noqa: DTZ001 - a timestamp without zone
+        "stamp": datetime(1969, 7, 20, 20, 17, 40, 1),
         "moment": datetime(2026, 1, 31, tzinfo=UTC),
         "text": "Ä",
         "raw": b"\x00\xff",

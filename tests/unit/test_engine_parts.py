@@ -74,7 +74,6 @@ def test_statements_that_change_something_or_are_no_query_are_refused(sql: str) 
         ("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid", EngineUnavailableError),
         ("StatusCode.UNAUTHENTICATED Invalid auth token", ConfigurationError),
         ("(java.io.IOException) No space left on device", EngineError),
-        ("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x.parquet.", SourceError),
         ("(java.lang.IllegalStateException) whatever", EngineError),
     ],
 )
@@ -82,6 +81,16 @@ def test_what_spark_says_becomes_an_error_that_says_what_was_done(text: str, exp
     from pyspark.errors import PySparkException  # noqa: PLC0415 - slow, and only here
 
     with pytest.raises(expected, match=r"writing nyc\.trips"), translated("writing nyc.trips"):
+        raise PySparkException(text)
+
+
+def test_a_file_that_cannot_be_read_is_the_files_fault_only_where_files_are_read() -> None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    text = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x.parquet."
+    with pytest.raises(SourceError, match="file:///x"), translated("writing", source=True):
+        raise PySparkException(text)
+    with pytest.raises(EngineError), translated("auditing"):
         raise PySparkException(text)
 
 

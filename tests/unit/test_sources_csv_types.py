@@ -74,8 +74,14 @@ def test_kinds(texts: list[str | None], expected: str) -> None:
     assert kind(*texts) == expected
 
 
-def test_a_column_without_values_is_a_string() -> None:
-    assert Inference().arrow_type == "string"
+def test_a_column_without_values_is_of_any_type() -> None:
+    assert Inference().arrow_type == "null"
+
+
+def test_words_for_missing_are_missing_in_numbers_and_text_in_text() -> None:
+    assert infer(pa.array(["NA", "1", "N/A"]), Inference()).kind == "int64"
+    assert infer(pa.array(["NA", "NULL"]), Inference()).kind == "unknown"
+    assert infer(pa.array(["NA", "Namibia"]), Inference()).kind == "string"
 
 
 TEXTS = st.one_of(

@@ -156,7 +156,7 @@ class IcebergTableReader:
         if snapshot is None:
             raise NotFoundError(
                 f"Table {pointer.table} has no snapshot {pointer.snapshot_id} in {pointer.metadata_location}.",
-                hint=f"It may have been expired. See the commits with 'lakegate log'.",
+                hint="It may have been expired. See the commits with 'lakegate log'.",
                 table=str(pointer.table),
                 snapshot_id=pointer.snapshot_id,
             )

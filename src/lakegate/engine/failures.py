@@ -45,7 +45,19 @@ _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
         ),
         EngineUnavailableError,
     ),
-    (("FAILED_READ_FILE", "MALFORMED_RECORD_IN_PARSING", "MALFORMED_CSV_RECORD", "CSV header"), SourceError),
+    (
+        (
+            "CAST_INVALID_INPUT",
+            "CAST_OVERFLOW",
+            "CSV header",
+            "FAILED_READ_FILE",
+            "MALFORMED_CSV_RECORD",
+            "MALFORMED_RECORD_IN_PARSING",
+            "NUMERIC_VALUE_OUT_OF_RANGE",
+            "PATH_NOT_FOUND",
+        ),
+        SourceError,
+    ),
 )
 _SENTENCES: dict[type[LakegateError], tuple[str, str]] = {
     ConfigurationError: ("Spark refused our token while {doing}.", "Check the setting engine.token."),
@@ -59,20 +71,21 @@ _SENTENCES: dict[type[LakegateError], tuple[str, str]] = {
         "`lakegate status` tells whether it runs; then try again.",
     ),
     SourceError: (
-        "Spark could not read a source file while {doing}: {cause}",
-        "The file is damaged, or changed while it was read.",
+        "Spark could not take a source file's data while {doing}: {cause}",
+        "A value does not fit its column, or the file is damaged or changed while it was read.",
     ),
 }
 _FIRST_SENTENCE_LENGTH = 400
 
 
 @contextmanager
-def translated(doing: str, *, query: bool = False) -> Iterator[None]:
+def translated(doing: str, *, query: bool = False, source: bool = False) -> Iterator[None]:
     """Turn what Spark raises in the body into lakegate's errors.
 
     Args:
         doing: What the body does, for the message: ``writing nyc.trips on branch x``.
         query: Whether a refused plan is the user's query (exit 2) rather than a failure of the engine.
+        source: Whether values that cannot be read or converted are the source files' (exit 2).
 
     Raises:
         EngineUnavailableError: When the engine or its session is gone.
@@ -86,7 +99,7 @@ def translated(doing: str, *, query: bool = False) -> Iterator[None]:
     try:
         yield
     except (PySparkException, RpcError) as error:
-        raise _translate(error, doing, query=query) from error
+        raise _translate(error, doing, query=query, source=source) from error
 
 
 def first_sentence(text: str) -> str:
@@ -102,10 +115,10 @@ def first_sentence(text: str) -> str:
     return line if len(line) <= _FIRST_SENTENCE_LENGTH else line[:_FIRST_SENTENCE_LENGTH] + "…"
 
 
-def _translate(error: Exception, doing: str, *, query: bool) -> LakegateError:
+def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> LakegateError:
     text = str(error)
     known = next((kind for words, kind in _KINDS if any(word in text for word in words)), None)
-    if known is not None and not (query and known is SourceError):
+    if known is not None and (source or known is not SourceError):
         message, hint = _SENTENCES[known]
         return known(message.format(doing=doing, cause=first_sentence(text)), hint=hint)
     if query:

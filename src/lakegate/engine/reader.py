@@ -1,15 +1,17 @@
-"""Source files as Spark DataFrames."""
+"""Source files as Spark DataFrames, in the types they will be written with."""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
-from lakegate.engine.types import spark_type
-from lakegate.model.batch import Batch, CsvOptions
+from lakegate.engine.types import iceberg_schema, spark_type
+from lakegate.model.batch import MISSING_WORDS, Batch, CsvOptions, SourceColumn
 from lakegate.model.identifiers import quote
-from lakegate.model.schema import Schema
+from lakegate.model.schema import UNKNOWN, Column, Schema
 
 _ARROW_TO_SPARK = {
+    "null": "string",
     "bool": "boolean",
     "int64": "bigint",
     "double": "double",
@@ -18,50 +20,89 @@ _ARROW_TO_SPARK = {
     "timestamp[us, tz=UTC]": "timestamp",
     "string": "string",
 }
+_GLOB_CHARACTERS = frozenset("*?[]{}\\")
+_COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 
 
-def read_batch(session: Any, batch: Batch) -> Any:
-    """Return the batch as a DataFrame with the types it will be written with."""
-    if batch.format == "csv":
-        return _read_csv(session, batch)
-    frame = session.read.parquet(*map(spark_path, batch.uris))
-    if not any(column.type.startswith("timestamp[ns") for column in batch.columns):
-        return frame
-    return frame.selectExpr(*(_microseconds(column.name, column.type) for column in batch.columns))
+def read_batch(session: Any, batch: Batch, table: Schema | None = None) -> Any:
+    """Return the batch as a DataFrame.
 
-
-def cast_to(frame: Any, schema: Schema, source: Schema) -> Any:
-    """Return ``frame`` with the columns of ``schema``, by name, in its order and types.
-
-    ``source`` is the frame's own schema, so that columns that fit already are left alone.
+    Args:
+        session: A Spark session.
+        batch: The files.
+        table: Columns to deliver, in this order and these types; by default the batch's own.
     """
-    expressions = []
-    for column in schema.columns:
-        name = quote(column.name)
-        found = source.find(column.name)
-        target = spark_type(column.type)
-        if found is None:
-            expressions.append(f"CAST(NULL AS {target}) AS {name}")
-        elif target is None or found.type == column.type:
-            expressions.append(f"{quote(found.name)} AS {name}")
-        else:
-            expressions.append(f"CAST({quote(found.name)} AS {target}) AS {name}")
-    return frame.selectExpr(*expressions)
+    if batch.format == "csv":
+        frame = _raw_csv(session, batch)
+        wanted = {column.name: _ARROW_TO_SPARK[column.type] for column in batch.columns}
+        return frame.selectExpr(*_parsed(batch, wanted if table is None else _types_of(table, batch)))
+    frame = _read_parquet(session, batch)
+    if table is None:
+        return frame
+    source = iceberg_schema(frame.schema)
+    return frame.selectExpr(*(_cast(column, source) for column in table.columns))
+
+
+def source_schema(frame: Any, batch: Batch) -> Schema:
+    """Return the schema of a batch's DataFrame, columns without any value of type ``unknown``."""
+    schema = iceberg_schema(frame.schema)
+    empty = {column.name for column in batch.columns if column.type == "null"}
+    return Schema(
+        columns=tuple(
+            column.model_copy(update={"type": UNKNOWN}) if column.name in empty else column for column in schema.columns
+        )
+    )
 
 
 def spark_path(uri: str) -> str:
-    """Return a file URI as a path that Spark reads literally: it takes every path for a glob."""
-    return uri
+    r"""Return a file URI as a path that Spark reads literally: it takes every path for a glob, and decodes nothing.
+
+    Example:
+        >>> spark_path("file:///data/a%20b/%5B1%5D.parquet")
+        '/data/a b/\\[1\\].parquet'
+    """
+    path = unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+    return "".join(f"\\{character}" if character in _GLOB_CHARACTERS else character for character in path)
 
 
-def _read_csv(session: Any, batch: Batch) -> Any:
-    schema = ", ".join(f"{quote(column.name)} {_ARROW_TO_SPARK[column.type]}" for column in batch.columns)
-    options = _csv_options(batch.csv or CsvOptions(), multiline=batch.multiline)
-    return session.read.schema(schema).options(**options).csv(list(map(spark_path, batch.uris)))
+def _reader(session: Any, batch: Batch) -> Any:
+    # Hadoop's checksummed local file system cannot read a name with a colon in it, the raw one can.
+    colon = any(":" in spark_path(uri) for uri in batch.uris if uri.startswith("file:"))
+    return session.read.options(**_COLON_OPTIONS) if colon else session.read
 
 
-def _csv_options(csv: CsvOptions, *, multiline: bool) -> dict[str, str]:
-    return {
+def _read_parquet(session: Any, batch: Batch) -> Any:
+    frame = _reader(session, batch).parquet(*map(spark_path, batch.uris))
+    converted = {column.name: _converted(column) for column in batch.columns}
+    if not any(converted.values()):
+        return frame
+    return frame.selectExpr(*(converted.get(name) or quote(name) for name in frame.columns))
+
+
+def _converted(column: SourceColumn) -> str | None:
+    name = quote(column.name)
+    if column.type == "null":
+        return f"CAST(NULL AS STRING) AS {name}"
+    if not column.type.startswith("timestamp[ns"):
+        return None
+    # Spark hands nanoseconds over as numbers; rounding down is right before 1970 too.
+    micros = f"timestamp_micros(({name} - pmod({name}, 1000)) DIV 1000)"
+    return f"{micros} AS {name}" if "tz=" in column.type else f"CAST({micros} AS TIMESTAMP_NTZ) AS {name}"
+
+
+def _cast(column: Column, source: Schema) -> str:
+    name, target = quote(column.name), spark_type(column.type)
+    found = source.find(column.name)
+    if found is None:
+        return f"CAST(NULL AS {target}) AS {name}"
+    if target is None or found.type == column.type:
+        return f"{quote(found.name)} AS {name}"
+    return f"CAST({quote(found.name)} AS {target}) AS {name}"
+
+
+def _raw_csv(session: Any, batch: Batch) -> Any:
+    csv = batch.csv or CsvOptions()
+    options = {
         "mode": "FAILFAST",
         "header": str(csv.header).lower(),
         "enforceSchema": "false",
@@ -69,14 +110,36 @@ def _csv_options(csv: CsvOptions, *, multiline: bool) -> dict[str, str]:
         "quote": csv.quote,
         "escape": csv.quote,
         "encoding": csv.encoding,
-        "nullValue": csv.null_values[0] if csv.null_values else "",
-        "multiLine": str(multiline).lower(),
+        "nullValue": "",
+        "emptyValue": "",
+        "multiLine": str(batch.multiline).lower(),
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
     }
+    schema = ", ".join(f"{quote(column.name)} STRING" for column in batch.columns)
+    return _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.uris)))
 
 
-def _microseconds(name: str, arrow_type: str) -> str:
-    column = quote(name)
-    if not arrow_type.startswith("timestamp[ns"):
-        return column
-    micros = f"timestamp_micros({column} DIV 1000)"
-    return f"{micros} AS {column}" if "tz=" in arrow_type else f"CAST({micros} AS TIMESTAMP_NTZ) AS {column}"
+def _types_of(table: Schema, batch: Batch) -> dict[str, str]:
+    names = Schema(columns=tuple(Column(name=column.name, type=column.type) for column in batch.columns))
+    found = ((names.find(column.name), spark_type(column.type)) for column in table.columns)
+    return {column.name: target for column, target in found if column is not None and target is not None}
+
+
+def _parsed(batch: Batch, types: dict[str, str]) -> list[str]:
+    csv = batch.csv or CsvOptions()
+    everywhere = [text for text in csv.null_values if text]
+    expressions = []
+    for column, target in types.items():
+        name = quote(column)
+        words = everywhere if target == "string" else [*everywhere, *MISSING_WORDS]
+        present = f"IF({name} IN ({', '.join(map(_text, words))}), NULL, {name})" if words else name
+        expressions.append(f"{present} AS {name}" if target == "string" else f"CAST({present} AS {target}) AS {name}")
+    return expressions
+
+
+def _text(value: str) -> str:
+    # Unicode escapes throughout: Spark would read backslashes, quotes and ${variables} in a literal.
+    units = value.encode("utf-16-be", "surrogatepass")
+    escaped = (f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+    return f"'{''.join(escaped)}'"

@@ -22,6 +22,7 @@ _SETTINGS = {
     "spark.sql.caseSensitive": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.legacy.javaCharsets": "true",
     # Spark refuses parquet's nanosecond timestamps unless it may read them as numbers; the reader converts them.
     "spark.sql.legacy.parquet.nanosAsLong": "true",
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",

@@ -10,9 +10,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakegate.engine.failures import translated
-from lakegate.engine.reader import cast_to, read_batch
+from lakegate.engine.reader import read_batch, source_schema
 from lakegate.engine.sessions import CATALOG, SessionFactory, is_connect, session_settings
-from lakegate.engine.types import iceberg_schema
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.partitioning import PartitionTransform
@@ -66,13 +65,14 @@ class SparkEngine:
 
     def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
         """Append ``batch`` to ``target`` in one write; see :meth:`lakegate.protocols.Engine.append`."""
-        frame, schema = self._source(batch)
-        if target.table_schema is not None:
-            frame = cast_to(frame, target.table_schema, schema)
-        writer = frame.writeTo(target.table.sql(CATALOG, ref=target.ref))
-        for key, value in target.snapshot_properties.items():
-            writer = writer.option(f"snapshot-property.{key}", value)
-        with translated(f"writing {target.table} on branch {target.ref}"), _progress(self.session, step):
+        with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
+            if target.table_schema is None:
+                frame = self._source(batch)[0]
+            else:
+                frame = read_batch(self.session, batch, target.table_schema)
+            writer = frame.writeTo(target.table.sql(CATALOG, ref=target.ref))
+            for key, value in target.snapshot_properties.items():
+                writer = writer.option(f"snapshot-property.{key}", value)
             if target.create is None:
                 writer.append()
             else:
@@ -155,9 +155,9 @@ class SparkEngine:
 
     def _source(self, batch: Batch) -> tuple[Any, Schema]:
         if batch not in self._sources:
-            with translated(f"reading {len(batch.files)} source file(s)"):
+            with translated(f"reading {batch.uris[0]}", source=True):
                 frame = read_batch(self.session, batch)
-                self._sources[batch] = (frame, iceberg_schema(frame.schema))
+                self._sources[batch] = (frame, source_schema(frame, batch))
         return self._sources[batch]
 
     def _rows(self, rows: AddedRows) -> Any:

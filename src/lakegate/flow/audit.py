@@ -22,20 +22,20 @@ def audit(rooms: Rooms, staged: StagedBatch, checks: Sequence[Check]) -> AuditRe
         CheckError: When a check cannot be asked of the table.
         RetryableError: When the audit could not run; it says nothing about the data then.
     """
-    with rooms.narrator.step(f"Auditing {staged.rows:,} rows with {len(checks)} check(s)"):
-        report = run_audit(
-            run_id=staged.run_id,
-            rows=AddedRows(
-                table=staged.table,
-                ref=staged.branch,
-                after_snapshot_id=staged.parent_snapshot_id,
-                snapshot_id=staged.snapshot_ids[-1],
-            ),
-            schema=rooms.reader.metadata(staged.pointer).table_schema,
-            added=rooms.reader.added_files(staged.pointer, staged.snapshot_ids),
-            checks=checks,
-            engine=rooms.engine,
-            metadata_location=staged.pointer.metadata_location,
-        )
+    report = run_audit(
+        run_id=staged.run_id,
+        rows=AddedRows(
+            table=staged.table,
+            ref=staged.branch,
+            after_snapshot_id=staged.parent_snapshot_id,
+            snapshot_id=staged.snapshot_ids[-1],
+        ),
+        schema=rooms.reader.metadata(staged.pointer).table_schema,
+        added=rooms.reader.added_files(staged.pointer, staged.snapshot_ids),
+        checks=checks,
+        engine=rooms.engine,
+        metadata_location=staged.pointer.metadata_location,
+        narrator=rooms.narrator,
+    )
     faults.reach("after-audit")
     return report

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lakegate.errors import SchemaError
 from lakegate.model.batch import FileFormat
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Column, Schema
+from lakegate.model.schema import UNKNOWN, Column, Schema
 
 # Casts that lose nothing: the promotions of the Iceberg spec ("Schema Evolution"), and int to double.
 _WIDENS = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("int", "double")}
@@ -56,7 +56,7 @@ def _differences(batch: Schema, table: Schema, file_format: FileFormat) -> Itera
 
 def _fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
     pair = (batch.type, table.type)
-    if batch.type == table.type or pair in _WIDENS or _decimal_widens(*pair):
+    if batch.type in {table.type, UNKNOWN} or pair in _WIDENS or _decimal_widens(*pair):
         return True
     if file_format == "parquet":
         return False

@@ -15,7 +15,7 @@ from lakegate.model.partitioning import PartitionTransform
 from lakegate.model.plan import IngestPlan
 from lakegate.model.refs import Ref
 from lakegate.model.run import OnFailure, WriteRequest
-from lakegate.model.schema import Schema
+from lakegate.model.schema import UNKNOWN, Schema
 
 
 def plan(
@@ -93,4 +93,6 @@ def _require_new(rooms: Rooms, branch: str, run_id: str) -> Ref | None:
 def _schema_to_create(source: Schema, partition_by: Sequence[str]) -> Schema:
     for text in partition_by:
         PartitionTransform.parse(text).validate_for(source)
-    return source
+    return Schema(
+        columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in source.columns)
+    )

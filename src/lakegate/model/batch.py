@@ -8,9 +8,18 @@ from lakegate.model.base import Value
 
 FileFormat = Literal["parquet", "csv"]
 
+MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NULL", "null")
+"""Texts that mean NULL in CSV columns whose other values are numbers, dates, times or booleans.
+
+In a column of text they are text: ``NA`` is also Namibia. :attr:`CsvOptions.null_values` holds for all columns.
+"""
+
 
 class CsvOptions(Value):
-    """How to read CSV (RFC 4180 by default; ``null_values`` are the texts that mean NULL)."""
+    """How to read CSV (RFC 4180 by default).
+
+    ``null_values`` are the texts that mean NULL in every column, beside the empty one; see :data:`MISSING_WORDS`.
+    """
 
     header: bool = True
     delimiter: str = ","
@@ -38,7 +47,8 @@ class SourceFile(Value):
 class SourceColumn(Value):
     """A column as the files have it.
 
-    ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV the one inferred from all values.
+    ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV the one inferred from all values, and
+    ``null`` for a column without any value.
     """
 
     name: str

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 from lakegate.model.base import Value
 
+UNKNOWN = "unknown"
+"""Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
+
 
 class Column(Value):
     """A top-level column. ``type`` is an Iceberg type: ``long``, ``decimal(10, 2)``, ``list<string>``."""

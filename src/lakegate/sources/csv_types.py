@@ -17,10 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakegate.model.batch import MISSING_WORDS
+
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
 _INEXACT_IN_DOUBLE = 2**53
 """The first integer that a double cannot tell from its neighbour."""
+_MISSING = pa.array(MISSING_WORDS)
 _NON_FINITE = pa.array(["NaN", "Inf", "-Inf", "Infinity", "-Infinity"])
 _INSTANT = pa.timestamp("us", tz="UTC")
 _NAIVE = pa.timestamp("us")
@@ -63,8 +66,8 @@ class Inference:
 
     @property
     def arrow_type(self) -> str:
-        """The Arrow type as text; a column without values is a string."""
-        return "string" if self.kind == "unknown" else self.kind
+        """The Arrow type as text; ``null`` for a column without values."""
+        return "null" if self.kind == "unknown" else self.kind
 
     def join(self, other: Inference) -> Inference:
         """Return what the values of both are. Associative and commutative, so files can be looked at in any order.
@@ -98,7 +101,10 @@ def infer(values: Any, so_far: Inference) -> Inference:
         >>> infer(pa.array(["1", None, "2.5"]), Inference()).kind, infer(pa.array(["00501"]), Inference()).kind
         ('double', 'string')
     """
-    if so_far.kind == "string" or values.null_count == len(values):
+    if so_far.kind == "string":
+        return so_far
+    values = _without_missing_words(values)
+    if values.null_count == len(values):
         return so_far
     texts = _Texts(values)
     for kind in _PROMOTIONS.get(so_far.kind if so_far.kind != "unknown" else _guess(values), ()):
@@ -106,6 +112,11 @@ def infer(values: Any, so_far: Inference) -> Inference:
         if found is not None:
             return so_far.join(found)
     return Inference("string")
+
+
+def _without_missing_words(values: Any) -> Any:
+    missing = pc.is_in(values, value_set=_MISSING)
+    return pc.if_else(missing, pa.scalar(None, values.type), values) if pc.any(missing).as_py() else values
 
 
 class _Texts:
