@@ -17,8 +17,9 @@ $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@echo "Installing from requirements.lock"
-	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --quiet requirements.lock
+	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode --quiet requirements.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --quiet uv==$(UV_VERSION) --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 setup: $(READY) ## Install everything, JVM parts included, into .venv and the user's cache

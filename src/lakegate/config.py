@@ -34,6 +34,8 @@ class _Section(BaseModel):
 class CatalogSettings(_Section):
     """Which catalog. Without ``uri``, the local stack's own."""
 
+    type: str = "nessie"
+    """Name of an implementation: ``nessie``, or one that a package registers under ``lakegate.catalogs``."""
     uri: str | None = None
     """Nessie's API v2, for example ``https://nessie.example.com/api/v2``."""
     warehouse: str | None = None

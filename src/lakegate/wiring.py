@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from lakegate.catalogs import find_catalog
 from lakegate.config import HOME_NAME, Settings, resolve_secret
 from lakegate.errors import ConfigurationError
 from lakegate.flow.rooms import Rooms
@@ -49,12 +50,10 @@ class Wiring:
     @cached_property
     def catalog(self) -> Catalog:
         """The catalog that the settings name, or the local stack's."""
-        from lakegate.catalogs.nessie import NessieCatalog  # noqa: PLC0415 - loads httpx
-
         settings = self.settings.catalog
         token = resolve_secret(settings.token, setting="catalog.token")
         uri = settings.uri or self.stack.up().nessie_uri
-        return NessieCatalog(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
+        return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
 
     @cached_property
     def reader(self) -> TableReader:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import logging
+import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 import click
 
 from lakegate import __version__
 from lakegate.cli.commandline import PROGRAM, Root
+from lakegate.errors import ExitCode
 
 
 @click.group(
@@ -34,7 +39,25 @@ def main() -> NoReturn:
         # Data may hold characters that the terminal's encoding lacks; that must not end the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    cli.main(prog_name=PROGRAM)
+    # One command is over before garbage could pile up; looking for it among the libraries' objects takes 0.2 s.
+    gc.set_threshold(200_000, 50, 100)
+    try:
+        cli.main(prog_name=PROGRAM)
+    except SystemExit as end:
+        _leave(end.code)
+    _leave(ExitCode.OK)
+
+
+def _leave(code: str | int | None) -> NoReturn:
+    """End the process without taking the libraries apart object by object, which takes another half second.
+
+    All that must be closed has been, by the commands' own context managers.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:
