@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakegate.errors import LakegateError
-    from lakegate.lake import Lake, Query, Table, connect
+    from lakegate.lake import Lake, connect
     from lakegate.model.batch import CsvOptions
     from lakegate.model.checks import AuditReport, Check, CheckResult
     from lakegate.model.run import Run
+    from lakegate.views import Query, Table
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,9 +47,9 @@ _HOMES = {
     "CsvOptions": "lakegate.model.batch",
     "Lake": "lakegate.lake",
     "LakegateError": "lakegate.errors",
-    "Query": "lakegate.lake",
+    "Query": "lakegate.views",
     "Run": "lakegate.model.run",
-    "Table": "lakegate.lake",
+    "Table": "lakegate.views",
     "connect": "lakegate.lake",
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from lakegate.audits import parse_checks
 from lakegate.config import Settings, find_home, load_settings
@@ -17,20 +17,15 @@ from lakegate.flow.ingest import ingest
 from lakegate.flow.plan import plan
 from lakegate.model.batch import Batch, CsvOptions, FileFormat
 from lakegate.model.checks import AuditReport, Check
-from lakegate.model.files import DataFile
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.plan import IngestPlan
-from lakegate.model.refs import Commit, Ref, TableDifference, TablePointer
+from lakegate.model.refs import Commit, Ref, TableDifference
 from lakegate.model.run import OnFailure, Run, new_run_id
-from lakegate.model.schema import Schema
-from lakegate.model.tables import Snapshot, TableMetadata
+from lakegate.model.tables import TableMetadata
 from lakegate.narration import SilentNarrator
-from lakegate.protocols import Narrator, TableReader
+from lakegate.protocols import Narrator
+from lakegate.views import Query, Table
 from lakegate.wiring import Wiring
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 MAIN = "main"
 Paths = str | Path | Sequence[str | Path]
@@ -369,60 +364,6 @@ class Lake:
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
         return self._wiring.catalog.resolve(ref, _parse_at(at))
-
-
-class Table:
-    """A table at one commit, read from its metadata; made by :meth:`Lake.table`."""
-
-    def __init__(self, pointer: TablePointer, reader: TableReader) -> None:
-        self._pointer = pointer
-        self._reader = reader
-        self.metadata = reader.metadata(pointer)
-
-    @property
-    def rows(self) -> int | None:
-        """Number of rows."""
-        return self.metadata.rows
-
-    @property
-    def schema(self) -> Schema:
-        """Columns."""
-        return self.metadata.table_schema
-
-    def snapshots(self) -> Sequence[Snapshot]:
-        """Return the snapshots, oldest first."""
-        return self._reader.snapshots(self._pointer)
-
-    def files(self) -> Iterator[DataFile]:
-        """Yield the data files with their rows, bytes, null counts and bounds."""
-        return self._reader.files(self._pointer)
-
-
-class Query:
-    """A query that was planned; made by :meth:`Lake.query`. Reads when asked for rows."""
-
-    def __init__(self, frame: Any, fetch: Any) -> None:
-        self.dataframe = frame
-        """The Spark DataFrame. Spark's own exceptions come out of its methods."""
-        self._fetch = fetch
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the result's columns."""
-        return list(self.dataframe.columns)
-
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as an Arrow table.
-
-        Raises:
-            QueryError: When the query fails on the data.
-        """
-        table: pa.Table = self._fetch(self.dataframe)
-        return table
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return all rows as a pandas DataFrame; raises as :meth:`to_arrow`."""
-        return self.to_arrow().to_pandas()
 
 
 def _parse_at(at: str | datetime | None) -> str | datetime | None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -182,6 +183,7 @@ def test_pyspark_without_spark_is_a_clear_error(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     with pytest.raises(LocalStackError, match="client only") as caught:
         java.spark_jars()
     assert caught.value.hint is not None

@@ -24,22 +24,25 @@ _GLOB_CHARACTERS = frozenset("*?[]{}\\")
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 
 
-def read_batch(session: Any, batch: Batch, table: Schema | None = None) -> Any:
-    """Return the batch as a DataFrame.
+def read_batch(session: Any, batch: Batch) -> Any:
+    """Return the batch as a DataFrame in its own columns and types."""
+    if batch.format == "parquet":
+        return _read_parquet(session, batch)
+    return _read_csv(session, batch, {column.name: _ARROW_TO_SPARK[column.type] for column in batch.columns})
+
+
+def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Schema) -> Any:
+    """Return the batch as a DataFrame in the columns and types of ``table``.
 
     Args:
         session: A Spark session.
-        batch: The files.
-        table: Columns to deliver, in this order and these types; by default the batch's own.
+        batch: The files. CSV is parsed as the table's types, not converted from the inferred ones.
+        table: Columns to deliver, in this order.
+        frame: What :func:`read_batch` returned for the batch.
+        source: Its schema.
     """
     if batch.format == "csv":
-        frame = _raw_csv(session, batch)
-        wanted = {column.name: _ARROW_TO_SPARK[column.type] for column in batch.columns}
-        return frame.selectExpr(*_parsed(batch, wanted if table is None else _types_of(table, batch)))
-    frame = _read_parquet(session, batch)
-    if table is None:
-        return frame
-    source = iceberg_schema(frame.schema)
+        return _read_csv(session, batch, _types_of(table, batch))
     return frame.selectExpr(*(_cast(column, source) for column in table.columns))
 
 
@@ -100,7 +103,7 @@ def _cast(column: Column, source: Schema) -> str:
     return f"CAST({quote(found.name)} AS {target}) AS {name}"
 
 
-def _raw_csv(session: Any, batch: Batch) -> Any:
+def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:
     csv = batch.csv or CsvOptions()
     options = {
         "mode": "FAILFAST",
@@ -117,7 +120,8 @@ def _raw_csv(session: Any, batch: Batch) -> Any:
         "ignoreTrailingWhiteSpace": "false",
     }
     schema = ", ".join(f"{quote(column.name)} STRING" for column in batch.columns)
-    return _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.uris)))
+    frame = _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.uris)))
+    return frame.selectExpr(*_parsed(csv, types))
 
 
 def _types_of(table: Schema, batch: Batch) -> dict[str, str]:
@@ -126,8 +130,7 @@ def _types_of(table: Schema, batch: Batch) -> dict[str, str]:
     return {column.name: target for column, target in found if column is not None and target is not None}
 
 
-def _parsed(batch: Batch, types: dict[str, str]) -> list[str]:
-    csv = batch.csv or CsvOptions()
+def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
     everywhere = [text for text in csv.null_values if text]
     expressions = []
     for column, target in types.items():

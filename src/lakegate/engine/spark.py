@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakegate.engine.failures import translated
-from lakegate.engine.reader import read_batch, source_schema
+from lakegate.engine.reader import read_as, read_batch, source_schema
 from lakegate.engine.sessions import CATALOG, SessionFactory, is_connect, session_settings
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
@@ -66,10 +66,9 @@ class SparkEngine:
     def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
         """Append ``batch`` to ``target`` in one write; see :meth:`lakegate.protocols.Engine.append`."""
         with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
-            if target.table_schema is None:
-                frame = self._source(batch)[0]
-            else:
-                frame = read_batch(self.session, batch, target.table_schema)
+            frame, schema = self._source(batch)
+            if target.table_schema is not None:
+                frame = read_as(self.session, batch, target.table_schema, frame=frame, source=schema)
             writer = frame.writeTo(target.table.sql(CATALOG, ref=target.ref))
             for key, value in target.snapshot_properties.items():
                 writer = writer.option(f"snapshot-property.{key}", value)

@@ -17,7 +17,11 @@ def discard(rooms: Rooms, branch: str, *, target: str = "main") -> bool:
         ConflictError: When something was committed to the branch at this very moment.
     """
     if branch == target:
-        raise InputError(f"'{branch}' is what everyone reads; it cannot be discarded.", branch=branch)
+        raise InputError(
+            f"'{branch}' is what everyone reads; it cannot be discarded.",
+            hint="`lakegate branch list` shows the branches.",
+            branch=branch,
+        )
     try:
         ref = rooms.catalog.get_ref(branch)
     except NotFoundError:

@@ -20,7 +20,11 @@ def find_staged(rooms: Rooms, branch_name: str, *, target: str = "main") -> tupl
         InputError: When it is ``target``, changed nothing, or did more than append rows.
     """
     if branch_name == target:
-        raise InputError(f"'{target}' is what everyone reads; nothing is staged there.", branch=branch_name)
+        raise InputError(
+            f"'{target}' is what everyone reads; nothing is staged there.",
+            hint="`lakegate branch list` shows the branches.",
+            branch=branch_name,
+        )
     branch = rooms.catalog.get_ref(branch_name)
     base = find_common_ancestor(rooms, branch, rooms.catalog.get_ref(target))
     changed = [d for d in rooms.catalog.diff(base, branch) if d.kind == "table"]

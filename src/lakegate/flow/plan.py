@@ -17,6 +17,8 @@ from lakegate.model.refs import Ref
 from lakegate.model.run import OnFailure, WriteRequest
 from lakegate.model.schema import UNKNOWN, Schema
 
+_TIME_TRANSFORMS = ("years", "months", "days", "hours")
+
 
 def plan(
     rooms: Rooms,
@@ -91,8 +93,25 @@ def _require_new(rooms: Rooms, branch: str, run_id: str) -> Ref | None:
 
 
 def _schema_to_create(source: Schema, partition_by: Sequence[str]) -> Schema:
-    for text in partition_by:
-        PartitionTransform.parse(text).validate_for(source)
+    transforms = [PartitionTransform.parse(text) for text in partition_by]
+    for transform in transforms:
+        transform.validate_for(source)
+    _require_distinct(transforms, partition_by)
     return Schema(
         columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in source.columns)
     )
+
+
+def _require_distinct(transforms: Sequence[PartitionTransform], texts: Sequence[str]) -> None:
+    # Iceberg refuses two transforms of a kind on one column, and all those of time are of one kind.
+    known: dict[tuple[str, str], str] = {}
+    for transform, text in zip(transforms, texts, strict=True):
+        kind = "time" if transform.name in _TIME_TRANSFORMS else transform.name
+        key = (kind, transform.column.lower())
+        if key in known:
+            raise InputError(
+                f"Cannot partition by both {known[key]} and {text}: one of them says it all.",
+                hint="Give a column once, and of years, months, days and hours only the finest.",
+                column=transform.column,
+            )
+        known[key] = text

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PROC = Path("/proc")
 _POLL_S = 0.02
+_COMMAND_LINE_S = 2.0
 _HOME_OPTION = "-Dlakegate.home="
 _SERVICE_OPTION = "-Dlakegate.service="
 _INSTANCE_OPTION = "-Dlakegate.instance="
@@ -94,7 +95,15 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
             program=command[0],
         ) from error
     _children.append(child)
+    _await_command_line(child)
     return child
+
+
+def _await_command_line(child: subprocess.Popen[bytes]) -> None:
+    # For some milliseconds after it was started a process has no arguments yet, and would be taken for a stranger.
+    deadline = time.monotonic() + _COMMAND_LINE_S
+    while not command_line(child.pid) and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 def command_line(pid: int) -> tuple[str, ...]:
