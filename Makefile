@@ -17,7 +17,8 @@ $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || { echo "Creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@echo "Installing from requirements.lock"
-	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode --quiet requirements.lock
+	@$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --compile-bytecode \
+		$$(test -t 2 || echo --quiet) requirements.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --quiet uv==$(UV_VERSION) --editable .
 	@$(BIN)/python -m compileall -q src
 	@touch $@
@@ -27,6 +28,7 @@ setup: $(READY) ## Install everything, JVM parts included, into .venv and the us
 
 demo: $(READY) ## From nothing to a published and a rejected batch
 	@$(BIN)/lakegate demo
+	@echo; echo "To type these commands yourself: source $(BIN)/activate"
 
 test: test-unit test-jvm ## Run every test
 

@@ -32,8 +32,9 @@ def require_fit(batch: Schema, table: Schema, *, name: TableIdentifier, file_for
     """
     differences = list(_differences(batch, table, file_format))
     if differences:
+        listed = differences[0] if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
         raise SchemaError(
-            f"The batch does not fit {name}: {'; '.join(differences)}.",
+            f"The batch does not fit {name}: {listed}",
             hint=f"`lakegate table show {name}` prints the table's columns.",
             table=str(name),
             differences=differences,

@@ -9,16 +9,21 @@ from lakegate.cli.commandline import command
 from lakegate.cli.options import output_option
 from lakegate.cli.render.console import echo_json, safe, say
 from lakegate.cli.render.stack import service_payload, show_services
+from lakegate.local import prepare
 
 
-@command("up", examples=("lakegate up", "lakegate --home ~/lake up"))
+@command("up", examples=("lakegate up", "lakegate up --prepare-only", "lakegate --home ~/lake up"))
+@click.option("--prepare-only", is_flag=True, help="Only fetch the parts, so that a later start needs no network.")
 @output_option()
 @pass_app
-def up(app: App, /, *, output: str) -> None:
+def up(app: App, /, *, prepare_only: bool, output: str) -> None:
     """Start the local stack: a Nessie catalog and a Spark server, on this machine only.
 
     Commands that need it start it themselves. The first start fetches its parts.
     """
+    if prepare_only:
+        prepare(app.narrator)
+        return
     app.stack().up()
     _show(app, output)
 
@@ -46,7 +51,6 @@ def status(app: App, /, *, output: str) -> None:
 
 
 def _show(app: App, output: str) -> None:
-
     services = app.stack().status()
     if output == "json":
         echo_json({"home": str(app.folder()), "services": [service_payload(service) for service in services]})
