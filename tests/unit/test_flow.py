@@ -303,6 +303,22 @@ def test_an_engine_that_goes_away_leaves_nothing_behind(
     assert (run.status, run.error.code) == ("failed", "engine-unavailable")
 
 
+def test_a_mistake_of_ours_leaves_no_branch_either(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = planned(house)
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(house, "append", broken)
+    with pytest.raises(ZeroDivisionError):
+        ingest(house.rooms, wanted)
+    run = house.journal.get("r1")
+    assert run is not None
+    assert run.error is not None
+    assert "oops" in run.error.message
+    assert (run.status, branches(house)) == ("failed", ["main"])
+
+
 def test_a_branch_that_cannot_be_dropped_is_named(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = planned(house)
 

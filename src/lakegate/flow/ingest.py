@@ -90,6 +90,10 @@ def _cleaned_up(rooms: Rooms, run: Run) -> Iterator[_Progress]:
         error.context.setdefault("run_id", run.run_id)
         _record_failure(rooms, progress.run, error, branch_kept=kept)
         raise
+    except Exception as error:
+        kept = _drop_branch(rooms, run.branch)
+        _record_failure(rooms, progress.run, LakegateError(f"Internal error: {error!r}"), branch_kept=kept)
+        raise
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(rooms, progress.run)) from None
 
