@@ -1,0 +1,265 @@
+"""The documentation, held to what it says: its commands run, its links lead somewhere, its tables are complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import get_args
+
+import click
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from e2e import docs_cli, docs_pages
+from e2e.docs_pages import ROOT, Block
+from lakegate import errors
+from lakegate.audits.registry import known_rules
+from lakegate.cli.errors import INTERNAL
+from lakegate.cli.registry import COMMANDS
+from lakegate.config import FILE_NAME, Settings
+from lakegate.errors import ExitCode, LakegateError
+from lakegate.local.state import StackState
+from lakegate.model.checks import CheckResult
+
+PAGES = docs_pages.pages()
+RUN_PAGES = [page for page in PAGES if page in ("README.md", "docs/tutorial.md") or page.startswith("docs/how-to/")]
+_LANGUAGES = {"console", "python", "toml", "json", "text"}
+_TIMEOUT_S = 240
+_EXIT_ROW = re.compile(r"^\| (\d+) \| ([A-Z_]+) \|", re.MULTILINE)
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+class Runner:
+    """A project folder in which a page's blocks are run, as a reader would."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self._folder = folder
+        self._home = home
+        self._progress = folder / ".commands-begun"
+
+    def run(self, block: Block) -> None:
+        if block.file is not None:
+            self._write(block.file, block.text)
+        elif block.skipped is None and block.language == "console":
+            self._run_console(block)
+        elif block.skipped is None and block.language == "python":
+            self._run([sys.executable, "-c", block.text], block)
+
+    def _write(self, name: str, text: str) -> None:
+        # Settings belong to the project, whose folder all pages share: a page has a folder in it.
+        folder = self._home if name == FILE_NAME else self._folder
+        (folder / name).write_text(text, encoding="utf-8")
+        if name == "pyproject.toml":
+            self._install(tomllib.loads(text)["project"])
+
+    def _install(self, project: dict[str, object]) -> None:
+        """Do what matters of ``pip install .``: register the entry points."""
+        info = self._folder / f"{str(project['name']).replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8")
+        groups = project["entry-points"]
+        assert isinstance(groups, dict)
+        lines = (
+            line
+            for group, points in groups.items()
+            for line in (f"[{group}]", *(f"{name} = {target}" for name, target in points.items()))
+        )
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _run_console(self, block: Block) -> None:
+        commands = block.commands
+        assert commands, f"{block.place}: a console block without a command ('$ …')"
+        lines = [f"echo {number} > '{self._progress}'\n{command}" for number, command in enumerate(commands, 1)]
+        self._run(["bash", "-e", "-o", "pipefail", "-c", "\n".join(lines)], block)
+        begun = int(self._progress.read_text(encoding="utf-8"))
+        assert begun == len(commands), f"{block.place}: '{commands[begun - 1]}' ended the block before its last command"
+
+    def _run(self, command: list[str], block: Block) -> None:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
+        env = {
+            **kept,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": str(self._folder),
+            "COLUMNS": "120",
+        }
+        done = subprocess.run(
+            command, cwd=self._folder, env=env, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+        said = f"{block.text}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == block.exit_code, f"{block.place}: exit code {done.returncode}\n{said}"
+
+
+@pytest.fixture
+def runner(request: pytest.FixtureRequest, home: Path, stack: StackState) -> Iterator[Runner]:
+    folder = home / re.sub(r"\W+", "-", request.node.name)
+    folder.mkdir()
+    yield Runner(folder, home)
+    (home / FILE_NAME).unlink(missing_ok=True)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_the_commands_of_a_page_do_what_it_says(page: str, runner: Runner) -> None:
+    for block in docs_pages.blocks(page):
+        runner.run(block)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_is(page: str) -> None:
+    text = read(page)
+    found = list(docs_pages.blocks(page))
+    assert len(found) * 2 == len(re.findall(r"^```", text, re.MULTILINE))
+    for block in found:
+        assert block.language in _LANGUAGES, block.place
+        assert block.file is not None or block.language != "console" or block.commands, block.place
+    said = len(re.findall(r"^<!-- (?:exit|not run|file): ", text, re.MULTILINE))
+    assert said == sum(b.file is not None or b.skipped is not None or b.exit_code != 0 for b in found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    here = ROOT / page
+    for target in docs_pages.links(page):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        leads_to = (here.parent / path).resolve() if path else here
+        assert leads_to.exists(), f"{page}: {target}"
+        assert not anchor or anchor in docs_pages.anchors(leads_to), f"{page}: {target}"
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    reached = {"README.md"}
+    todo = ["README.md"]
+    while todo:
+        here = ROOT / todo.pop()
+        targets = (target.partition("#")[0] for target in docs_pages.links(here.relative_to(ROOT).as_posix()))
+        for path in ((here.parent / target).resolve() for target in targets if target and "://" not in target):
+            listed = sorted(path.glob("*.md")) if path.is_dir() else [path]
+            new = {one.relative_to(ROOT).as_posix() for one in listed if one.suffix == ".md"} - reached
+            reached |= new
+            todo += new
+    assert set(PAGES) <= reached
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/decisions/")])
+def test_decisions_have_context_decision_and_consequences(page: str) -> None:
+    number = Path(page).name.partition("-")[0]
+    text = read(page)
+    assert text.startswith(f"# {number}: ")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+def test_the_command_line_reference_is_up_to_date() -> None:
+    assert docs_cli.PAGE.read_text(encoding="utf-8") == docs_cli.render(), "run: python tests/e2e/docs_cli.py"
+
+
+def test_the_command_line_reference_has_every_command_and_option() -> None:
+    text = docs_cli.PAGE.read_text(encoding="utf-8")
+    for name, command in docs_cli.commands():
+        _, heading, rest = text.partition(f"## {name}\n")
+        assert heading, name
+        section = rest.partition("\n## ")[0]
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert all(f"`{spelling}`" in section for spelling in option.opts), (name, option.opts)
+
+
+def test_the_readme_names_every_command() -> None:
+    table = read("README.md").partition("## Commands")[2].partition("## ")[0]
+    assert all(re.search(rf"`(?:lakegate )?{entry.name}`", table) for entry in COMMANDS)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/errors.md"])
+def test_tables_of_exit_codes_are_complete(page: str) -> None:
+    listed = {int(code): name for code, name in _EXIT_ROW.findall(read(page))}
+    assert listed == {**{int(code): code.name for code in ExitCode}, INTERNAL: "INTERNAL"}
+
+
+def test_the_errors_reference_has_every_error() -> None:
+    text = read("docs/reference/errors.md")
+    raised = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, LakegateError)]
+    for one in raised:
+        if one is not LakegateError:
+            assert f"| `{one.code}` | `{one.__name__}` | {int(one.exit_code)} |" in text
+
+
+def setting_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kinds = [one for one in (field.annotation, *get_args(field.annotation)) if isinstance(one, type)]
+        inner = next((one for one in kinds if issubclass(one, BaseModel)), None)
+        if inner is None:
+            yield f"{prefix}{name}"
+        else:
+            yield from setting_keys(inner, f"{prefix}{name}.{'' if inner is field.annotation else '*.'}")
+
+
+def test_the_settings_reference_has_every_key_and_no_other() -> None:
+    listed = re.findall(r"^\| `([a-z_]+(?:\.[a-z_*]+)+)` \|", read("docs/reference/settings.md"), re.MULTILINE)
+    assert sorted(listed) == sorted(setting_keys(Settings))
+
+
+def test_defaults_in_the_settings_reference_are_true() -> None:
+    text = read("docs/reference/settings.md")
+    for section, name in (key.split(".") for key in setting_keys(Settings) if key.count(".") == 1):
+        value = getattr(getattr(Settings(), section), name)
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{section}.{name}` |"))
+        assert value is None or f"| `{value}` |" in row, row
+        assert f"`LAKEGATE_{section.upper()}_{name.upper()}`" in row, row
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("README", "docs/"))])
+def test_settings_in_the_pages_are_valid(page: str) -> None:
+    for block in docs_pages.blocks(page):
+        if block.language == "toml":
+            content = tomllib.loads(block.text)
+            if "project" not in content:
+                Settings.model_validate(content)
+
+
+def test_the_checks_reference_has_every_rule() -> None:
+    text = read("docs/reference/checks.md")
+    for rule in known_rules():
+        assert f"\n## {rule}\n" in text
+        assert f"| [`{rule}`](#{rule}) |" in text
+
+
+def test_the_checks_reference_has_every_field_of_a_result() -> None:
+    text = read("docs/reference/checks.md").partition("## Results")[2]
+    assert all(f"| `{field}` |" in text for field in CheckResult.model_fields if field != "detail")
+
+
+def test_the_example_of_an_ingest_result_fits_its_schema() -> None:
+    schema = json.loads(files("lakegate").joinpath("schemas/ingest-result.schema.json").read_text(encoding="utf-8"))
+    examples = [b for b in docs_pages.blocks("docs/reference/ingest-result.md") if b.language == "json"]
+    assert len(examples) == 1
+    Draft202012Validator(schema).validate(json.loads(examples[0].text))
+    text = read("docs/reference/ingest-result.md")
+    assert all(f"| `{field}` |" in text for field in schema["properties"] if field != "rows")
+
+
+def test_the_changelog_has_this_version() -> None:
+    version = tomllib.loads(read("pyproject.toml"))["project"]["version"]
+    assert re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", read("CHANGELOG.md"), re.MULTILINE)
+
+
+def test_every_room_is_on_the_page_of_the_architecture() -> None:
+    layers = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"][0]["layers"]
+    text = read("ARCHITECTURE.md")
+    for room in (name.strip() for layer in layers for name in layer.split("|")):
+        assert re.search(rf"^\| `{room}(?:/|\.py)` \|", text, re.MULTILINE), room
+    for name, function in re.findall(r"`([a-z_/]+\.py)` `(?:[A-Z]\w+\.)?(\w+)`", text):
+        path = next(iter((ROOT / "src" / "lakegate").glob(name)), None)
+        assert path is not None, name
+        assert f"def {function}(" in path.read_text(encoding="utf-8"), (name, function)
