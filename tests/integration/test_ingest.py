@@ -252,6 +252,16 @@ def test_csv_is_read_as_the_tables_types(lake: Lake, namespace: str, tmp_path: P
     ]
 
 
+def test_csv_without_a_header_is_matched_by_position(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.t"
+    (tmp_path / "a.csv").write_text("id,name\n1,a\n")
+    (tmp_path / "b.csv").write_text("2,b\n")
+    lake.ingest(table, tmp_path / "a.csv")
+    lake.ingest(table, tmp_path / "b.csv", csv=CsvOptions(header=False), checks=["not_null(name)"])
+    rows = lake.query(f"SELECT * FROM {table} ORDER BY id").to_arrow().to_pylist()
+    assert rows == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
 def test_nothing_in_the_files_means_nothing_to_publish(lake: Lake, namespace: str, tmp_path: Path) -> None:
     before = branch_names(lake)
     head = lake.branches()[0]

@@ -24,7 +24,7 @@ def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def branches(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Complete names of branches and tags."""
+    """Complete names of branches."""
     del param
     return _starting(incomplete, lambda: _ask(ctx, lambda lake: [ref.name for ref in lake.branches()]))
 

@@ -56,6 +56,7 @@ def derived_sessions(session: Any) -> SessionFactory:
 
     def create(settings: Mapping[str, str]) -> Any:
         with translated("deriving a session"):
+            session.version  # noqa: B018 - a Connect session exists on its server from its first call on
             fresh = session.cloneSession() if is_connect(session) else session.newSession()
             for key, value in settings.items():
                 fresh.conf.set(key, value)

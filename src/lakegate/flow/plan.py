@@ -51,13 +51,13 @@ def plan(
         )
     base = rooms.catalog.get_ref(target)
     _require_new(rooms, branch, run_id)
-    source = engine.source_schema(batch)
     pointer = rooms.catalog.get_table(table, base)
     if pointer is None:
-        schema = _schema_to_create(source, partition_by)
+        schema = _schema_to_create(engine.source_schema(batch), partition_by)
     else:
         schema = rooms.reader.metadata(pointer).table_schema
-        require_fit(source, schema, name=table, file_format=batch.format)
+        batch = batch.named_like(schema.names)
+        require_fit(engine.source_schema(batch), schema, name=table, file_format=batch.format)
     resolved = validate_checks(checks, schema)
     request = WriteRequest(
         run_id=run_id,

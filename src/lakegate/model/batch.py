@@ -68,6 +68,17 @@ class Batch(Value):
     csv: CsvOptions | None = None
     multiline: bool = False
 
+    def named_like(self, names: tuple[str, ...]) -> Batch:
+        """Return the batch with its columns called ``names``, by position, where the files themselves name none.
+
+        CSV without a header has made-up names (``_c0``, ``_c1`` …); a table's own say what the columns are. A batch
+        with names of its own, or with another number of columns, is returned as it is.
+        """
+        if self.csv is None or self.csv.header or len(names) != len(self.columns):
+            return self
+        columns = (column.model_copy(update={"name": name}) for column, name in zip(self.columns, names, strict=True))
+        return self.model_copy(update={"columns": tuple(columns)})
+
     @property
     def rows(self) -> int:
         """Rows in all files."""

@@ -28,7 +28,7 @@ def branch() -> None:
 @output_option()
 @pass_app
 def list_branches(app: App, /, *, output: str) -> None:
-    """List branches and tags with the commits they point at."""
+    """List branches with the commits they point at."""
     with app.lake() as lake:
         refs = lake.branches()
     if output == "json":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_refs(refs: Sequence[Ref]) -> None:
-    """Print branches and tags with the commits they point at."""
+    """Print branches with the commits they point at."""
     table = make_table("name", "kind", "commit")
     rows_or_nothing(table, ((ref.name, ref.kind, ref.hash) for ref in refs), empty="No branches.")
 

@@ -118,7 +118,7 @@ def headline(run: Run) -> str:
     if run.status == "rejected" and run.report is not None:
         failed, all_of = len(run.report.failures), len(run.report.results)
         return f"{table}  {failed} of {counted(all_of, 'check')} failed; none of{batch} was published"
-    return f"{table} {safe(run.detail or batch)}"
+    return f"{table}  {safe(run.detail or batch.strip())}"
 
 
 def _took(run: Run) -> str:
