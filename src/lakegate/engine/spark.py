@@ -120,7 +120,8 @@ class SparkEngine:
         """Return a DataFrame of ``sql`` with plain table names read at ``ref``."""
         with translated("planning the query", query=True):
             session = self._session(ref)
-            session.catalog.setCurrentCatalog(CATALOG)
+            # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
+            session.sql(f"SET CATALOG {CATALOG}")
             frame = session.sql(sql)
             frame.schema  # noqa: B018 - Connect plans lazily; a wrong query must fail here, with its own error
         return frame

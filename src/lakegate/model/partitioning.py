@@ -44,7 +44,7 @@ class PartitionTransform(Value):
                 return cls(name="identity", column=text.strip())
         elif call["name"] in _TIME_TYPES and call["width"] is None:
             return cls.model_validate({"name": call["name"], "column": call["column"]})
-        elif call["name"] == "bucket" and call["width"]:
+        elif call["name"] == "bucket" and int(call["width"] or 0) > 0:
             return cls(name="bucket", column=call["column"], width=int(call["width"]))
         raise InputError(
             f"'{text}' is not a way to partition.",

@@ -1,0 +1,306 @@
+"""The command line as a process on the real stack: what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jsonschema
+import pytest
+
+from e2e_support import Cli, write_trips
+from lakegate.local.state import StackState
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture(scope="module")
+def cli(home: Path, stack: StackState) -> Cli:
+    return Cli(home)
+
+
+@pytest.fixture(scope="module")
+def result_schema() -> dict[str, Any]:
+    text = (resources.files("lakegate") / "schemas" / "ingest-result.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
+
+
+@pytest.fixture
+def published(cli: Cli, namespace: str, tmp_path: Path) -> str:
+    """A table with 20 published rows."""
+    table = f"{namespace}.trips"
+    done = cli.run("ingest", table, write_trips(tmp_path / "first.parquet", 20))
+    assert done.returncode == 0, done.stderr
+    return table
+
+
+def test_ingest_prints_one_object_of_its_schema(
+    cli: Cli, namespace: str, tmp_path: Path, result_schema: dict[str, Any]
+) -> None:
+    table = f"{namespace}.trips"
+    checks = ("--check", "not_null(passengers)", "--check", "unique(id, severity='warn')", "-c", "row_count(min=1)")
+    clean = cli.run("ingest", table, write_trips(tmp_path / "a.parquet", 20), *checks, "-o", "json")
+    dirty = cli.run("ingest", table, write_trips(tmp_path / "b.parquet", 30, nulls=3), *checks, "-o", "json")
+    empty = cli.run("ingest", table, write_trips(tmp_path / "c.parquet", 0), *checks, "-o", "json")
+    assert [one.returncode for one in (clean, dirty, empty)] == [0, 1, 0]
+    assert [one.stderr for one in (clean, dirty, empty)] == ["", "", ""]
+    results = [json.loads(one.stdout) for one in (clean, dirty, empty)]
+    for result in results:
+        jsonschema.validate(result, result_schema)
+
+    was_published, was_rejected, was_skipped = results
+    head = cli.branches()["main"]
+    assert (was_published["status"], was_published["commit"], was_published["branch"]) == ("published", head, None)
+    assert was_published["rows"] == {"source": 20, "published": 20}
+    assert (was_rejected["status"], was_rejected["commit"]) == ("rejected", None)
+    assert was_rejected["rows"] == {"source": 30, "published": 0}
+    assert was_rejected["branch"] in cli.branches()
+    failed = next(check for check in was_rejected["checks"] if check["verdict"] == "fail")
+    assert (failed["columns"], failed["failing_rows"], failed["total_rows"]) == (["passengers"], 3, 30)
+    assert {example["id"] for example in failed["examples"]} == {0, 1, 2}
+    assert (was_skipped["status"], was_skipped["rows"]) == ("skipped", {"source": None, "published": 0})
+    assert cli.count(table) == 20
+
+
+def test_ingest_for_people(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    source = write_trips(tmp_path / "a.parquet", 30, nulls=3)
+    rejected = cli.run("ingest", table, source, "--check", "not_null(passengers)", "--branch", f"look/{namespace}")
+    assert (rejected.returncode, rejected.stderr) == (1, "")
+    for word in ("rejected", table, "passengers", " 3 ", "30", f"look/{namespace}", "lakegate", "discard"):
+        assert word in rejected.stdout, word
+    published = cli.run("ingest", table, source, "--check", "not_null(id)")
+    assert (published.returncode, published.stderr) == (0, "")
+    assert "published" in published.stdout
+    assert "30 rows" in published.stdout
+
+
+def test_a_rejected_branch_is_dropped_on_demand(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    before = cli.branches()
+    source = write_trips(tmp_path / "a.parquet", 30, nulls=3)
+    words = ("ingest", f"{namespace}.trips", source, "-c", "not_null(passengers)", "--on-failure", "drop")
+    assert cli.json(*words, code=1)["branch"] is None
+    assert cli.branches() == before
+
+
+def test_a_dry_run_touches_nothing(cli: Cli, namespace: str, published: str, tmp_path: Path) -> None:
+    source = write_trips(tmp_path / "a.parquet", 30, nulls=3)
+    before, runs = cli.branches(), cli.json("runs", "--limit", "1000")
+    plan = cli.json("ingest", published, source, "-c", "not_null(passengers)", "--dry-run")
+    shown = cli.run("ingest", f"{namespace}.new", source, "-c", "not_null(id)", "--partition-by", "id", "--dry-run")
+    wrong = cli.run("ingest", published, source, "-c", "not_null(passenger)", "--dry-run")
+    assert published in json.dumps(plan)
+    assert (shown.returncode, shown.stderr, wrong.returncode) == (0, "", 2)
+    assert f"{namespace}.new" in shown.stdout
+    assert "Did you mean 'passengers'?" in wrong.stderr
+    assert (cli.branches(), cli.json("runs", "--limit", "1000")) == (before, runs)
+    assert cli.count(f"{namespace}.new") is None
+
+
+def test_query_in_all_formats(cli: Cli, published: str) -> None:
+    sql = f"SELECT id, passengers, pickup, note FROM {published} WHERE id < 3 ORDER BY id"
+    rows = cli.json("query", sql)
+    assert [row["id"] for row in rows] == [0, 1, 2]
+    assert rows[1] == {"id": 1, "passengers": 1, "pickup": "2024-01-02T07:00:00", "note": "trip 1"}
+
+    text = cli.run("query", sql, "--output", "csv").stdout
+    assert list(csv.DictReader(io.StringIO(text)))[1] == {
+        "id": "1",
+        "passengers": "1",
+        "pickup": "2024-01-02T07:00:00",
+        "note": "trip 1",
+    }
+    shown = cli.run("query", "-", stdin=sql)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "trip 2" in shown.stdout
+    assert cli.json("query", f"SELECT * FROM {published} WHERE id < 0") == []
+
+
+def test_query_on_a_branch_and_in_the_past(cli: Cli, published: str, tmp_path: Path) -> None:
+    count = f"SELECT count(*) AS n FROM {published}"
+    (before,) = cli.json("log", "--limit", "1")
+    run = cli.json("ingest", published, write_trips(tmp_path / "b.parquet", 5, nulls=1), code=0)
+    dirty = cli.json(
+        "ingest", published, write_trips(tmp_path / "c.parquet", 7, nulls=1), "-c", "not_null(passengers)", code=1
+    )
+
+    assert cli.json("query", count) == [{"n": 25}]
+    assert cli.json("query", count, "--ref", dirty["branch"]) == [{"n": 32}]
+    assert cli.json("query", count, "--at", before["hash"]) == [{"n": 20}]
+    assert cli.json("query", count, "--at", before["time"]) == [{"n": 20}]
+    assert cli.json("query", count, "--at", run["commit"]) == [{"n": 25}]
+    assert cli.json("query", count, "--ref", before["hash"]) == [{"n": 20}]
+    assert cli.json("table", "show", published, "--at", before["hash"])["rows"] == 20
+    assert cli.json("table", "show", published, "--ref", dirty["branch"])["rows"] == 32
+
+
+def test_a_rejected_branch_is_audited_again_and_published(
+    cli: Cli, published: str, tmp_path: Path, result_schema: dict[str, Any]
+) -> None:
+    source = write_trips(tmp_path / "b.parquet", 30, nulls=3)
+    branch = cli.json("ingest", published, source, "-c", "not_null(passengers)", code=1)["branch"]
+    assert cli.run("publish", branch).returncode == 1
+    again = cli.json("audit", published, "--branch", branch, code=1)
+    assert (again["passed"], again["rows"], again["checks"][0]["failing_rows"]) == (False, 30, 3)
+    assert cli.count(published) == 20
+
+    lenient = ("audit", published, "--branch", branch, "--check", "not_null(passengers, severity='warn')")
+    assert cli.run(*lenient).returncode == 0
+    done = cli.json("publish", branch)
+    jsonschema.validate(done, result_schema)
+    assert (done["status"], done["rows"]["published"]) == ("published", 30)
+    assert branch not in cli.branches()
+    assert cli.count(published) == 50
+    gone = cli.run("publish", branch)
+    assert gone.returncode == 2
+    assert branch in gone.stderr
+
+
+def test_a_rejected_branch_is_discarded(cli: Cli, published: str, tmp_path: Path) -> None:
+    source = write_trips(tmp_path / "b.parquet", 30, nulls=3)
+    run = cli.json("ingest", published, source, "-c", "not_null(passengers)", code=1)
+    assert cli.json("discard", run["branch"])["run_id"] == run["run_id"]
+    assert run["branch"] not in cli.branches()
+    assert cli.json("runs", run["run_id"])["status"] == "discarded"
+    again = cli.run("discard", run["branch"])
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "hint:" in again.stderr
+
+
+def test_branches_are_made_listed_and_deleted(cli: Cli, namespace: str, published: str) -> None:
+    name = f"by-hand/{namespace}"
+    (earlier, first) = cli.json("log", "--limit", "2")[::-1]
+    assert cli.json("branch", "create", name)["hash"] == first["hash"]
+    assert cli.run("branch", "create", name).returncode == 2
+    assert cli.branches()[name] == first["hash"]
+    assert name in cli.run("branch", "list").stdout
+    assert cli.json("branch", "delete", name)["name"] == name
+    assert name not in cli.branches()
+    assert cli.json("branch", "create", name, "--at", earlier["hash"])["hash"] == earlier["hash"]
+    assert cli.run("branch", "delete", name).returncode == 0
+    assert cli.run("branch", "delete", "main").returncode == 2
+
+
+def test_log_and_diff_and_tables(cli: Cli, published: str, tmp_path: Path) -> None:
+    dirty = write_trips(tmp_path / "b.parquet", 30, nulls=3)
+    run = cli.json("ingest", published, dirty, "-c", "not_null(passengers)", code=1)
+    (commit,) = cli.json("log", "--limit", "1")
+    assert commit["hash"] == cli.branches()["main"]
+    assert published in commit["message"]
+    shown = cli.run("log", "--limit", "1")
+    assert commit["hash"][:12] in shown.stdout
+    assert "earlier commits" in shown.stderr
+
+    (difference,) = cli.json("diff", "main", run["branch"])
+    assert (difference["table"], difference["change"]) == (published, "changed")
+    assert published in cli.run("diff", "main", run["branch"]).stdout
+    assert cli.json("diff", "main", "main") == []
+
+    assert cli.count(published, run["branch"]) == 50
+    assert published in cli.run("table", "list").stdout
+    details = cli.json("table", "show", published)
+    assert (details["table"], details["rows"]) == (published, 20)
+    assert [column["name"] for column in details["columns"]] == ["id", "passengers", "pickup", "note"]
+    assert "passengers" in cli.run("table", "show", published).stdout
+    (file,) = cli.json("table", "files", published)
+    assert file["rows"] == 20
+    assert Path(urlsplit(file["path"]).path).is_file()
+
+
+def test_runs_tell_what_happened(cli: Cli, published: str, tmp_path: Path) -> None:
+    dirty = write_trips(tmp_path / "b.parquet", 30, nulls=3)
+    run = cli.json("ingest", published, dirty, "-c", "not_null(passengers)", code=1)
+    runs = cli.json("runs", "--table", published)
+    assert [one["status"] for one in runs] == ["rejected", "published"]
+    one = cli.json("runs", run["run_id"])
+    assert one["checks"] == run["checks"]
+    assert one["files"] == [dirty.as_uri()]
+    shown = cli.run("runs", run["run_id"])
+    for word in (run["run_id"], "rejected", "not_null(passengers)", run["branch"], "b.parquet"):
+        assert word in shown.stdout, word
+    assert run["run_id"] in cli.run("runs", "--table", published, "--status", "rejected").stdout
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv"])
+def test_generated_files_are_ingested(cli: Cli, namespace: str, tmp_path: Path, file_format: str) -> None:
+    nulls = ("--null-rate", "0.05", "--null-column", "passenger_count", "--seed", "3")
+    words = ("--files", "2", "--rows", "500", "--format", file_format)
+    clean = cli.json("generate", tmp_path / "clean", *words)
+    cli.json("generate", tmp_path / "dirty", *words, *nulls)
+    checks = ("-c", "not_null(passenger_count)", "-c", "unique(trip_id)", "-c", "row_count(min=1000, max=1000)")
+    table = f"{namespace}.trips"
+    done = cli.json(
+        "ingest", table, *(file["path"] for file in clean["files"]), *checks, "--partition-by", "days(pickup)"
+    )
+    assert done["rows"] == {"source": 1000, "published": 1000}
+    rejected = cli.json("ingest", table, tmp_path / "dirty", *checks, code=1)
+    failed = [check["columns"] for check in rejected["checks"] if check["verdict"] == "fail"]
+    assert failed == [["passenger_count"]]
+    assert cli.count(table) == 1000
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_result_that_cannot_be_written_is_told_and_the_data_stays_published(
+    cli: Cli, namespace: str, tmp_path: Path
+) -> None:
+    table = f"{namespace}.trips"
+    source = write_trips(tmp_path / "a.parquet", 20)
+    with Path("/dev/full").open("w") as full:
+        command = cli.start("ingest", table, source, "-o", "json", stdout=full)
+        _, told = command.communicate()
+    assert command.returncode == 2
+    assert "No space left" in told
+    assert "Traceback" not in told
+    assert cli.count(table) == 20
+
+
+def test_a_folder_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = cli.run("generate", tmp_path / "file" / "below")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(tmp_path / "file") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_home_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    done = Cli(home).run("branch", "list")
+    assert done.returncode in {2, 3}
+    assert str(home) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_servers_elsewhere_that_do_not_answer_are_retryable(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    source = write_trips(tmp_path / "a.parquet", 5)
+    catalog = Cli(
+        cli.home, {"LAKEGATE_CATALOG_URI": "http://127.0.0.1:9/api/v2", "LAKEGATE_CATALOG_WAREHOUSE": "file:///x"}
+    )
+    for words in (("branch", "list"), ("ingest", f"{namespace}.t", source)):
+        done = catalog.run(*words)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "http://127.0.0.1:9/api/v2" in done.stderr
+        assert "hint:" in done.stderr
+
+
+def test_the_demo_shows_both_outcomes_as_often_as_one_likes(cli: Cli) -> None:
+    before = cli.count("demo.trips") or 0
+    first = cli.run("demo", "--rows", "2000")
+    assert first.returncode == 0, first.stderr
+    assert first.stderr == ""
+    for word in ("published", "rejected", "passenger_count", "main", "lakegate"):
+        assert word in first.stdout
+    again = cli.json("demo", "--rows", "2000")
+    assert (again["published"]["status"], again["rejected"]["status"]) == ("published", "rejected")
+    rows = {one["branch"]: one["rows"] for one in again["rows_per_branch"]}
+    assert rows["main"] == before + 8000
+    assert rows[again["rejected"]["branch"]] == before + 10000

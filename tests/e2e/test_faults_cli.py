@@ -1,0 +1,323 @@
+"""Interrupted, killed, cut off: whatever happens to a command or its servers, main has all of a batch or nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+from e2e_support import LAKEGATE, Cli, press_ctrl_c, write, write_trips
+from lakegate.config import LocalSettings
+from lakegate.flow.faults import FaultPoint
+from lakegate.local.stack import LocalStack
+from lakegate.narration import SilentNarrator
+
+pytestmark = pytest.mark.jvm
+
+POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
+PUBLISHED_AT = ("after-publish", "after-branch-delete")
+MEMORY = {"LAKEGATE_LOCAL_SPARK_MEMORY": "1g", "LAKEGATE_LOCAL_NESSIE_MEMORY": "384m"}
+ROWS = 20
+BIG_ROWS = 3_000_000
+# The real program, that runs another one to its end when the flow reaches the given point.
+MEANWHILE = """
+import json, subprocess, sys
+from lakegate.cli.main import main
+from lakegate.flow import faults
+
+_, where, other, *words = sys.argv
+
+def reach(point):
+    if point == where:
+        subprocess.run(json.loads(other), stdout=sys.stderr, check=True)
+
+faults.reach = reach
+sys.argv = ["lakegate", *words]
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """A project with servers of its own, as these tests kill them."""
+    home = tmp_path_factory.mktemp("faulty-home")
+    yield Cli(home, MEMORY)
+    LocalStack(home, LocalSettings(), SilentNarrator()).down()
+
+
+@pytest.fixture
+def table(namespace: str) -> str:
+    return f"{namespace}.trips"
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that takes seconds to write: nothing in it compresses."""
+    random = np.random.default_rng(7)
+    columns = {"id": pa.array(np.arange(BIG_ROWS))}
+    columns |= {f"c{index}": pa.array(random.random(BIG_ROWS)) for index in range(8)}
+    return write(tmp_path_factory.mktemp("big") / "big.parquet", pa.table(columns))
+
+
+def server(cli: Cli, name: str) -> int:
+    """Return the process id of a server that runs."""
+    services = {one["name"]: one for one in cli.json("up")["services"]}
+    assert services[name]["state"] == "running"
+    return int(services[name]["pid"])
+
+
+def kill(pid: int) -> None:
+    process = psutil.Process(pid)
+    process.kill()
+    psutil.wait_procs([process], timeout=30)
+
+
+def wait_until(condition: Callable[[], bool], command: subprocess.Popen[str]) -> None:
+    """Wait for ``condition`` while ``command`` runs."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert command.poll() is None, f"the command ended too early: {command.communicate()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def wait_for_data(cli: Cli, table: str, command: subprocess.Popen[str]) -> None:
+    """Wait until ``command`` is in the middle of writing data files of ``table``."""
+    folder = cli.home / ".lakegate" / "warehouse" / table.replace(".", "/")
+    wait_until(lambda: any(folder.parent.glob(f"{folder.name}_*/data/*.parquet")), command)
+
+
+def require_works(cli: Cli, table: str, source: Path) -> None:
+    """The next command works, whatever has to be started again for it."""
+    done = cli.run("ingest", table, source, "-c", "unique(id)")
+    assert done.returncode == 0, done.stderr
+    assert cli.count(table) == ROWS
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_interrupted_at(cli: Cli, table: str, tmp_path: Path, point: str) -> None:
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    before = cli.branches()
+    done = cli.run("ingest", table, source, "-c", "unique(id)", fault=f"{point}:interrupt")
+    after = cli.branches()
+
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Interrupted." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert set(after) == set(before)
+    (run,) = cli.json("runs", "--table", table)
+    if point in PUBLISHED_AT:
+        assert "had been published already" in done.stderr
+        assert f"lakegate runs {run['run_id']}" in done.stderr
+        assert (run["status"], run["commit"]) == ("published", after["main"])
+        assert cli.count(table) == ROWS
+    else:
+        assert "Nothing was published" in done.stderr
+        assert "was removed" in done.stderr
+        assert (run["status"], run["branch"]) == ("failed", None)
+        assert after == before
+
+
+@pytest.mark.parametrize(
+    ("point", "then"),
+    [
+        ("before-stage", "nothing"),
+        ("after-branch", "discard"),
+        ("after-stage", "publish"),
+        ("after-audit", "discard"),
+        ("before-publish", "publish"),
+        ("after-publish", "publish"),
+        ("after-publish", "discard"),
+        ("after-branch-delete", "nothing"),
+    ],
+)
+def test_killed_at(cli: Cli, table: str, tmp_path: Path, point: str, then: str) -> None:
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    branch = f"killed/{point}-{then}"
+    before = cli.branches()
+    done = cli.run("ingest", table, source, "-c", "unique(id)", "--branch", branch, fault=f"{point}:kill")
+    assert done.returncode == -signal.SIGKILL
+    after = cli.branches()
+    published = point in PUBLISHED_AT
+    assert (after["main"] != before["main"]) == published
+    assert (cli.count(table) or 0) == (ROWS if published else 0)
+    assert (branch in after) == (then != "nothing")
+
+    if then == "discard":
+        dropped = cli.run("discard", branch)
+        assert dropped.returncode == 0, dropped.stderr
+        assert cli.branches()["main"] == after["main"]
+    elif then == "publish":
+        run = cli.json("publish", branch)
+        assert (run["status"], run["rows"]["published"]) == ("published", ROWS)
+        assert [check["check"] for check in run["checks"]] == ["unique(id)"]
+        assert run["commit"] == cli.branches()["main"]
+        assert cli.json("runs", run["run_id"])["status"] == "published"
+        assert cli.count(table) == ROWS
+    assert set(cli.branches()) == set(before)
+
+
+def test_ctrl_c_in_the_middle_of_a_big_write(cli: Cli, table: str, big: Path, tmp_path: Path) -> None:
+    server(cli, "spark")
+    before = cli.branches()
+    command = cli.start("ingest", table, big)
+    wait_for_data(cli, table, command)
+    assert len(cli.branches()) == len(before) + 1
+    out, err = press_ctrl_c(command)
+
+    assert (command.returncode, out) == (130, "")
+    assert "Nothing was published" in err
+    assert "Traceback" not in err
+    assert cli.branches() == before
+    require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
+
+
+@pytest.mark.parametrize("name", ["spark", "nessie"])
+def test_a_server_killed_during_the_write(cli: Cli, table: str, big: Path, tmp_path: Path, name: str) -> None:
+    pid = server(cli, name)
+    before = cli.branches()
+    branch = f"cut/{name}"
+    command = cli.start("ingest", table, big, "--branch", branch)
+    wait_for_data(cli, table, command)
+    kill(pid)
+    out, err = command.communicate(timeout=300)
+
+    assert (command.returncode, out) == (3, ""), err
+    assert f"while writing {table} on branch {branch}" in err
+    assert "hint:" in err
+    assert "lakegate" in err
+    assert "Traceback" not in err
+    if name == "nessie":
+        assert f"lakegate discard {branch}" in err
+        assert cli.run("discard", branch).returncode == 0
+    assert cli.branches() == before
+    require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
+
+
+def run_and_meanwhile(
+    cli: Cli, point: str, other: Sequence[str | Path], *words: str | Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a command that runs the program ``other`` when it comes to ``point``."""
+    listed = json.dumps([str(word) for word in other])
+    return subprocess.run(
+        [sys.executable, "-c", MEANWHILE, point, listed, "--home", str(cli.home), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=cli.environment(),
+    )
+
+
+def run_and_kill(cli: Cli, name: str, point: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command whose server ``name`` is killed when it comes to ``point``."""
+    return run_and_meanwhile(cli, point, ["kill", "-KILL", str(server(cli, name))], *words)
+
+
+def test_spark_killed_before_the_audit(cli: Cli, table: str, tmp_path: Path) -> None:
+    """The audit could not run: that is no verdict on the data."""
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    before = cli.branches()
+    done = run_and_kill(cli, "spark", "after-stage", "ingest", table, source, "-c", "unique(id)")
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert "Spark went away while auditing" in done.stderr
+    assert "hint:" in done.stderr
+    assert cli.branches() == before
+    require_works(cli, table, source)
+
+
+@pytest.mark.parametrize("point", ["before-stage", "before-publish", "after-publish"])
+def test_nessie_killed(cli: Cli, table: str, tmp_path: Path, point: str) -> None:
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    before = cli.branches()
+    branch = f"gone/{point}"
+    done = run_and_kill(cli, "nessie", point, "ingest", table, source, "-c", "unique(id)", "--branch", branch)
+    assert "Traceback" not in done.stderr
+    if point == "after-publish":
+        assert done.returncode == 0, done.stderr
+        assert cli.count(table) == ROWS
+    else:
+        assert (done.returncode, done.stdout) == (3, ""), done.stderr
+        assert f"lakegate discard {branch}" in done.stderr
+        assert cli.branches()["main"] == before["main"]
+        assert cli.count(table) is None
+    if branch in cli.branches():
+        assert cli.run("discard", branch).returncode == 0
+    assert set(cli.branches()) == set(before)
+
+
+@contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """Mount a file system of ``size_bytes`` on ``folder``, or skip the test."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"no mount here: {error}")
+    if done.returncode:
+        pytest.skip(f"may not mount a small file system here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)  # noqa: S607 - wherever it is
+
+
+def test_a_disk_that_fills_up_during_the_write(cli: Cli, table: str, namespace: str, big: Path, tmp_path: Path) -> None:
+    before = cli.branches()
+    with small_disk(cli.home / ".lakegate" / "warehouse" / namespace, 32 * 2**20):
+        done = cli.run("ingest", table, big)
+        assert (done.returncode, done.stdout) == (3, ""), done.stderr
+        assert "The disk is full" in done.stderr
+        assert table in done.stderr
+        assert "Free some space" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert cli.branches() == before
+    require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
+
+
+def test_two_commands_at_once_into_two_tables(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    before = cli.branches()
+    tables = (f"{namespace}.a", f"{namespace}.b")
+    commands = [cli.start("ingest", table, source, "-c", "unique(id)") for table in tables]
+    told = [command.communicate(timeout=300) for command in commands]
+    assert [command.returncode for command in commands] == [0, 0], told
+    assert [cli.count(table) for table in tables] == [ROWS, ROWS]
+    assert set(cli.branches()) == set(before)
+
+
+def test_two_commands_at_once_into_one_table(cli: Cli, table: str, tmp_path: Path) -> None:
+    """The second to publish is told of the first, and keeps its branch."""
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    require_works(cli, table, source)
+    before = cli.branches()
+    quick = [*LAKEGATE, "--home", cli.home, "ingest", table, source, "--branch", "race/quick"]
+    slow = run_and_meanwhile(cli, "before-publish", quick, "ingest", table, source, "--branch", "race/slow")
+
+    assert (slow.returncode, slow.stdout) == (3, ""), slow.stderr
+    assert f"{table} changed on main after this run started" in slow.stderr
+    assert "lakegate discard race/slow" in slow.stderr
+    assert set(cli.branches()) == {*before, "race/slow"}
+    assert cli.count(table) == 2 * ROWS
+    assert cli.run("discard", "race/slow").returncode == 0
+
+
+def test_spark_killed_after_the_write_is_not_missed(cli: Cli, table: str, tmp_path: Path) -> None:
+    """What file metrics answer needs no engine, nor does publishing."""
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    words = ("ingest", table, source, "-c", "not_null(id)", "-o", "json")
+    done = run_and_kill(cli, "spark", "after-stage", *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "published"
+    assert cli.count(table) == ROWS

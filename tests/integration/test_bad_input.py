@@ -1,0 +1,395 @@
+"""Bad input: each is refused with a sentence that tells what to do, and nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from e2e_support import COLUMNS, Cli, standing, trips, unchanged, write, write_trips
+from lakegate.errors import (
+    AlreadyExistsError,
+    CheckError,
+    ConfigurationError,
+    IdentifierError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    QueryError,
+    SchemaError,
+    SourceError,
+)
+from lakegate.lake import Lake, connect
+from lakegate.local.state import StackState
+
+pytestmark = pytest.mark.jvm
+
+Make = Callable[[Path], Path | str | list[Path]]
+
+
+@pytest.fixture(scope="session")
+def table(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table that stands on main, with :data:`COLUMNS`."""
+    name = "bad_input.trips"
+    assert lake.ingest(name, write_trips(tmp_path_factory.mktemp("good") / "a.parquet", 10)).status == "published"
+    return name
+
+
+def text_file(name: str, content: str | bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return make
+
+
+def require_refusal(error: LakegateError, *words: str) -> None:
+    assert error.exit_code == 2
+    for word in words:
+        assert word in error.message, error.message
+    assert error.hint, error.message
+
+
+BAD_FILES: dict[str, tuple[Make, tuple[str, ...]]] = {
+    "missing": (lambda folder: folder / "nope.parquet", ("nope.parquet' does not exist",)),
+    "empty glob": (lambda folder: str(folder / "nope-*.parquet"), ("No file matches", "nope-*.parquet")),
+    "empty folder": (lambda folder: folder, ("is empty",)),
+    "zero bytes": (text_file("zero.parquet", ""), ("zero.parquet' is empty (0 bytes)",)),
+    "zero bytes of CSV": (text_file("zero.csv", ""), ("zero.csv' is empty (0 bytes)",)),
+    "text": (text_file("text.parquet", "id,passengers\n1,2\n"), ("text.parquet' is not a parquet file",)),
+    "cut off": (
+        lambda folder: text_file("cut.parquet", write_trips(folder / "a.parquet", 100).read_bytes()[:-100])(folder),
+        ("cut.parquet' is cut off", "footer"),
+    ),
+    "ragged": (
+        text_file("ragged.csv", "id,note\n1,a\n2,b,c\n3\n"),
+        ("ragged.csv", "line 3 has 3 values", "line 4 has 1 value"),
+    ),
+    "unclosed quote": (text_file("quote.csv", 'id,note\n1,"a\n2,b\n'), ("quote.csv", "quotes", "line 2")),
+    "text after a quote": (text_file("quote.csv", 'id,note\n1,a\n2,"b"c\n'), ("quote.csv", "quotes", "line 3")),
+    "wrong encoding": (
+        text_file("latin.csv", "id,note\n1,Zürich\n".encode("latin-1")),
+        ("latin.csv' is not utf-8", "0xfc", "line 2"),
+    ),
+    "two schemas": (
+        lambda folder: [
+            write_trips(folder / "a.parquet", 5),
+            write(folder / "b.parquet", trips(5).drop_columns(["note"]).append_column("tip", pa.array([1.0] * 5))),
+        ],
+        ("b.parquet' does not have the columns of", "a.parquet", "'note' (string) is missing", "'tip' (double) is add"),
+    ),
+    "two formats": (
+        lambda folder: [write_trips(folder / "a.parquet", 5), text_file("b.csv", "id\n1\n")(folder)],
+        ("mixes formats", "a.parquet", "b.csv"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_files_that_cannot_be_read(lake: Lake, table: str, tmp_path: Path, case: str) -> None:
+    make, words = BAD_FILES[case]
+    paths = make(tmp_path)
+    with unchanged(lake), pytest.raises(InputError) as caught:
+        lake.ingest(table, paths)
+    assert isinstance(caught.value, SourceError | SchemaError)
+    require_refusal(caught.value, *words)
+
+
+def test_the_truncated_download(lake: Lake, table: str, shared_data: Path) -> None:
+    with unchanged(lake), pytest.raises(SourceError) as caught:
+        lake.ingest(table, shared_data / "yellow_truncated.parquet")
+    require_refusal(caught.value, "yellow_truncated.parquet' is cut off", "2,471,291 bytes")
+
+
+def test_all_bad_files_are_named_at_once(lake: Lake, table: str, tmp_path: Path) -> None:
+    good = write_trips(tmp_path / "good.parquet", 5)
+    for name in ("x.parquet", "y.parquet"):
+        text_file(name, "not parquet")(tmp_path)
+    with unchanged(lake), pytest.raises(SourceError) as caught:
+        lake.ingest(table, [good, tmp_path / "x.parquet", tmp_path / "y.parquet", tmp_path / "z.parquet"])
+    require_refusal(caught.value, "3 problems", "x.parquet", "y.parquet", "z.parquet")
+    assert "good.parquet" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["empty.parquet", "empty.csv"])
+def test_files_without_rows_publish_nothing_and_say_so(lake: Lake, table: str, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if path.suffix == ".csv":
+        path.write_text(",".join(COLUMNS) + "\n")
+    else:
+        write_trips(path, 0)
+    with unchanged(lake):
+        run = lake.ingest(table, path, checks=["not_null(id)"])
+        done = Cli(lake.home).run("ingest", table, path)
+
+    assert (run.status, run.publication, run.branch_kept) == ("skipped", None, False)
+    assert "holds no rows; nothing to publish" in (run.detail or "")
+    assert done.returncode == 0
+    assert "skipped" in done.stdout
+    assert "holds no rows; nothing to publish" in done.stdout
+
+
+def test_every_difference_to_the_table_is_told(lake: Lake, table: str, tmp_path: Path) -> None:
+    batch = (
+        trips(5)
+        .drop_columns(["pickup", "passengers", "id"])
+        .append_column("Passengers", pa.array(["many"] * 5))
+        .append_column("picked_up", pa.array([1.5] * 5))
+        .append_column("id", pa.array([1.5] * 5))
+    )
+    with unchanged(lake), pytest.raises(SchemaError) as caught:
+        lake.ingest(table, write(tmp_path / "a.parquet", batch))
+    require_refusal(
+        caught.value,
+        table,
+        "'id' is double in the batch and long in the table",
+        "'passengers' is string in the batch and int in the table",
+        "'pickup' (timestamp) is missing in the batch",
+        "'picked_up' (double) is not in the table (the table has 'pickup')",
+    )
+    assert len(caught.value.to_dict()["context"]["differences"]) == 4  # type: ignore[index]  # JSON
+
+
+BAD_CHECKS = {
+    "not_null(pasengers)": ("there is no column 'pasengers'", "Did you mean 'passengers'?"),
+    "unique(id, nte)": ("there is no column 'nte'", "Did you mean 'note'?"),
+    "sql('pasengers > 3')": ("there is no column 'pasengers'", "Did you mean 'passengers'?"),
+    "in_range(note, 1, 5)": ("column 'note' is of type string", "column's type"),
+    "in_range(passengers, 'few', 'many')": ("column 'passengers' is of type int", "'few' is not a number"),
+    "in_range(passengers, 5, 1)": ("column 'passengers'", "smaller one first"),
+    "matches(id, 'x')": ("column 'id' is of type long", "sql("),
+    "accepted_values(passengers, ['one'])": ("column 'passengers' is of type int", "type"),
+    "matches(note, '(')": ("the pattern '('", "example"),
+    "notnull(id)": ("no check called 'notnull'", "Did you mean 'not_null'?"),
+    "not_null(id": ("not_null(id cannot be read", "not_null(column, …)"),
+    "not_null": ("not_null cannot be read", "not_null(column, …)"),
+    "not_null()": ("not_null", "not_null(passenger_count)"),
+    "in_range(id, low=3)": ("'low'", "in_range("),
+    "sql('passengers >')": ("not valid SQL", "sql('fare_amount < 0')"),
+    "sql('1 = 1; DROP TABLE x')": ("sql", "sql("),
+    "not_null(id, severity='fatal')": ("'fatal'", "warn"),
+    "": ("A check is empty", "not_null"),
+}
+
+
+@pytest.mark.parametrize("check", BAD_CHECKS)
+def test_checks_that_cannot_be_asked(lake: Lake, table: str, tmp_path: Path, check: str) -> None:
+    message, hint = BAD_CHECKS[check]
+    source = write_trips(tmp_path / "a.parquet", 5)
+    with unchanged(lake), pytest.raises(CheckError) as caught:
+        lake.ingest(table, source, checks=["not_null(id)", check])
+    require_refusal(caught.value)
+    told = f"{caught.value.message} {caught.value.hint}"
+    assert message in told
+    assert hint in told
+
+
+def test_a_check_that_breaks_on_the_data_is_the_checks_fault(lake: Lake, table: str, tmp_path: Path) -> None:
+    source = write_trips(tmp_path / "a.parquet", 5)
+    with unchanged(lake), pytest.raises(CheckError) as caught:
+        lake.ingest(table, source, checks=["sql('CAST(note AS INT) > 3')"])
+    require_refusal(caught.value, table, "CAST(note AS INT) > 3", "cannot be cast")
+
+
+BAD_NAMES = (
+    *('ns."t"', "ns.'t'", "ns.a b", "ns.a@b", "ns.t@main", "ns.a#b", "ns.a;b", "ns.zürich", "ns.数据", "ns.`t`"),
+    *("ns..t", ".t", "ns.", "", "t", "ns.t\n", "ns.a/b", "ns.a%20b", "ns.a\\b", "1ns.t", f"ns.{'x' * 129}"),
+)
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_names_that_no_table_can_have(lake: Lake, tmp_path: Path, name: str) -> None:
+    source = write_trips(tmp_path / "a.parquet", 5)
+    with unchanged(lake):
+        for use in (lambda: lake.ingest(name, source), lambda: lake.table(name), lambda: lake.audit(name, branch="x")):
+            with pytest.raises(IdentifierError) as caught:
+                use()
+            require_refusal(caught.value, f"'{name}' cannot name a table")
+
+
+@pytest.mark.parametrize("name", ["select.table", "from.where.group", "order.by", "_x.a-b", "NULL.True"])
+def test_reserved_words_are_names(lake: Lake, tmp_path: Path, name: str) -> None:
+    run = lake.ingest(name, write_trips(tmp_path / "a.parquet", 5), checks=["unique(id)"])
+    assert run.status == "published"
+    assert lake.table(name).rows == 5
+    quoted = ".".join(f"`{part}`" for part in name.split("."))
+    assert lake.query(f"SELECT id FROM {quoted}").to_arrow().num_rows == 5
+
+
+def test_a_branch_that_exists_is_left_alone(lake: Lake, table: str, tmp_path: Path) -> None:
+    source = write_trips(tmp_path / "a.parquet", 5)
+    lake.create_branch("taken/by-someone")
+    for branch in ("taken/by-someone", "main"):
+        with unchanged(lake), pytest.raises(AlreadyExistsError) as caught:
+            lake.ingest(table, source, branch=branch)
+        require_refusal(caught.value, f"Branch '{branch}' exists already")
+    lake.delete_branch("taken/by-someone")
+
+
+@pytest.mark.parametrize("branch", ["a b", "a..b", "-x", "x/", "a//b", "ä", "x@y", "0123456789abcdef", "x" * 201])
+def test_names_that_no_branch_can_have(lake: Lake, table: str, tmp_path: Path, branch: str) -> None:
+    source = write_trips(tmp_path / "a.parquet", 5)
+    with unchanged(lake):
+        for use in (lambda: lake.ingest(table, source, branch=branch), lambda: lake.create_branch(branch)):
+            with pytest.raises(IdentifierError) as caught:
+                use()
+            require_refusal(caught.value, f"'{branch}' cannot name a branch")
+
+
+BAD_PARTITIONING = {
+    ("days(pikup)",): ("'pikup'", "'pickup'"),
+    ("days(id)",): ("days(id)", "long"),
+    ("hours(passengers)",): ("hours(passengers)", "int"),
+    ("dayz(pickup)",): ("'dayz(pickup)'", "days(column)"),
+    ("bucket(id)",): ("'bucket(id)'", "bucket(16, column)"),
+    ("bucket(0, id)",): ("bucket(0, id)", "bucket"),
+    ("",): ("''", "column"),
+    ("days(pickup)", "days(pickup)"): ("days(pickup)", "pickup"),
+    ("years(pickup)", "days(PICKUP)"): ("years(pickup)", "days(PICKUP)"),
+    ("id", "id"): ("id", "once"),
+}
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        pytest.param(
+            given,
+            id="+".join(given),
+        )
+        for given in BAD_PARTITIONING
+    ],
+)
+def test_partitioning_that_is_not_possible(
+    lake: Lake, namespace: str, tmp_path: Path, transforms: tuple[str, ...]
+) -> None:
+    source = write_trips(tmp_path / "a.parquet", 5)
+    with unchanged(lake), pytest.raises(InputError) as caught:
+        lake.ingest(f"{namespace}.t", source, partition_by=transforms)
+    require_refusal(caught.value)
+    for word in BAD_PARTITIONING[transforms]:
+        assert word in f"{caught.value.message} {caught.value.hint}"
+
+
+BAD_TIMES = {
+    "yesterday": "neither a commit hash nor a time",
+    "2026-13-01": "neither a commit hash nor a time",
+    "": "neither a commit hash nor a time",
+    "2001-01-01T00:00:00Z": "Nothing was committed to 'main' by 2001-01-01",
+    "deadbeefdeadbeefdeadbeef": "deadbeefdeadbeefdeadbeef",
+}
+
+
+@pytest.mark.parametrize("at", BAD_TIMES)
+def test_times_and_commits_that_are_not_there(lake: Lake, table: str, at: str) -> None:
+    for use in (
+        lambda: lake.query(f"SELECT * FROM {table}", at=at),
+        lambda: lake.table(table, at=at),
+        lambda: lake.create_branch("never", at=at),
+    ):
+        with unchanged(lake), pytest.raises(InputError) as caught:
+            use()
+        require_refusal(caught.value, BAD_TIMES[at])
+
+
+@pytest.mark.parametrize("ref", ["nope", "wap/nope", "a b?x=1#@", "deadbeefdeadbeefdeadbeef"])
+def test_references_that_are_not_there(lake: Lake, table: str, ref: str) -> None:
+    for use in (
+        lambda: lake.query("SELECT 1", ref=ref),
+        lambda: list(lake.log(ref)),
+        lambda: lake.diff("main", ref),
+        lambda: lake.diff(ref, "main"),
+        lambda: lake.table(table, ref=ref),
+        lambda: lake.tables(ref),
+        lambda: lake.create_branch("never", source=ref),
+        lambda: lake.delete_branch(ref),
+        lambda: lake.audit(table, branch=ref),
+        lambda: lake.publish(ref),
+        lambda: lake.discard(ref),
+    ):
+        with unchanged(lake), pytest.raises(LakegateError) as caught:
+            use()
+        assert isinstance(caught.value, NotFoundError), caught.value
+        require_refusal(caught.value, ref)
+
+
+def test_main_is_neither_discarded_nor_deleted(lake: Lake) -> None:
+    for use in (lambda: lake.discard("main"), lambda: lake.delete_branch("main"), lambda: lake.publish("main")):
+        with unchanged(lake), pytest.raises(InputError) as caught:
+            use()
+        require_refusal(caught.value, "'main'")
+
+
+@pytest.mark.parametrize(
+    ("sql", "word"),
+    [
+        ("SELECT * FROM bad_input.nope", "`bad_input`.`nope`"),
+        ("SELECT pasengers FROM bad_input.trips", "`pasengers`"),
+        ("SELCT 1", "not a query"),
+        ("DELETE FROM bad_input.trips", "does not only read"),
+        ("SELECT 1; DROP TABLE bad_input.trips", ""),
+        ("SELECT CAST(note AS INT) FROM bad_input.trips", "cannot be cast"),
+    ],
+)
+def test_queries_that_are_refused(lake: Lake, table: str, sql: str, word: str) -> None:
+    with unchanged(lake), pytest.raises(QueryError) as caught:
+        lake.query(sql).to_arrow()
+    assert caught.value.exit_code == 2
+    assert word in caught.value.message
+
+
+def test_local_files_and_an_engine_elsewhere(lake: Lake, stack: StackState, table: str, tmp_path: Path) -> None:
+    """Told before anything looks for that machine: its name does not even resolve."""
+    source = write_trips(tmp_path / "a.parquet", 5)
+    engine = "sc://spark.example.invalid:15002"
+    with unchanged(lake):
+        with (
+            connect(lake.home, engine=engine) as remote,
+            pytest.raises(ConfigurationError, match="on another machine") as caught,
+        ):
+            remote.ingest(table, source)
+        require_refusal(caught.value)
+        with (
+            connect(lake.home, engine=engine, catalog=stack.nessie_uri, warehouse="s3://bucket/w") as remote,
+            pytest.raises(InputError, match="The files are on this machine, the engine is on another") as seen,
+        ):
+            remote.ingest(table, source)
+        require_refusal(seen.value)
+        done = Cli(lake.home).run("--engine", engine, "ingest", table, source)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "on another machine" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["ingest", "bad_input.trips", "nope.parquet"], "nope.parquet"),
+        (["ingest", "bad_input.trips"], "PATH"),
+        (["ingest", "bad_input.trips", "x.csv", "--format", "xlsx"], "xlsx"),
+        (["ingest", "bad_input.trips", "x.csv", "--delimiter", ";;"], ";;"),
+        (["ingest", "bad_input.trips", "x.csv", "--encoding", "klingon"], "klingon"),
+        (["ingest", "bad input", "x.csv"], "bad input"),
+        (["query", "SELECT 1", "--ref", "nope"], "nope"),
+        (["query", ""], "empty"),
+        (["runs", "nope"], "nope"),
+        (["table", "show", "bad_input.nope"], "bad_input.nope"),
+        (["branch", "create", "a b"], "a b"),
+        (["generate", "x", "--null-column", "pasenger_count"], "passenger_count"),
+        (["ingets"], "ingest"),
+    ],
+)
+def test_the_command_line_ends_with_2_and_one_sentence(
+    lake: Lake, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = standing(lake)
+    done = Cli(lake.home).run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: " in done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert standing(lake) == before

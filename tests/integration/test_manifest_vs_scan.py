@@ -1,0 +1,300 @@
+"""File metrics never disagree with reading the rows, on files and manifests that Spark wrote."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.audits import validate_checks
+from lakegate.audits.audit import answer_from_manifest
+from lakegate.audits.registry import find_rule
+from lakegate.audits.rule import FailingRows, Finding, RowTotal
+from lakegate.engine.sessions import CATALOG
+from lakegate.errors import CheckError
+from lakegate.lake import Lake
+from lakegate.model.checks import Check
+from lakegate.model.files import AddedFiles
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Schema
+from lakegate.model.tables import AddedRows
+from lakegate.wiring import Wiring
+
+pytestmark = pytest.mark.jvm
+
+SEED = 20_240_101
+FILES = 4
+ROWS = 60
+NOW = datetime(2024, 3, 1, 12)
+SPECIAL = (math.nan, math.inf, -math.inf, -0.0, 0.0)
+
+Draw = Callable[[random.Random, int], Any]
+
+
+def _decimal(scale: int, digits: int) -> Draw:
+    # From below zero upwards, file by file.
+    return lambda r, file: Decimal(r.randint(-(10**digits), 10**digits) * (file - 1)).scaleb(-scale)
+
+
+def _float(r: random.Random, file: int) -> float:
+    # Special values in the files after the first only: NaN makes bounds useless, which must not go unnoticed.
+    return r.choice(SPECIAL) if file > 1 and r.random() < 0.1 else round(r.uniform(-5, 5), 3) + 10 * file
+
+
+KINDS: dict[str, tuple[str, pa.DataType, Draw]] = {
+    "flag": ("boolean", pa.bool_(), lambda r, file: r.random() < 0.5 if file else True),
+    "small": ("int", pa.int32(), lambda r, file: r.randint(-3, 3) + 10 * file),
+    "id": ("bigint", pa.int64(), lambda r, file: r.choice([-(2**63), 2**63 - 1, 0, file])),
+    "ratio": ("float", pa.float32(), _float),
+    "score": ("double", pa.float64(), _float),
+    "calm": ("double", pa.float64(), lambda r, file: r.uniform(-1, 1) + file),
+    "fare": ("decimal(9, 2)", pa.decimal128(9, 2), _decimal(2, 5)),
+    "exact": ("decimal(38, 10)", pa.decimal128(38, 10), _decimal(10, 30)),
+    "day": ("date", pa.date32(), lambda r, file: date(1969, 12, 25) + timedelta(days=r.randint(0, 9) + 100 * file)),
+    "at": (
+        "timestamp_ntz",
+        pa.timestamp("us"),
+        lambda r, file: NOW + timedelta(days=file, microseconds=r.randint(0, 99)),
+    ),
+    "utc": (
+        "timestamp",
+        pa.timestamp("us", tz="UTC"),
+        lambda r, file: datetime(1969, 12, 31, tzinfo=UTC) + timedelta(hours=r.randint(0, 60)),
+    ),
+    "word": ("string", pa.string(), lambda r, file: r.choice(["a", "b", "", "é", "\U0001f600"])),
+    "long_text": (
+        "string",
+        pa.string(),
+        lambda r, file: "sixteen characters and " + r.choice(["more", "\uffff", "z" * 40]),
+    ),
+    "raw": ("binary", pa.binary(), lambda r, file: bytes(r.randbytes(r.randint(0, 20)))),
+    "region": ("string", pa.string(), lambda r, file: f"region-{file % 3}"),
+    "zone": ("int", pa.int32(), lambda r, file: file % 2),
+}
+# How often a column is NULL, in each file.
+NULLS = {
+    "small": (0, 0.2, 0, 0),
+    "calm": (0, 0, 1, 0),
+    "exact": (1, 1, 1, 1),
+    "word": (0.1, 0, 0, 1),
+    "zone": (0, 0, 1, 0),
+}
+WIDE = [f"n{index:03d}" for index in range(120)]
+TABLES = {
+    "plain": "",
+    "by_identity": "PARTITIONED BY (region, zone)",
+    "by_day_and_bucket": "PARTITIONED BY (days(at), bucket(3, id))",
+    "no_metrics": "TBLPROPERTIES ('write.metadata.metrics.default' = 'none')",
+    "counts_only": "TBLPROPERTIES ('write.metadata.metrics.default' = 'counts')",
+    "full_metrics": "TBLPROPERTIES ('write.metadata.metrics.default' = 'full')",
+    "mixed_metrics": "TBLPROPERTIES ('write.metadata.metrics.column.small' = 'none', "
+    "'write.metadata.metrics.column.calm' = 'counts', 'write.metadata.metrics.column.long_text' = 'truncate(2)')",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A table, what its manifests say, and the values its rows really have."""
+
+    rows: AddedRows
+    added: AddedFiles
+    schema: Schema
+    values: dict[str, list[Any]]
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, pa.Table]]:
+    r = random.Random(SEED)  # noqa: S311 - the same data every time
+    for file in range(FILES):
+        columns = {
+            name: pa.array(
+                [None if r.random() < NULLS.get(name, (0,) * FILES)[file] else draw(r, file) for _ in range(ROWS)], kind
+            )
+            for name, (_, kind, draw) in KINDS.items()
+        }
+        table = pa.table(columns)
+        pq.write_table(table, folder / f"{file}.parquet")
+        yield folder / f"{file}.parquet", table
+
+
+def _subject(wiring: Wiring, name: str, columns: str, clause: str, files: Sequence[tuple[Path, pa.Table]]) -> Subject:
+    table = TableIdentifier.parse(f"manifests.{name}")
+    session: Any = wiring.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
+    session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.manifests")
+    session.sql(f"CREATE TABLE {table.sql(CATALOG)} ({columns}) USING iceberg {clause}")
+    for part in (files[:2], files[2:]):
+        # A task for each file, and so a data file; two snapshots in all.
+        frames = [session.read.parquet(str(path)).coalesce(1) for path, _ in part]
+        if frames:
+            reduce(lambda left, right: left.union(right), frames).writeTo(table.sql(CATALOG)).append()
+    head = wiring.catalog.get_ref("main")
+    pointer = wiring.catalog.get_table(table, head)
+    assert pointer is not None
+    snapshots = [snapshot.snapshot_id for snapshot in wiring.reader.snapshots(pointer)]
+    assert len(snapshots) == -(-len(files) // 2)
+    whole = pa.concat_tables([content for _, content in files])
+    return Subject(
+        rows=AddedRows(table=table, ref="main", after_snapshot_id=None, snapshot_id=pointer.snapshot_id),
+        added=wiring.reader.added_files(pointer, snapshots),
+        schema=wiring.reader.metadata(pointer).table_schema,
+        values={column: whole[column].to_pylist() for column in whole.column_names},
+    )
+
+
+@pytest.fixture(scope="module")
+def subjects(lake: Lake, wiring: Wiring, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
+    folder = tmp_path_factory.mktemp("manifests")
+    files = list(_files(folder))
+    columns = ", ".join(f"`{name}` {kind}" for name, (kind, _, _) in KINDS.items())
+    made = {name: _subject(wiring, name, columns, clause, files) for name, clause in TABLES.items()}
+
+    wide = pa.table({name: pa.array([index, None, index + 1], pa.int32()) for index, name in enumerate(WIDE)})
+    pq.write_table(wide, folder / "wide.parquet")
+    columns = ", ".join(f"{name} int" for name in WIDE)
+    made["wide"] = _subject(wiring, "wide", columns, "", [(folder / "wide.parquet", wide)])
+    around_the_limit = [*WIDE[:2], *WIDE[97:103], WIDE[-1]]
+    for name in set(WIDE) - set(around_the_limit):
+        del made["wide"].values[name]
+    return made
+
+
+def _literal(value: Any) -> Any:
+    if isinstance(value, (date, datetime)):
+        return value.isoformat().replace("+00:00", "Z")
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _finite(values: Sequence[Any]) -> list[Any]:
+    kept = [v for v in values if v is not None and not (isinstance(v, float) and not math.isfinite(v))]
+    return sorted(set(kept))
+
+
+def _candidates(r: random.Random, name: str, values: Sequence[Any]) -> Iterator[Check]:
+    yield Check(kind="not_null", columns=(name,))
+    known = _finite(values)
+    if not known or isinstance(known[0], bytes):
+        return
+    literals = [_literal(value) for value in known]
+    yield Check(kind="accepted_values", columns=(name,), arguments={"values": literals})
+    yield Check(kind="accepted_values", columns=(name,), arguments={"values": literals[:1]})
+    yield Check(
+        kind="accepted_values", columns=(name,), arguments={"values": r.sample(literals, max(1, len(literals) // 2))}
+    )
+    for inclusive in (True, False):
+        ends = [{"min": literals[0]}, {"max": literals[-1]}, {"min": literals[0], "max": literals[-1]}]
+        low, high = sorted(r.sample(range(len(known)), 2)) if len(known) > 1 else (0, 0)
+        ends += [{"min": literals[low], "max": literals[high]}, {"min": literals[high]}, {"max": literals[low]}]
+        for end in ends:
+            yield Check(kind="in_range", columns=(name,), arguments={**end, "inclusive": inclusive})
+
+
+def _checks(subject: Subject) -> list[Check]:
+    r = random.Random(SEED)  # noqa: S311 - the same checks every time
+    total = len(next(iter(subject.values.values())))
+    made = [
+        Check(kind="row_count", arguments=arguments)
+        for arguments in ({"min": total}, {"max": total}, {"min": total + 1}, {"max": total - 1})
+    ]
+    for name, values in subject.values.items():
+        for check in _candidates(r, name, values):
+            try:
+                made += validate_checks([check], subject.schema)
+            except CheckError:
+                continue  # a range that nothing lies in, booleans that have no order
+    return made
+
+
+def _truth(wiring: Wiring, subject: Subject, checks: Sequence[Check]) -> list[Finding]:
+    """Answer all checks by reading the rows."""
+    questions = [find_rule(check.kind).question(check, subject.schema) for check in checks]
+    predicates = list(dict.fromkeys(q.predicate for q in questions if isinstance(q, FailingRows)))
+    failing: dict[str, int] = {}
+    total = -1
+    for start in range(0, len(predicates), 150):
+        part = predicates[start : start + 150]
+        counted = wiring.engine.count_failing(subject.rows, part)
+        failing |= dict(zip(part, counted.failing, strict=True))
+        total = counted.total
+    return [
+        q.judge(total) if isinstance(q, RowTotal) else Finding(failing[q.predicate])
+        for q in questions
+        if isinstance(q, (RowTotal, FailingRows))
+    ]
+
+
+@pytest.mark.parametrize("name", [*TABLES, "wide"])
+def test_never_disagree(wiring: Wiring, subjects: dict[str, Subject], name: str) -> None:
+    subject = subjects[name]
+    checks = _checks(subject)
+    assert len(checks) > 100
+    truth = _truth(wiring, subject, checks)
+    answers = [answer_from_manifest(check, subject.added, subject.schema) for check in checks]
+    wrong = {
+        str(check): (answer, true)
+        for check, answer, true in zip(checks, answers, truth, strict=True)
+        if answer is not None and (answer.verdict, answer.failing_rows) != (true.verdict, true.failing_rows)
+    }
+    assert wrong == {}
+    # The comparison is worth something only if both verdicts occur, and rows were read right.
+    assert {true.verdict for true in truth} == {"pass", "fail"}
+    nulls = {c.columns[0]: t.failing_rows for c, t in zip(checks, truth, strict=True) if c.kind == "not_null"}
+    assert nulls == {column: values.count(None) for column, values in subject.values.items()}
+
+
+def _answered(subject: Subject, check: Check) -> bool:
+    (valid,) = validate_checks([check], subject.schema)
+    return answer_from_manifest(valid, subject.added, subject.schema) is not None
+
+
+def _range(subject: Subject, name: str) -> Check:
+    known = _finite(subject.values[name])
+    return Check(kind="in_range", columns=(name,), arguments={"min": _literal(known[0]), "max": _literal(known[-1])})
+
+
+RANGED = ("small", "id", "calm", "fare", "day", "at", "utc")
+
+
+@pytest.mark.parametrize("name", ["plain", "by_identity", "by_day_and_bucket", "full_metrics"])
+def test_ordinary_columns_are_answered_without_reading_them(subjects: dict[str, Subject], name: str) -> None:
+    subject = subjects[name]
+    unanswered = [c for c in KINDS if not _answered(subject, Check(kind="not_null", columns=(c,)))]
+    assert unanswered == []
+    assert [c for c in RANGED if not _answered(subject, _range(subject, c))] == []
+    assert _answered(subject, Check(kind="row_count", arguments={"min": 1}))
+    # NaN is in these, and bounds leave it out.
+    assert not _answered(subject, _range(subject, "score"))
+    assert not _answered(subject, _range(subject, "ratio"))
+
+
+def test_identity_partitions_answer_for_text(subjects: dict[str, Subject]) -> None:
+    check = Check(
+        kind="accepted_values", columns=("region",), arguments={"values": ["region-0", "region-1", "region-2"]}
+    )
+    assert _answered(subjects["by_identity"], check)
+    assert not _answered(subjects["plain"], check)
+
+
+def test_what_was_not_measured_is_not_answered(subjects: dict[str, Subject]) -> None:
+    not_null = {c: Check(kind="not_null", columns=(c,)) for c in ("small", "calm", "fare")}
+    assert not any(_answered(subjects["no_metrics"], check) for check in not_null.values())
+    assert all(_answered(subjects["counts_only"], check) for check in not_null.values())
+    # Every value lies in the range from the smallest to the greatest long: that needs no measure.
+    assert [c for c in RANGED if _answered(subjects["counts_only"], _range(subjects["counts_only"], c))] == ["id"]
+    mixed = subjects["mixed_metrics"]
+    assert [c for c, check in not_null.items() if _answered(mixed, check)] == ["calm", "fare"]
+    assert [c for c in not_null if _answered(mixed, _range(mixed, c))] == ["fare"]
+
+
+def test_only_the_first_hundred_columns_are_measured(subjects: dict[str, Subject]) -> None:
+    wide = subjects["wide"]
+    measured = [name for name in WIDE if _answered(wide, Check(kind="not_null", columns=(name,)))]
+    assert measured == WIDE[:100]

@@ -1,0 +1,180 @@
+"""Spark that is not ours: by address, or as a session handed in. Both work, and nobody's session changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e_support import standing, write_trips
+from lakegate.config import load_settings
+from lakegate.errors import ConfigurationError
+from lakegate.lake import Lake, connect
+from lakegate.local.artifacts import ICEBERG, cache_folder
+from lakegate.local.state import StackState
+
+pytestmark = pytest.mark.jvm
+
+_OLDEST_JAVA = 17
+# A user's own program with a classic session, which has a catalog and settings of its own.
+CLASSIC = """
+import json, sys
+from pyspark.sql import SparkSession
+import lakegate
+
+home, catalog, warehouse, jar, table, clean, dirty, scratch = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.jars", jar)
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.memory", "1g")
+    .config("spark.sql.warehouse.dir", scratch)
+    .config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.ansi.enabled", "false")
+    .config("spark.sql.session.timeZone", "Asia/Tokyo")
+    .getOrCreate()
+)
+spark.range(3).createOrReplaceTempView("mine")
+def state():
+    settings = {key: spark.conf.get(key) for key in ("spark.sql.ansi.enabled", "spark.sql.session.timeZone")}
+    added = [row.key for row in spark.sql("SET").collect() if "catalog.lakegate" in row.key]
+    tables = [table.name for table in spark.catalog.listTables()]
+    return [settings, added, tables, spark.catalog.currentCatalog(), spark.catalog.currentDatabase()]
+before = state()
+with lakegate.connect(home, engine=spark, catalog=catalog, warehouse=warehouse) as lake:
+    published = lake.ingest(table, clean, checks=["unique(id)", "not_null(passengers)"], partition_by=["days(pickup)"])
+    rejected = lake.ingest(table, dirty, checks=["not_null(passengers)"], on_failure="drop")
+    rows = lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"][0].as_py()
+assert state() == before, (before, state())
+assert spark.range(5).count() == 5  # closing the lake does not stop the user's session
+print(json.dumps([published.status, rejected.status, rejected.report.failures[0].failing_rows, rows]))
+spark.stop()
+"""
+
+
+@pytest.fixture
+def user_session(stack: StackState) -> Iterator[Any]:
+    """A Spark Connect session of a user, with settings and a temporary view of its own."""
+    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - heavy
+
+    session = SparkSession.Builder().remote(stack.spark_url).create()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.range(3).createOrReplaceTempView("mine")
+    yield session
+    session.stop()
+
+
+def state(session: Any) -> list[Any]:
+    keys = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.shuffle.partitions")
+    return [
+        {key: session.conf.get(key) for key in keys},
+        [row.key for row in session.sql("SET").collect() if "catalog.lakegate" in row.key],
+        session.catalog.currentCatalog(),
+        session.catalog.currentDatabase(),
+        [table.name for table in session.catalog.listTables()],
+    ]
+
+
+def require_both_outcomes(lake: Lake, table: str, folder: Path) -> None:
+    """A clean batch is published, one with NULLs is not."""
+    checks = ["unique(id)", "not_null(passengers)"]
+    published = lake.ingest(
+        table, write_trips(folder / "clean.parquet", 20), checks=checks, partition_by=["days(pickup)"]
+    )
+    head = standing(lake)
+    rejected = lake.ingest(table, write_trips(folder / "dirty.parquet", 30, nulls=3), checks=checks)
+    assert (published.status, rejected.status) == ("published", "rejected")
+    assert rejected.report is not None
+    assert [failure.failing_rows for failure in rejected.report.failures] == [3]
+    assert standing(lake) == {**head, rejected.branch: standing(lake)[rejected.branch]}
+    assert lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"].to_pylist() == [20]
+    assert lake.query(f"SELECT count(*) AS n FROM {table}", ref=rejected.branch).to_arrow()["n"].to_pylist() == [50]
+    lake.discard(rejected.branch)
+
+
+def test_spark_by_its_address(stack: StackState, namespace: str, tmp_path: Path) -> None:
+    with connect(tmp_path, engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=stack.warehouse) as lake:
+        require_both_outcomes(lake, f"{namespace}.t", tmp_path)
+    assert not (tmp_path / ".lakegate" / "stack.json").exists(), "a stack was started although none was needed"
+
+
+def test_the_token_comes_from_a_variable(
+    stack: StackState, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _, token = stack.spark_url.partition("/;token=")
+    monkeypatch.setenv("MY_SPARK_TOKEN", token)
+    variables = {
+        "LAKEGATE_ENGINE_URL": url,
+        "LAKEGATE_ENGINE_TOKEN": "env:MY_SPARK_TOKEN",
+        "LAKEGATE_CATALOG_URI": stack.nessie_uri,
+        "LAKEGATE_CATALOG_WAREHOUSE": stack.warehouse,
+    }
+    with connect(tmp_path, settings=load_settings(tmp_path, env=variables)) as lake:
+        run = lake.ingest(f"{namespace}.t", write_trips(tmp_path / "a.parquet", 5), checks=["unique(id)"])
+    assert run.status == "published"
+    assert token not in run.model_dump_json()
+
+
+def test_a_wrong_token_is_told_and_never_shown(stack: StackState, namespace: str, tmp_path: Path) -> None:
+    wrong = stack.spark_url.partition("token=")[0] + "token=not-the-token"
+    source = write_trips(tmp_path / "a.parquet", 5)
+    with connect(tmp_path, engine=wrong, catalog=stack.nessie_uri, warehouse=stack.warehouse) as lake:
+        before = standing(lake)
+        with pytest.raises(ConfigurationError) as caught:
+            lake.ingest(f"{namespace}.t", source)
+        assert standing(lake) == before
+    assert "token" in caught.value.message
+    assert "not-the-token" not in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_connect_session_handed_in_stays_as_it_was(
+    user_session: Any, stack: StackState, namespace: str, tmp_path: Path
+) -> None:
+    before = state(user_session)
+    with connect(tmp_path, engine=user_session, catalog=stack.nessie_uri, warehouse=stack.warehouse) as lake:
+        require_both_outcomes(lake, f"{namespace}.t", tmp_path)
+        assert state(user_session) == before
+    assert state(user_session) == before
+    assert user_session.sql("SELECT count(*) FROM mine").collect()[0][0] == 3
+
+
+def _java() -> str:
+    """Return the home of a system Java that can run Spark, or skip."""
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("no system Java; PySpark's own launcher cannot use the bundled one")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = told.partition('"')[2].partition('"')[0].partition(".")[0]
+    if not version.isdigit() or int(version) < _OLDEST_JAVA:
+        pytest.skip(f"the system Java is too old: {told.strip()}")
+    return str(Path(java).resolve().parents[1])
+
+
+def test_a_classic_session_handed_in_stays_as_it_was(stack: StackState, namespace: str, tmp_path: Path) -> None:
+    jar = cache_folder() / "jars" / ICEBERG.file_name
+    words = (
+        *(tmp_path, stack.nessie_uri, stack.warehouse, jar, f"{namespace}.t"),
+        *(write_trips(tmp_path / "clean.parquet", 20), write_trips(tmp_path / "dirty.parquet", 30, nulls=3)),
+        tmp_path / "scratch",
+    )
+    kept = {k: v for k, v in os.environ.items() if k not in {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"}}
+    done = subprocess.run(
+        [sys.executable, "-c", CLASSIC, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**kept, "JAVA_HOME": _java(), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == ["published", "rejected", 3, 20]
