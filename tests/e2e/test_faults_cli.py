@@ -16,9 +16,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 
 from e2e_support import LAKEGATE, Cli, press_ctrl_c, write, write_trips
 from lakegate.config import LocalSettings
+from lakegate.engine.failures import translated
+from lakegate.errors import EngineUnavailableError
 from lakegate.flow.faults import FaultPoint
 from lakegate.local.stack import LocalStack
 from lakegate.narration import SilentNarrator
@@ -205,6 +208,13 @@ def test_a_server_killed_during_the_write(cli: Cli, table: str, big: Path, tmp_p
     require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
 
 
+@pytest.mark.xfail(strict=True, reason="the engine does not know Iceberg's word for a catalog that went away")
+def test_a_catalog_that_left_during_the_write_is_told_as_that() -> None:
+    told = "(org.apache.iceberg.exceptions.CommitStateUnknownException) Failed to execute POST request against 'http:…'"
+    with pytest.raises(EngineUnavailableError, match="could not reach the catalog"), translated("writing", source=True):
+        raise PySparkException(told)
+
+
 def run_and_meanwhile(
     cli: Cli, point: str, other: Sequence[str | Path], *words: str | Path
 ) -> subprocess.CompletedProcess[str]:
@@ -302,7 +312,7 @@ def test_two_commands_at_once_into_one_table(cli: Cli, table: str, tmp_path: Pat
     source = write_trips(tmp_path / "a.parquet", ROWS)
     require_works(cli, table, source)
     before = cli.branches()
-    quick = [*LAKEGATE, "--home", cli.home, "ingest", table, source, "--branch", "race/quick"]
+    quick: list[str | Path] = [*LAKEGATE, "--home", cli.home, "ingest", table, source, "--branch", "race/quick"]
     slow = run_and_meanwhile(cli, "before-publish", quick, "ingest", table, source, "--branch", "race/slow")
 
     assert (slow.returncode, slow.stdout) == (3, ""), slow.stderr
