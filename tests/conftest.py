@@ -38,8 +38,10 @@ def nessie_uri(stack: StackState) -> str:
 
 
 @pytest.fixture(scope="session")
-def wiring(home: Path, stack: StackState) -> Wiring:
-    return Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
+def wiring(home: Path, stack: StackState) -> Iterator[Wiring]:
+    made = Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

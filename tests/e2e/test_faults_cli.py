@@ -208,7 +208,6 @@ def test_a_server_killed_during_the_write(cli: Cli, table: str, big: Path, tmp_p
     require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
 
 
-@pytest.mark.xfail(strict=True, reason="the engine does not know Iceberg's word for a catalog that went away")
 def test_a_catalog_that_left_during_the_write_is_told_as_that() -> None:
     told = "(org.apache.iceberg.exceptions.CommitStateUnknownException) Failed to execute POST request against 'http:…'"
     with pytest.raises(EngineUnavailableError, match="could not reach the catalog"), translated("writing", source=True):

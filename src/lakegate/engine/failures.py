@@ -27,7 +27,15 @@ class _CatalogAwayError(EngineUnavailableError):
 _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
     (("StatusCode.UNAUTHENTICATED", "Invalid auth token"), ConfigurationError),
     (("No space left on device", "Disk quota exceeded"), _DiskFullError),
-    (("HttpClientException", "java.net.ConnectException", "NessieServiceException"), _CatalogAwayError),
+    (
+        (
+            "CommitStateUnknownException",
+            "HttpClientException",
+            "NessieServiceException",
+            "java.net.ConnectException",
+        ),
+        _CatalogAwayError,
+    ),
     (
         (
             "StatusCode.UNAVAILABLE",
@@ -94,11 +102,12 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
         EngineError: For anything else Spark says.
     """
     from grpc import RpcError  # noqa: PLC0415 - loaded by pyspark's client anyway, and only there
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - what a classic session lets through unconverted
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         yield
-    except (PySparkException, RpcError) as error:
+    except (PySparkException, RpcError, Py4JError) as error:
         raise _translate(error, doing, query=query, source=source) from error
 
 

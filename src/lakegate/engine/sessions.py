@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from lakegate.engine.failures import translated
@@ -17,6 +19,7 @@ CATALOG = "lakegate"
 """Name of the Spark catalog in all our sessions."""
 
 _MAX_RETRIES = 5
+_MAX_BACKOFF_MS = 2_000
 _SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
@@ -44,7 +47,7 @@ def remote_sessions(url: str) -> SessionFactory:
         _quiet_client()
         with translated(f"connecting to {_without_token(url)}"):
             session = SparkSession.Builder().remote(url).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES)])
+            session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)])
             session.conf._set_all(configs=dict(settings), silent=False)  # noqa: SLF001 - one round trip for all
         return session
 
@@ -77,6 +80,15 @@ def is_connect(session: Any) -> bool:
     return ".connect." in type(session).__module__
 
 
+def end_session(session: Any) -> None:
+    """End one of our sessions. A classic one is left alone: it is part of the user's application."""
+    if is_connect(session):
+        with suppress(Exception):
+            # A server that is gone has ended the session already; it is not worth waiting for.
+            session.client.set_retry_policies([])
+            session.stop()
+
+
 def _prefer_connect_functions() -> None:
     # pyspark.sql.functions asks this variable which kind of Column to build; a classic session in the process wins.
     from pyspark import SparkContext  # noqa: PLC0415
@@ -89,6 +101,7 @@ def _quiet_client() -> None:
     # The client logs each of Spark's errors with its JVM stack to standard error; we translate and raise them.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     logging.getLogger("pyspark").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 

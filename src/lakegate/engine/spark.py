@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakegate.engine.failures import translated
 from lakegate.engine.reader import read_as, read_batch, source_schema
-from lakegate.engine.sessions import CATALOG, SessionFactory, is_connect, session_settings
+from lakegate.engine.sessions import CATALOG, SessionFactory, end_session, is_connect, session_settings
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.partitioning import PartitionTransform
@@ -139,11 +139,9 @@ class SparkEngine:
                 session.interruptAll()
 
     def close(self) -> None:
-        """End our Connect sessions; classic ones belong to the user's application."""
+        """End our sessions, not the engine."""
         for session in self._own.values():
-            if is_connect(session):
-                with suppress(Exception):
-                    session.stop()
+            end_session(session)
         self._own.clear()
         self._sources.clear()
 

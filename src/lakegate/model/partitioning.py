@@ -12,6 +12,7 @@ from lakegate.model.schema import Schema
 TransformName = Literal["identity", "years", "months", "days", "hours", "bucket"]
 
 _CALL = re.compile(r"(?P<name>[a-z]+)\(\s*(?:(?P<width>[0-9]+)\s*,\s*)?(?P<column>[^(),]+?)\s*\)")
+_MAX_BUCKETS = 2**31 - 1
 _TIME_TYPES = {
     "years": ("date", "timestamp", "timestamptz"),
     "months": ("date", "timestamp", "timestamptz"),
@@ -44,7 +45,7 @@ class PartitionTransform(Value):
                 return cls(name="identity", column=text.strip())
         elif call["name"] in _TIME_TYPES and call["width"] is None:
             return cls.model_validate({"name": call["name"], "column": call["column"]})
-        elif call["name"] == "bucket" and int(call["width"] or 0) > 0:
+        elif call["name"] == "bucket" and 0 < int(call["width"] or 0) <= _MAX_BUCKETS:
             return cls(name="bucket", column=call["column"], width=int(call["width"]))
         raise InputError(
             f"'{text}' is not a way to partition.",

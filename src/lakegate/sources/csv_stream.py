@@ -181,7 +181,8 @@ class CsvStream(io.RawIOBase):
 
 
 QUOTE_HINT = (
-    "Quote whole values, double the quotes inside them, and close each one; or say --quote if it is another character."
+    "Quote whole values, double the quotes inside them, and close each one; if the quote is another character, "
+    "set the table's csv.quote."
 )
 ROW_HINT = "Check its quotes and line ends."
 

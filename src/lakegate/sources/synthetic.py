@@ -116,7 +116,7 @@ def _require_absent(paths: Sequence[Path]) -> None:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise AlreadyExistsError(
             f"'{existing[0]}'{more} exists already.",
-            hint="Give another folder, or --overwrite to replace these files.",
+            hint="Give another folder, or --force to replace these files.",
             path=str(existing[0]),
         )
 
