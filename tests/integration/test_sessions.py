@@ -15,6 +15,7 @@ import pytest
 
 from e2e_support import standing, write_trips
 from lakegate.config import load_settings
+from lakegate.engine.sessions import end_session
 from lakegate.errors import ConfigurationError
 from lakegate.lake import Lake, connect
 from lakegate.local.artifacts import ICEBERG, cache_folder
@@ -71,7 +72,7 @@ def user_session(stack: StackState) -> Iterator[Any]:
     session.conf.set("spark.sql.shuffle.partitions", "2")
     session.range(3).createOrReplaceTempView("mine")
     yield session
-    session.stop()
+    end_session(session)
 
 
 def state(session: Any) -> list[Any]:

@@ -48,7 +48,11 @@ def remote_sessions(url: str) -> SessionFactory:
         with translated(f"connecting to {_without_token(url)}"):
             session = SparkSession.Builder().remote(url).create()
             session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)])
-            session.conf._set_all(configs=dict(settings), silent=False)  # noqa: SLF001 - one round trip for all
+            try:
+                session.conf._set_all(configs=dict(settings), silent=False)  # noqa: SLF001 - one round trip for all
+            except BaseException:
+                end_session(session)
+                raise
         return session
 
     return create
@@ -87,6 +91,14 @@ def end_session(session: Any) -> None:
             # A server that is gone has ended the session already; it is not worth waiting for.
             session.client.set_retry_policies([])
             session.stop()
+        with suppress(Exception):
+            # pyspark closes a session again when it is collected, under a lock; in a thread that is just being started
+            # for that very lock's holder, both wait for ever. Ours are closed by now.
+            session.client.close = _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 def _prefer_connect_functions() -> None:
