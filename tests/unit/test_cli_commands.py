@@ -695,7 +695,7 @@ def test_usage_errors_are_json_too_when_json_was_asked_for() -> None:
 def test_every_command_has_help_with_examples() -> None:
     for entry in COMMANDS:
         outcome = invoke([entry.name, "-h"])
-        assert outcome.exit_code == 0, entry.name
+        assert outcome.exit_code == 0, f"{entry.name}: {outcome.output} {outcome.exception!r}"
         assert "Examples:" in outcome.stdout, entry.name
     text = invoke("--help").stdout
     assert all(f"  {entry.name} " in text and entry.help in text for entry in COMMANDS)

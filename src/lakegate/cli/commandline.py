@@ -44,6 +44,10 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
     ]
 
 
+HELP = {"help_option_names": ["-h", "--help"]}
+"""On every command, not on the root alone: click remembers a command's help option from the first context it meets."""
+
+
 class _Examples:
     """Verbatim examples at the end of a command's help."""
 
@@ -94,12 +98,12 @@ class LakegateGroup(_Examples, click.Group):
 
 def command(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., None]], LakegateCommand]:
     """Make a function the command ``name``; its docstring is the help."""
-    return click.command(name, cls=LakegateCommand, examples=examples)
+    return click.command(name, cls=LakegateCommand, examples=examples, context_settings=HELP)
 
 
 def group(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., None]], LakegateGroup]:
     """Make a function the group ``name``; its docstring is the help."""
-    return click.group(name, cls=LakegateGroup, examples=examples)
+    return click.group(name, cls=LakegateGroup, examples=examples, context_settings=HELP)
 
 
 class Root(click.Group):
