@@ -39,7 +39,9 @@ def render() -> str:
     for entry in COMMANDS:
         command = cli.get_command(root, entry.name)
         assert command is not None
-        parts += _command(command, click.Context(command, info_name=f"{PROGRAM} {entry.name}"))
+        parts += _command(
+            command, click.Context(command, info_name=f"{PROGRAM} {entry.name}", **command.context_settings)
+        )
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -67,7 +69,9 @@ def _command(command: click.Command, ctx: click.Context) -> Iterator[str]:
     yield f"{_paragraphs(command)}\n"
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
-            yield from _command(inner, click.Context(inner, info_name=f"{ctx.info_name} {name}"))
+            yield from _command(
+                inner, click.Context(inner, info_name=f"{ctx.info_name} {name}", **inner.context_settings)
+            )
         return
     yield f"```text\n{ctx.info_name} {' '.join(command.collect_usage_pieces(ctx))}\n```\n"
     yield from _options(command, ctx)
