@@ -15,6 +15,7 @@ from lakegate.local.stack import LocalStack
 from lakegate.local.state import StackState
 from lakegate.narration import SilentNarrator
 from lakegate.wiring import Wiring
+from postgres import PostgresServer
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
@@ -48,6 +49,17 @@ def wiring(home: Path, stack: StackState) -> Iterator[Wiring]:
 def lake(wiring: Wiring) -> Iterator[Lake]:
     with Lake(wiring) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One real Postgres; its tests are of xdist group ``postgres``, so that there is only one."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
 
 
 @pytest.fixture

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
+from fakes_editor import TableEdits
+from fakes_keys import KeyLookups
+from fakes_transaction import FakeTransaction
 from lakegate.catalogs.memory import MemoryCatalog
+from lakegate.flow import faults
 from lakegate.flow.rooms import Rooms
-from lakegate.journal.memory import MemoryJournal
+from lakegate.journal.memory import MemoryJournal, MemoryStore
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.files import AddedFiles, ColumnStatistics, DataFile
 from lakegate.model.identifiers import TableIdentifier, quote
@@ -38,14 +44,31 @@ class TableVersion:
     rows: Mapping[int, Sequence[Row]] = field(default_factory=dict)
 
 
-class FakeLakehouse:
+class Died(BaseException):
+    """The process is gone."""
+
+
+@dataclass(frozen=True)
+class _Process:
+    number: int
+
+    def identity(self) -> str:
+        return str(self.number)
+
+    def is_alive(self, identity: str) -> bool | None:
+        return identity == str(self.number)
+
+
+class FakeLakehouse(KeyLookups, TableEdits):
     """Engine and table reader over one memory; hands out :class:`~lakegate.flow.rooms.Rooms`."""
 
     shares_files = True
 
     def __init__(self) -> None:
         self.catalog = MemoryCatalog()
-        self.journal = MemoryJournal()
+        self._processes = 0
+        self._store = MemoryStore()
+        self.journal = MemoryJournal(self._store, holder=_Process(0))
         self.versions: dict[str, TableVersion] = {}
         self.sources: dict[str, Sequence[Row]] = {}
         self.writes = 0
@@ -58,18 +81,43 @@ class FakeLakehouse:
         return Rooms(
             catalog=self.catalog,
             reader=self,
+            editor=self,
             engine=lambda: self,
             journal=self.journal,
             narrator=SilentNarrator(),
             warehouse="mem://warehouse",
+            changed_files=lambda _: (),
         )
 
-    def batch(self, name: str, rows: Sequence[Row]) -> Batch:
+    def lose_journal(self) -> None:
+        """Go on with an empty journal."""
+        self._store = MemoryStore()
+        self.journal = MemoryJournal(self._store, holder=_Process(self._processes))
+
+    def kill(self) -> None:
+        """Go on as another process, to which the one before is dead."""
+        self._processes += 1
+        self.journal = MemoryJournal(self._store, holder=_Process(self._processes))
+
+    def dies_at(self, monkeypatch: pytest.MonkeyPatch, point: str, work: Callable[[], object]) -> None:
+        """Do ``work`` until it comes to ``point`` of the flow, and go no further: no clean-up, as after SIGKILL."""
+
+        def reach(reached: str) -> None:
+            if reached == point:
+                raise Died
+
+        with monkeypatch.context() as patch:
+            patch.setattr(faults, "reach", reach)
+            with pytest.raises(Died):
+                work()
+        self.kill()
+
+    def batch(self, name: str, rows: Sequence[Row], *, version: str = "1") -> Batch:
         """Register ``rows`` as a source file and return the batch of it."""
         uri = f"file:///{name}.parquet"
         self.sources[uri] = rows
         columns = tuple(SourceColumn(name=key, type=_TYPES[_kind(rows, key)][0]) for key in rows[0])
-        file = SourceFile(uri=uri, size_bytes=len(rows), version="1", rows=len(rows))
+        file = SourceFile(uri=uri, size_bytes=len(rows), version=version, rows=len(rows))
         return Batch(format="parquet", files=(file,), columns=columns)
 
     # Engine ---------------------------------------------------------------------------------------------------------
@@ -136,6 +184,9 @@ class FakeLakehouse:
         )
         return tuple(dict(row) for row in self._select(rows, sql))
 
+    def transaction(self, branch: str, run_id: str) -> FakeTransaction:
+        return FakeTransaction(self, branch, run_id)
+
     def query(self, sql: str, ref: Ref) -> Any:
         raise NotImplementedError
 
@@ -171,6 +222,11 @@ class FakeLakehouse:
     def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
         rows = self.versions[pointer.metadata_location].rows
         return AddedFiles(files=tuple(_data_file(i, rows[i]) for i in snapshot_ids), complete=True)
+
+    def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
+        del walked
+        yield from (file.path for file in self.files(pointer))
+        yield pointer.metadata_location
 
     # For tests ------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,16 @@ checks from text. NULL passes every check but ``not_null``.
 
 from __future__ import annotations
 
-from lakegate.audits.builders import accepted_values, in_range, matches, not_null, row_count, sql, unique
+from lakegate.audits.builders import (
+    accepted_values,
+    in_range,
+    matches,
+    not_null,
+    relationships,
+    row_count,
+    sql,
+    unique,
+)
 from lakegate.audits.parse import parse_check, parse_checks
 from lakegate.model.checks import Check
 
@@ -18,6 +27,7 @@ __all__ = [
     "not_null",
     "parse_check",
     "parse_checks",
+    "relationships",
     "row_count",
     "sql",
     "unique",

@@ -17,14 +17,16 @@ from pydantic.fields import FieldInfo
 
 from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
+from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
-from lakegate.model.run import OnFailure
+from lakegate.model.run import OnBusy, OnChanged, OnFailure
 from lakegate.model.schema import nearest
 
 FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
 _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
+_PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
 class _Section(BaseModel):
@@ -55,6 +57,24 @@ class EngineSettings(_Section):
     """Bearer token, by reference: ``env:NAME``."""
 
 
+class JournalSettings(_Section):
+    """Where the journal is. Without ``url``, ``.lakegate/journal.db``."""
+
+    url: str | None = None
+    """SQLAlchemy URL without password, for example ``postgresql://user@db.example.com:5432/lake``."""
+    password: str | None = None
+    """Password of the database, by reference: ``env:NAME``."""
+    lease_s: float = Field(default=60.0, gt=0)
+    """Seconds after which a run whose process on another machine was not heard of may be taken over."""
+
+    @field_validator("url")
+    @classmethod
+    def _refuse_password(cls, value: str | None) -> str | None:
+        if value is not None and _PASSWORD_IN_URL.search(value):
+            raise ValueError('must not hold a password; write journal.password = "env:NAME_OF_THE_VARIABLE"')
+        return value
+
+
 class LocalSettings(_Section):
     """The embedded stack. Memory is the JVM's maximum heap, such as ``512m`` or ``4g``."""
 
@@ -76,12 +96,42 @@ class IngestSettings(_Section):
     """Defaults of ``lakegate ingest``."""
 
     on_failure: OnFailure = "keep"
+    on_changed: OnChanged = "refuse"
+    """A file whose path was published with other content: ``refuse``, ``append`` its rows, ``replace`` the old ones."""
+    on_busy: OnBusy = "wait"
+    """A file that another run is at: ``wait`` for that run, or ``skip`` the file."""
+    wait_s: float = Field(default=600.0, gt=0)
+    """Seconds to wait for another run that is at the same file."""
+    keep_rejected: str = "7d"
+    """How long the branch of a rejected run is kept before ``lakegate gc`` drops it."""
     branch_prefix: str = "wap"
+
+    @field_validator("keep_rejected")
+    @classmethod
+    def _validate_duration(cls, value: str) -> str:
+        parse_duration(value)
+        return value
 
     @field_validator("branch_prefix")
     @classmethod
     def _validate_prefix(cls, value: str) -> str:
         return validate_ref_name(value)
+
+
+class GcSettings(_Section):
+    """What ``lakegate gc`` may delete."""
+
+    grace: str = "1d"
+    """Files younger than this are left alone: a run in progress writes files long before it commits them."""
+    history: str | None = None
+    """How far back reading at an earlier time must work; by default as far as the history goes."""
+
+    @field_validator("grace", "history")
+    @classmethod
+    def _validate_duration(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_duration(value)
+        return value
 
 
 class TableSettings(_Section):
@@ -97,8 +147,10 @@ class Settings(_Section):
 
     catalog: CatalogSettings = CatalogSettings()
     engine: EngineSettings = EngineSettings()
+    journal: JournalSettings = JournalSettings()
     local: LocalSettings = LocalSettings()
     ingest: IngestSettings = IngestSettings()
+    gc: GcSettings = GcSettings()
     tables: dict[str, TableSettings] = Field(default_factory=dict)
 
     @field_validator("tables")

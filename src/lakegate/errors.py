@@ -108,6 +108,12 @@ class AlreadyExistsError(InputError):
     code = "already-exists"
 
 
+class NotRevertableError(LakegateError):
+    """A publish that cannot be undone, or not alone: others depend on it, or changed what it brought."""
+
+    code = "not-revertable"
+
+
 class AuditFailedError(LakegateError):
     """Publishing was asked for a run whose audit failed."""
 
@@ -126,6 +132,18 @@ class ConflictError(RetryableError):
     """``main`` changed on something this commit relies on."""
 
     code = "conflict"
+
+
+class AlreadyPublishedError(ConflictError):
+    """Source files of this run were published by another run while it was under way."""
+
+    code = "already-published"
+
+
+class NotReplayableError(ConflictError):
+    """``main`` changed on a table in a way that this run's data files cannot simply be added to, or taken from."""
+
+    code = "not-replayable"
 
 
 class CatalogUnavailableError(RetryableError):

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakegate.model.batch import Batch
+from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.files import AddedFiles, DataFile
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import Claim, HistoryEvent
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
-from lakegate.model.run import Run
+from lakegate.model.run import KnownFile, Run
 from lakegate.model.schema import Schema
-from lakegate.model.tables import AddedRows, ScanResult, Snapshot, TableMetadata, WriteTarget
+from lakegate.model.tables import (
+    AddedRows,
+    CreateTable,
+    Rows,
+    ScanResult,
+    Snapshot,
+    StoredFile,
+    TableMetadata,
+    WriteTarget,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +107,7 @@ class Catalog(Protocol):
             ref: Branch, tag or hash.
             until: Hash at which to stop; that commit itself is not yielded.
             run_id: Yield only commits whose ``lakegate.run-id`` property is this.
-            operations: Fill :attr:`~lakegate.model.refs.Commit.tables`.
+            operations: Fill :attr:`~lakegate.model.refs.Commit.tables` and :attr:`~lakegate.model.refs.Commit.puts`.
         """
         ...
 
@@ -126,6 +136,12 @@ class Catalog(Protocol):
 
     def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
         """Return where ``table`` stands at ``ref.hash``; ``None`` when it does not exist there."""
+        ...
+
+    def get_tables(
+        self, tables: Collection[TableIdentifier], ref: Ref
+    ) -> Mapping[TableIdentifier, TablePointer | None]:
+        """Return where each of ``tables`` stands at ``ref.hash``, as :meth:`get_table` does, all in one request."""
         ...
 
     def commit(self, request: CommitRequest) -> Ref:
@@ -168,6 +184,64 @@ class TableReader(Protocol):
 
     def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
         """Return the data files that the given snapshots added."""
+        ...
+
+    def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
+        """Yield the location of every file that the metadata at ``pointer`` needs, all its snapshots' and itself.
+
+        Args:
+            pointer: The table's state.
+            walked: Metadata files, manifest lists and manifests whose files were yielded before; they are left out,
+                and the ones that were walked to their end now are added. ``None`` leaves nothing out.
+
+        Raises:
+            LakegateError: When one of the files cannot be read; what was yielded until then is not all there is.
+        """
+        ...
+
+
+class TableEditor(Protocol):
+    """Changes of tables that touch metadata only; no data file is read or written (``lakegate.catalogs.editor``).
+
+    Each method writes new metadata beside the old and returns where it is; nothing is visible before it is committed.
+    """
+
+    def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
+        """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
+
+        The snapshots keep their ids, so that what is published is what was audited; the result carries
+        ``onto.content_id`` and has the schema, the partition specs and the sort orders of ``onto``.
+
+        Raises:
+            NotReplayableError: When a snapshot did more than append, or the files do not fit the table any more: a
+                column they hold was dropped or changed its type, one they lack is required, or their partition spec
+                means something else there.
+        """
+        ...
+
+    def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
+        """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
+
+        Args:
+            pointer: The table's state.
+            paths: Data files, as their manifest entries spell them.
+            summary: Extra entries of the snapshot's summary.
+
+        Raises:
+            NotReplayableError: When one of them is not a live data file of this state, or delete files apply to one.
+        """
+        ...
+
+
+class FileStore(Protocol):
+    """The warehouse's files, for what collects the ones that nothing needs (``lakegate.catalogs.filestore``)."""
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield all files below ``prefix``, a folder as URI, in no particular order, without holding them all."""
+        ...
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files; ones that are gone already are no error."""
         ...
 
 
@@ -213,6 +287,46 @@ class Engine(Protocol):
         """Return up to ``limit`` keys that occur more than once, with their number of rows."""
         ...
 
+    def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
+        """Count rows that share their values in ``columns`` (none NULL) with another row, of the batch or of ``others``.
+
+        Args:
+            rows: The batch.
+            columns: Key columns, which ``others`` have by the same names.
+            others: Rows to look in, taken together; as little of them is read as their metrics allow.
+
+        Returns:
+            Two counts: all of these rows, each once, and those of them whose values occur in ``others``.
+        """
+        ...
+
+    def count_orphans(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
+    ) -> ScanResult:
+        """Count rows whose values in ``columns`` (none NULL) do not occur in ``other_columns`` of ``others``."""
+        ...
+
+    def known_examples(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], limit: int
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_known` counts, as :meth:`examples` does."""
+        ...
+
+    def orphan_examples(
+        self,
+        rows: AddedRows,
+        columns: Sequence[str],
+        others: Sequence[Rows],
+        other_columns: Sequence[str],
+        limit: int,
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_orphans` counts, as :meth:`examples` does."""
+        ...
+
+    def transaction(self, branch: str, run_id: str) -> EngineTransaction:
+        """Return what writes to ``branch`` for a run: every snapshot it makes carries the run's id."""
+        ...
+
     def query(self, sql: str, ref: Ref) -> Any:
         """Return a Spark DataFrame of a query in which plain table names mean the tables at ``ref``.
 
@@ -238,11 +352,52 @@ class Engine(Protocol):
         ...
 
 
+class EngineTransaction(Protocol):
+    """Spark, bound to one branch: plain table names mean the branch's tables (``lakegate.engine.transaction``)."""
+
+    def table(self, table: TableIdentifier) -> Any:
+        """Return a DataFrame of ``table`` on the branch."""
+        ...
+
+    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+        """Append a DataFrame (or Arrow table, or pandas frame) by column name, creating the table when told how."""
+        ...
+
+    def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+        """Replace all rows of the table."""
+        ...
+
+    def upsert(self, table: TableIdentifier, rows: Any, keys: Sequence[str], create: CreateTable | None) -> None:
+        """Update the rows whose ``keys`` match, insert the others.
+
+        Raises:
+            InputError: When a key is NULL, or two of the given rows have the same one.
+        """
+        ...
+
+    def reads(self, statement: str) -> Collection[TableIdentifier]:
+        """Return the tables whose rows the outcome of ``statement`` depends on."""
+        ...
+
+    def sql(self, statement: str) -> Any:
+        """Run one statement, a query or a change, and return its DataFrame."""
+        ...
+
+    def close(self) -> None:
+        """End the session. Idempotent."""
+        ...
+
+
 class Journal(Protocol):
-    """What was intended, and how it ended (``lakegate.journal``). The catalog stays the truth about data."""
+    """What was intended, and how it ended (``lakegate.journal``). The catalog stays the truth about data.
+
+    All methods raise :class:`~lakegate.errors.RetryableError` when the journal is away or locked for too long.
+    """
+
+    # Runs
 
     def save(self, run: Run) -> None:
-        """Insert or replace ``run`` by its id."""
+        """Insert or replace ``run`` by its id, with its steps and check results."""
         ...
 
     def get(self, run_id: str) -> Run | None:
@@ -257,8 +412,111 @@ class Journal(Protocol):
         """Return the newest run that wrote to ``branch``, or ``None``."""
         ...
 
-    def runs(self, *, table: str | None = None, status: str | None = None, limit: int = 50) -> Sequence[Run]:
+    def runs(
+        self,
+        *,
+        table: str | None = None,
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
         """Return runs, newest first."""
+        ...
+
+    # Leases: which runs somebody is working on
+
+    def begin(self, run: Run) -> None:
+        """Save ``run`` and take its lease for this process, in one transaction."""
+        ...
+
+    def renew(self, run_id: str) -> bool:
+        """Tell that this process still works on the run; return whether the lease is still its own."""
+        ...
+
+    def end(self, run: Run) -> None:
+        """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
+
+        A published run's claims become published files; any other run's claims are released.
+        """
+        ...
+
+    def abandoned(self) -> Sequence[Run]:
+        """Return the runs whose lease's holder is dead or has not renewed it in time, oldest first."""
+        ...
+
+    def take_over(self, run_id: str) -> bool:
+        """Take an abandoned run's lease for this process; return whether that worked: only one taker gets it."""
+        ...
+
+    # Source files
+
+    def claim(
+        self,
+        run_id: str,
+        table: str,
+        files: Sequence[SourceFile],
+        *,
+        take_changed: bool = False,
+        take_free: bool = True,
+    ) -> Claim:
+        """Claim source files for a run, each version once per table, in one transaction.
+
+        Args:
+            run_id: The run.
+            table: Table the files go to, as text.
+            files: Files in the version that was looked at: ``uri`` and ``version`` count.
+            take_changed: Claim files whose path was published in another version.
+            take_free: When some of the files are busy: claim the others all the same. Else nothing is claimed then.
+
+        Returns:
+            What was claimed, and why the rest was not.
+        """
+        ...
+
+    def known(self, table: str, files: Sequence[SourceFile]) -> Claim:
+        """Return what :meth:`claim` would answer a new run, and claim nothing (``claimed`` is empty then)."""
+        ...
+
+    def earlier(self, table: str, files: Sequence[SourceFile]) -> Sequence[KnownFile]:
+        """Return what was published to ``table`` under the paths of ``files`` in other versions than these."""
+        ...
+
+    def release(self, run_id: str) -> None:
+        """Give back what the run claimed and did not publish."""
+        ...
+
+    # What main's history says
+
+    def synced(self, target: str) -> str | None:
+        """Return the commit of ``target`` up to which its history is known here; ``None`` when nothing is."""
+        ...
+
+    def record(self, target: str, events: Sequence[HistoryEvent], head: str, *, rebuild: bool = False) -> None:
+        """Take over what commits of ``target`` say (oldest first), in one transaction; ``head`` is then known.
+
+        Published files are kept as published (whoever claimed them), those of reverted runs are forgotten, and runs
+        that were published or reverted are marked so.
+
+        Args:
+            target: The branch.
+            events: One for each commit that concerns runs.
+            head: The newest commit seen.
+            rebuild: Forget all published files first: the events are the whole history.
+        """
+        ...
+
+    # Turns
+
+    def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Wait for our turn at ``name`` (a table to publish to), for ``timeout_s`` seconds at most.
+
+        It spares rivals for one table from doing again what another one's commit made void; nothing depends on it for
+        being right. Ends with the process that holds it.
+
+        Returns:
+            A context manager of whether we got it.
+        """
         ...
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from lakegate.config import HOME_NAME, Settings, resolve_secret
 from lakegate.errors import ConfigurationError
 from lakegate.flow.rooms import Rooms
 from lakegate.local.stack import LocalStack
+from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.refs import Ref
-from lakegate.protocols import Catalog, Engine, Journal, Narrator, TableReader
+from lakegate.protocols import Catalog, Engine, FileStore, Journal, Narrator, TableEditor, TableReader
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -41,10 +42,13 @@ class Wiring:
         return Rooms(
             catalog=self.catalog,
             reader=self.reader,
+            editor=self.editor,
             engine=lambda: self.engine,
             journal=self.journal,
             narrator=self.narrator,
             warehouse=self.warehouse,
+            changed_files=_changed_files,
+            lease_s=self.settings.journal.lease_s,
         )
 
     @cached_property
@@ -63,11 +67,25 @@ class Wiring:
         return IcebergTableReader()
 
     @cached_property
-    def journal(self) -> Journal:
-        """The project's journal, ``.lakegate/journal.db``."""
-        from lakegate.journal.sql import open_sqlite  # noqa: PLC0415 - loads sqlalchemy
+    def editor(self) -> TableEditor:
+        """Changes of table metadata without an engine."""
+        from lakegate.catalogs.editor import IcebergTableEditor  # noqa: PLC0415 - loads pyiceberg
 
-        return open_sqlite(self.home / HOME_NAME / "journal.db")
+        return IcebergTableEditor()
+
+    @cached_property
+    def files(self) -> FileStore:
+        """The warehouse's files."""
+        from lakegate.catalogs.filestore import open_file_store  # noqa: PLC0415 - garbage collection only
+
+        return open_file_store(self.warehouse)
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The journal that the settings name, by default ``.lakegate/journal.db``."""
+        from lakegate.journal.opening import open_journal  # noqa: PLC0415 - loads sqlalchemy
+
+        return open_journal(self.settings.journal, self.home)
 
     @cached_property
     def engine(self) -> Engine:
@@ -128,3 +146,9 @@ class Wiring:
 
     def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
         return self.catalog.spark_options(ref)
+
+
+def _changed_files(batch: Batch) -> Sequence[SourceFile]:
+    from lakegate.sources import changed_files  # noqa: PLC0415 - loads pyarrow
+
+    return changed_files(batch)

@@ -455,6 +455,19 @@ def test_history_tells_what_a_commit_changed_when_asked(place: Place) -> None:
     assert set(newest.tables) == {f"{place.namespace}.trips", f"{place.namespace}.deep"}
 
 
+def test_history_tells_the_tables_as_commits_left_them_when_asked(place: Place) -> None:
+    names = [f"t{number}" for number in range(PAGE_SIZE + 1)]
+    place.commit(*(place.pointer(name) for name in names), namespaces=((place.namespace, "deep"),))
+    for version in range(1, PAGE_SIZE + 1):
+        place.move("t0", version)
+    place.commit(deletes=("t1",))
+    dropped, *moves, created = list(place.catalog.history(place.branch, operations=True))[: PAGE_SIZE + 2]
+    assert dropped.puts == ()
+    assert [[put.snapshot_id for put in commit.puts] for commit in moves] == [[v] for v in range(PAGE_SIZE, 0, -1)]
+    assert set(created.puts) == set(place.catalog.list_tables(Ref(name="x", hash=created.hash, kind="detached")))
+    assert all(commit.puts == () for commit in place.catalog.history(place.branch))
+
+
 @pytest.mark.parametrize("run_id", ["20260131T070509-0badcafe", 'it\'s "quoted" \\ ü \U0001f9ca'])
 def test_history_finds_a_run(place: Place, run_id: str) -> None:
     base = place.commit(place.pointer("trips"), run_id="another")

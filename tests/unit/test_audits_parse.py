@@ -32,6 +32,12 @@ def optional(values: st.SearchStrategy[Any], *keys: str) -> st.SearchStrategy[di
 CALLS: st.SearchStrategy[tuple[str, tuple[str, ...], dict[str, Any]]] = st.one_of(
     st.tuples(st.just("not_null"), st.tuples(NAMES), st.just({})),
     st.tuples(st.just("unique"), st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple), st.just({})),
+    st.tuples(
+        st.just("relationships"),
+        st.lists(NAMES, min_size=2, max_size=2, unique=True).map(tuple),
+        st.just({"to": "ns.t"})
+        | st.lists(NAMES.map("{}2".format), min_size=2, max_size=2).map(lambda x: {"to": "ns.t", "to_columns": x}),
+    ),
     st.tuples(st.just("in_range"), st.tuples(NAMES), optional(SCALARS, "min", "max")),
     st.tuples(
         st.just("in_range"),
@@ -63,7 +69,8 @@ def test_the_text_of_a_check_is_read_back(
     call: tuple[str, tuple[str, ...], dict[str, Any]], severity: Any, label: str | None
 ) -> None:
     kind, columns, arguments = call
-    check = Check(kind=kind, columns=columns, arguments=arguments, severity=severity, label=label)
+    scope: Any = "table" if kind == "relationships" else "batch"
+    check = Check(kind=kind, columns=columns, arguments=arguments, severity=severity, scope=scope, label=label)
     read = parse_check(str(check))
     assert read == check
     assert str(read) == str(check)
@@ -99,6 +106,15 @@ def test_nothing_but_a_check_error_comes_of_any_text(text: str) -> None:
         ("sql('fare < 0')", ["sql(fare, predicate='fare < 0')"]),
         ("  unique(\n  a, # the key\n  class,\n)  ", ["unique(a, class)"]),
         ("not_null(a, scope='batch')", ["not_null(a)"]),
+        ("unique(a, b, scope='table')", ["unique(a, b, scope='table')"]),
+        ("relationships(a, to='ns.t')", ["relationships(a, to='ns.t', scope='table')"]),
+        ("relationships(a, to='ns.t', to_columns=a)", ["relationships(a, to='ns.t', scope='table')"]),
+        ("relationships(a, to='ns.t', field='x')", ["relationships(a, to='ns.t', to_columns='x', scope='table')"]),
+        (
+            "relationships((a, b), to='ns.t', to_columns=(x, 'y z'))",
+            ["relationships(a, b, to='ns.t', to_columns=['x', 'y z'], scope='table')"],
+        ),
+        ("relationships(a, b, to='n.s.t')", ["relationships(a, b, to='n.s.t', scope='table')"]),
     ],
 )
 def test_what_users_write(text: str, canonical: list[str]) -> None:
@@ -116,7 +132,7 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("not_null(a); not_null(b)", "cannot be read", "not_null(column, …)"),
         ("x.not_null(a)", "not of the form", "kind(column"),
         ("not_nul(a)", "no check called 'not_nul'", "Did you mean 'not_null'?"),
-        ("zzz(1+1)", "no check called 'zzz'", "Known checks: not_null, unique, in_range"),
+        ("zzz(1+1)", "no check called 'zzz'", "Known checks: not_null, unique, relationships, in_range"),
         ("not_null()", "needs a column", "not_null(column, …)"),
         ("not_null('')", "a column name is empty", "not_null(column, …)"),
         ("not_null(1)", "1 is not a column name", "not_null(column, …)"),
@@ -156,6 +172,25 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("not_null(a, severity='warm')", "no severity 'warm'", "Did you mean 'warn'?"),
         ("not_null(a, severity=warn)", "text needs quotes: 'warn'", "not_null(column, …)"),
         ("not_null(a, scope='table')", "scope='table' is not supported", "Leave scope out"),
+        (
+            "unique(a, scope='tables')",
+            "looks at the rows of the batch or the whole table",
+            "scope='batch' or scope='table'",
+        ),
+        ("relationships(a, to='ns.t', scope='batch')", "scope='batch' is not supported", "write scope='table'"),
+        ("relationships(to='ns.t')", "needs a column", "relationships(column, …, to='namespace.table'"),
+        ("relationships(a)", "needs to='…', the other table", "relationships(tailnum, to='nyc.planes')"),
+        ("relationships(a, to=planes)", "text needs quotes: 'planes'", "to='nyc.planes'"),
+        ("relationships(a, to=nyc.planes)", "'nyc.planes' is not a literal value", "to='nyc.planes'"),
+        ("relationships(a, to='planes')", "'planes' cannot name a table", "to='nyc.planes'"),
+        ("relationships(a, to=5)", "needs to='…'", "to='nyc.planes'"),
+        (
+            "relationships(a, b, to='ns.t', to_columns=x)",
+            "2 columns cannot be compared with 1 column",
+            "to_columns=(x, y)",
+        ),
+        ("relationships(a, to='ns.t', to_columns=[1])", "1 is not a column name", "to_columns=(x, y)"),
+        ("relationships(a, to='ns.t', to_columns=x, field=x)", "'field' and 'to_columns' say the same", "to_columns="),
         ("not_null(a, name='')", "not a text to call the check by", "not_null(column, …)"),
         ("not_null(a, name=5)", "not a text to call the check by", "not_null(column, …)"),
     ],
@@ -181,6 +216,11 @@ def test_one_text_for_one_check() -> None:
 def test_python_and_text_make_the_same_checks() -> None:
     assert public.not_null("a", severity="warn") == parse_check("not_null(a, severity='warn')")
     assert public.unique("a", "b", name="key") == parse_check("unique(a, b, name='key')")
+    assert public.unique("a", scope="table") == parse_check("unique(a, scope='table')")
+    assert public.relationships("a", to="ns.t", to_columns="x") == parse_check("relationships(a, to='ns.t', field=x)")
+    assert public.relationships("a", "b", to="ns.t", to_columns=("x", "y"), severity="warn") == parse_check(
+        "relationships((a, b), to='ns.t', to_columns=(x, y), severity='warn')"
+    )
     assert public.in_range("a", 0, inclusive=False) == parse_check("in_range(a, 0, inclusive=False)")
     assert public.in_range("a", max=date(2024, 1, 31)) == parse_check("in_range(a, max='2024-01-31')")
     assert public.in_range("a", Decimal("0.10"), Decimal("1e30")) == parse_check(f"in_range(a, 0.1, {10**30})")
@@ -197,6 +237,9 @@ def test_python_and_text_make_the_same_checks() -> None:
         ("not_null(passenger_count)", "passenger_count is never NULL"),
         ("unique(id)", "id is unique"),
         ("unique(a, b)", "a and b together are unique"),
+        ("unique(a, b, scope='table')", "a and b together are unique in the whole table"),
+        ("relationships(dest, to='nyc.airports', field=faa)", "every dest is a faa of nyc.airports"),
+        ("relationships(a, b, to='ns.t')", "every (a, b) is a (a, b) of ns.t"),
         ("in_range(fare, 0, 500)", "fare is at least 0 and at most 500"),
         ("in_range(fare, max=5, inclusive=False)", "fare is less than 5"),
         ("accepted_values(p, ['cash'])", "p is one of 'cash'"),

@@ -70,7 +70,7 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
 def test_help_is_grouped_and_goes_to_standard_output() -> None:
     done = subprocess.run([*LAKEGATE, "--help"], capture_output=True, text=True, check=True)
     panels = [line for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert panels == ["Options:", "Getting started:", "Ingest:", "Look:", "Other:"]
+    assert panels == ["Options:", "Getting started:", "Ingest:", "Look:", "Keep in order:", "Other:"]
     assert done.stderr == ""
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from fakes import FakeLakehouse
+from flow_support import CLEAN, TRIPS, WITH_NULLS, audited, branches, ordered, planned
 from lakegate.audits import parse_checks
 from lakegate.errors import (
     AlreadyExistsError,
@@ -26,19 +27,12 @@ from lakegate.flow.audit import audit
 from lakegate.flow.discard import discard
 from lakegate.flow.ingest import ingest
 from lakegate.flow.inspect import find_common_ancestor, find_staged
-from lakegate.flow.plan import plan
 from lakegate.flow.publish import publish
 from lakegate.flow.stage import stage
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.plan import IngestPlan
 from lakegate.model.refs import CommitRequest, Ref
-from lakegate.model.run import RUN_ID_PROPERTY, StagedBatch, WriteRequest
+from lakegate.model.run import RUN_ID_PROPERTY, StagedTable, WriteRequest
 from lakegate.model.tables import WriteTarget
-
-TRIPS = TableIdentifier.parse("nyc.trips")
-Rows = list[dict[str, Any]]
-CLEAN: Rows = [{"id": 1, "passengers": 2}, {"id": 2, "passengers": 1}]
-WITH_NULLS: Rows = [{"id": 3, "passengers": None}, {"id": 4, "passengers": 1}]
 
 
 @pytest.fixture
@@ -46,32 +40,8 @@ def house() -> FakeLakehouse:
     return FakeLakehouse()
 
 
-def planned(
-    house: FakeLakehouse,
-    rows: Sequence[dict[str, Any]] = CLEAN,
-    *,
-    run: str = "r1",
-    table: TableIdentifier = TRIPS,
-    **options: Any,
-) -> IngestPlan:
-    checks = options.pop("checks", ("not_null(passengers)",))
-    return plan(
-        house.rooms,
-        run_id=run,
-        table=table,
-        batch=house.batch(run, rows),
-        checks=[check for text in checks for check in parse_checks(text)],
-        branch=options.pop("branch", f"wap/{table}_{run}"),
-        **options,
-    )
-
-
-def branches(house: FakeLakehouse) -> list[str]:
-    return [ref.name for ref in house.catalog.list_refs()]
-
-
 def test_a_clean_batch_is_published_and_its_branch_is_gone(house: FakeLakehouse) -> None:
-    run = ingest(house.rooms, planned(house))
+    run = ingest(house.rooms, ordered(house))
 
     assert run.status == "published"
     assert house.rows_on("main", "nyc.trips") == CLEAN
@@ -80,7 +50,7 @@ def test_a_clean_batch_is_published_and_its_branch_is_gone(house: FakeLakehouse)
 
 
 def test_the_commit_on_main_tells_the_run_and_the_audit(house: FakeLakehouse) -> None:
-    run = ingest(house.rooms, planned(house))
+    run = ingest(house.rooms, ordered(house))
 
     commit = next(house.catalog.history("main", operations=True))
     assert run.publication is not None
@@ -91,8 +61,8 @@ def test_the_commit_on_main_tells_the_run_and_the_audit(house: FakeLakehouse) ->
 
 
 def test_a_failing_batch_never_reaches_main_and_its_branch_is_kept(house: FakeLakehouse) -> None:
-    ingest(house.rooms, planned(house))
-    run = ingest(house.rooms, planned(house, WITH_NULLS, run="r2"))
+    ingest(house.rooms, ordered(house))
+    run = ingest(house.rooms, ordered(house, WITH_NULLS, run="r2"))
 
     assert run.status == "rejected"
     assert run.report is not None
@@ -104,13 +74,13 @@ def test_a_failing_batch_never_reaches_main_and_its_branch_is_kept(house: FakeLa
 
 
 def test_a_failing_batch_can_drop_its_branch(house: FakeLakehouse) -> None:
-    run = ingest(house.rooms, planned(house, WITH_NULLS, on_failure="drop"))
+    run = ingest(house.rooms, ordered(house, WITH_NULLS, on_failure="drop"))
 
     assert (run.status, run.branch_kept, branches(house)) == ("rejected", False, ["main"])
 
 
 def test_a_warning_publishes(house: FakeLakehouse) -> None:
-    run = ingest(house.rooms, planned(house, WITH_NULLS, checks=("not_null(passengers, severity='warn')",)))
+    run = ingest(house.rooms, ordered(house, WITH_NULLS, checks=("not_null(passengers, severity='warn')",)))
 
     assert run.status == "published"
     assert run.report is not None
@@ -123,10 +93,10 @@ def test_every_step_done_twice_is_done_once(house: FakeLakehouse) -> None:
     assert stage(house.rooms, request) == staged
     assert house.writes == 1
 
-    staged = StagedBatch.model_validate_json(staged.model_dump_json())
+    staged = StagedTable.model_validate_json(staged.model_dump_json())
     report = audit(house.rooms, staged, request.checks)
-    publication = publish(house.rooms, [staged], [report])
-    assert publish(house.rooms, [staged], [report]) == publication
+    publication = publish(house.rooms, audited(request, staged, report))
+    assert publish(house.rooms, audited(request, staged, report)) == publication
     assert len(list(house.catalog.history("main"))) == 1
 
 
@@ -158,7 +128,7 @@ def test_an_existing_branch_is_refused_before_anything_is_done(house: FakeLakeho
 def test_rows_that_get_lost_are_noticed_and_nothing_is_published(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = planned(house)
+    wanted = ordered(house)
     append = house.append
 
     def lose_one(batch: Any, target: WriteTarget, step: Any = None) -> None:
@@ -172,32 +142,8 @@ def test_rows_that_get_lost_are_noticed_and_nothing_is_published(
     assert house.rows_on("main", "nyc.trips") == []
 
 
-def test_a_table_that_changed_meanwhile_is_a_conflict_and_the_branch_stays(house: FakeLakehouse) -> None:
-    ingest(house.rooms, planned(house))
-    second, third = planned(house, run="r2"), planned(house, run="r3")
-    ingest(house.rooms, second)
-
-    with pytest.raises(ConflictError, match=r"nyc\.trips changed on main") as caught:
-        ingest(house.rooms, third)
-    assert caught.value.exit_code == 3
-    assert caught.value.context["branch"] == third.request.branch
-    assert third.request.branch in branches(house)
-    assert len(house.rows_on("main", "nyc.trips")) == 4
-    failed = house.journal.get("r3")
-    assert failed is not None
-    assert (failed.status, failed.branch_kept) == ("failed", True)
-
-
-def test_two_runs_that_create_one_table_conflict(house: FakeLakehouse) -> None:
-    first, second = planned(house), planned(house, run="r2")
-    ingest(house.rooms, first)
-
-    with pytest.raises(ConflictError):
-        ingest(house.rooms, second)
-
-
 def test_two_runs_that_create_one_namespace_both_publish(house: FakeLakehouse) -> None:
-    first, second = planned(house), planned(house, run="r2", table=TableIdentifier.parse("nyc.zones"))
+    first, second = ordered(house), ordered(house, run="r2", table=TableIdentifier.parse("nyc.zones"))
     ingest(house.rooms, first)
     ingest(house.rooms, second)
 
@@ -211,7 +157,7 @@ def test_a_branch_that_changed_after_its_audit_is_not_published(house: FakeLakeh
     house.append(house.batch("late", WITH_NULLS), WriteTarget(table=TRIPS, ref=request.branch, table_schema=None))
 
     with pytest.raises(ConflictError, match="after it was audited"):
-        publish(house.rooms, [staged], [report])
+        publish(house.rooms, audited(request, staged, report))
     assert house.rows_on("main", "nyc.trips") == []
 
 
@@ -221,7 +167,7 @@ def test_a_failed_report_cannot_be_published(house: FakeLakehouse) -> None:
     report = audit(house.rooms, staged, request.checks)
 
     with pytest.raises(AuditFailedError, match="not_null_passengers"):
-        publish(house.rooms, [staged], [report])
+        publish(house.rooms, audited(request, staged, report))
 
 
 def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse) -> None:
@@ -229,8 +175,8 @@ def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse)
     staged = stage(house.rooms, request)
     report = audit(house.rooms, staged, request.checks).model_copy(update={"metadata_location": "mem://other"})
 
-    with pytest.raises(AuditFailedError, match="not about what stands"):
-        publish(house.rooms, [staged], [report])
+    with pytest.raises(AuditFailedError, match="has not been audited"):
+        publish(house.rooms, audited(request, staged, report))
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -248,7 +194,7 @@ def test_a_lost_answer_is_settled_by_looking(
         return commit(request)
 
     monkeypatch.setattr(house.catalog, "commit", lossy)
-    run = ingest(house.rooms, planned(house))
+    run = ingest(house.rooms, ordered(house))
 
     assert run.status == "published"
     assert house.rows_on("main", "nyc.trips") == CLEAN
@@ -259,7 +205,7 @@ def test_an_answer_that_stays_lost_is_said_so_and_publishing_again_settles_it(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, history = house.catalog.commit, house.catalog.history
-    wanted = planned(house)
+    wanted = ordered(house)
 
     def lossy(request: CommitRequest) -> Ref:
         ref = commit(request)
@@ -277,7 +223,7 @@ def test_an_answer_that_stays_lost_is_said_so_and_publishing_again_settles_it(
 
     monkeypatch.setattr(house.catalog, "commit", commit)
     monkeypatch.setattr(house.catalog, "history", history)
-    run = review.publish_branch(house.rooms, wanted.request.branch, configured=lambda _: ())
+    run = review.publish_branch(house.rooms, wanted.branch, configured=lambda _: ())
     assert run.status == "published"
     assert house.rows_on("main", "nyc.trips") == CLEAN
     assert branches(house) == ["main"]
@@ -287,7 +233,7 @@ def test_an_answer_that_stays_lost_is_said_so_and_publishing_again_settles_it(
 def test_an_engine_that_goes_away_leaves_nothing_behind(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    wanted = planned(house, checks=("in_range(passengers, 0, 9)",))
+    wanted = ordered(house, checks=("in_range(passengers, 0, 9)",))
 
     def away(*_: object, **__: object) -> None:
         raise EngineUnavailableError("Spark went away.")
@@ -304,7 +250,7 @@ def test_an_engine_that_goes_away_leaves_nothing_behind(
 
 
 def test_a_mistake_of_ours_leaves_no_branch_either(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = planned(house)
+    wanted = ordered(house)
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
@@ -320,7 +266,7 @@ def test_a_mistake_of_ours_leaves_no_branch_either(house: FakeLakehouse, monkeyp
 
 
 def test_a_branch_that_cannot_be_dropped_is_named(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = planned(house)
+    wanted = ordered(house)
 
     def away(*_: object, **__: object) -> None:
         raise CatalogUnavailableError("Nessie went away.")
@@ -330,7 +276,7 @@ def test_a_branch_that_cannot_be_dropped_is_named(house: FakeLakehouse, monkeypa
     with pytest.raises(CatalogUnavailableError) as caught:
         ingest(house.rooms, wanted)
     assert caught.value.hint is not None
-    assert f"lakegate discard {wanted.request.branch}" in caught.value.hint
+    assert f"lakegate discard {wanted.branch}" in caught.value.hint
 
 
 @pytest.mark.parametrize("point", ["before-stage", "after-branch", "after-stage", "after-audit", "before-publish"])
@@ -339,7 +285,7 @@ def test_an_interrupt_before_the_commit_removes_the_branch(
 ) -> None:
     monkeypatch.setenv("LAKEGATE_FAULT", f"{point}:interrupt")
     with pytest.raises(KeyboardInterrupt, match="was removed"):
-        ingest(house.rooms, planned(house))
+        ingest(house.rooms, ordered(house))
     assert branches(house) == ["main"]
     assert house.rows_on("main", "nyc.trips") == []
     assert house.cancelled
@@ -351,7 +297,7 @@ def test_an_interrupt_after_the_commit_says_that_it_is_published(
 ) -> None:
     monkeypatch.setenv("LAKEGATE_FAULT", f"{point}:interrupt")
     with pytest.raises(KeyboardInterrupt, match="published already"):
-        ingest(house.rooms, planned(house))
+        ingest(house.rooms, ordered(house))
     run = house.journal.get("r1")
     assert run is not None
     assert (run.status, branches(house)) == ("published", ["main"])
@@ -359,7 +305,7 @@ def test_an_interrupt_after_the_commit_says_that_it_is_published(
 
 
 def test_a_batch_that_does_not_fit_lists_every_difference(house: FakeLakehouse) -> None:
-    ingest(house.rooms, planned(house))
+    ingest(house.rooms, ordered(house))
 
     with pytest.raises(SchemaError) as caught:
         planned(house, [{"id": "x", "passenger": 1}], run="r2", checks=())
@@ -376,7 +322,7 @@ def test_local_files_need_an_engine_that_sees_them(house: FakeLakehouse, monkeyp
 
 
 def test_a_kept_branch_is_audited_with_other_checks_and_published(house: FakeLakehouse) -> None:
-    rejected = ingest(house.rooms, planned(house, WITH_NULLS))
+    rejected = ingest(house.rooms, ordered(house, WITH_NULLS))
     with pytest.raises(AuditFailedError):
         review.publish_branch(house.rooms, rejected.branch, configured=lambda _: ())
 
@@ -390,7 +336,7 @@ def test_a_kept_branch_is_audited_with_other_checks_and_published(house: FakeLak
 
 
 def test_a_branch_written_by_hand_is_audited_before_it_is_published(house: FakeLakehouse) -> None:
-    ingest(house.rooms, planned(house))
+    ingest(house.rooms, ordered(house))
     house.catalog.create_branch("byhand", house.catalog.get_ref("main"))
     house.append(house.batch("h", WITH_NULLS), WriteTarget(table=TRIPS, ref="byhand", table_schema=None))
 
@@ -410,12 +356,12 @@ def test_nothing_is_staged_on_a_fresh_branch_on_main_or_nowhere(house: FakeLakeh
 
 
 def test_the_common_ancestor_is_where_the_branch_left(house: FakeLakehouse) -> None:
-    ingest(house.rooms, planned(house))
+    ingest(house.rooms, ordered(house))
     parting = house.catalog.get_ref("main")
     request = planned(house, WITH_NULLS, run="r2").request
     stage(house.rooms, request)
     for run in ("r3", "r4", "r5"):
-        ingest(house.rooms, planned(house, run=run, table=TableIdentifier.parse(f"nyc.{run}")))
+        ingest(house.rooms, ordered(house, run=run, table=TableIdentifier.parse(f"nyc.{run}")))
 
     branch = house.catalog.get_ref(request.branch)
     found = find_common_ancestor(house.rooms, branch, house.catalog.get_ref("main"))

@@ -325,6 +325,7 @@ def test_progress_ends_at_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     class Narrator:
         @contextmanager
         def step(self, text: str) -> Iterator[Step]:
+            told.clear()
             yield Step()
 
         def note(self, text: str) -> None:

@@ -206,7 +206,7 @@ def test_many_files_are_narrated(tmp_path: Path) -> None:
         write(tmp_path / f"{number}.parquet", i=[number])
     recorder = Recorder()
     assert discover([str(tmp_path)], narrator=recorder).rows == 21
-    assert recorder.steps == ["Checking 21 source files"]
+    assert recorder.steps == ["Checking 21 source files", "Fingerprinting 21 source files"]
     assert recorder.last == (21, 21, "files")
 
 

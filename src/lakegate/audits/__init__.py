@@ -11,13 +11,26 @@ A rule says three things of a check: what it asks (a :data:`~lakegate.audits.rul
 a table (``validate``), and whether file metrics answer it already (``from_manifest``). It never reads rows itself.
 
 Where to look: :mod:`~lakegate.audits.parse` (text to checks), :mod:`~lakegate.audits.validation` (checks against a
-schema), :mod:`~lakegate.audits.audit` (the planner), :mod:`~lakegate.audits.builders` (the same checks from Python).
+schema), :mod:`~lakegate.audits.audit` (the planner), :mod:`~lakegate.audits.lookups` (questions about keys),
+:mod:`~lakegate.audits.again` (part of an audit again), :mod:`~lakegate.audits.builders` (the same checks from Python).
 """
 
 from __future__ import annotations
 
+from lakegate.audits.again import rerun
 from lakegate.audits.audit import run_audit
+from lakegate.audits.lookups import Others
 from lakegate.audits.parse import parse_check, parse_checks
+from lakegate.audits.references import Schemas
 from lakegate.audits.validation import describe, validate_checks
 
-__all__ = ["describe", "parse_check", "parse_checks", "run_audit", "validate_checks"]
+__all__ = [
+    "Others",
+    "Schemas",
+    "describe",
+    "parse_check",
+    "parse_checks",
+    "rerun",
+    "run_audit",
+    "validate_checks",
+]

@@ -61,7 +61,7 @@ def bind(syntax: Syntax, positional: Sequence[Any], keywords: Mapping[str, Any])
         CheckError: When there are too many or too few, or one is unknown, given twice or of an impossible type.
     """
     count = len(positional) if syntax.columns is None else syntax.columns
-    columns = tuple(_column(syntax, value) for value in positional[:count])
+    columns = tuple(column_name(syntax, value) for value in positional[:count])
     if len(columns) < count or (syntax.columns is None and not columns):
         raise syntax.error("it needs a column.")
     repeated = next((name for name in columns if columns.count(name) > 1), None)
@@ -105,14 +105,12 @@ def plain(syntax: Syntax, value: Any) -> Any:
     raise syntax.error(f"{value!r} is neither a number, a text, a date, a truth value nor a list of these.")
 
 
-def _plain_decimal(value: Decimal) -> int | float | str:
-    if value == value.to_integral_value():
-        return int(value) if abs(value) < 10**40 else str(value)
-    nearby = float(value)
-    return nearby if Decimal(repr(nearby)) == value else str(value)
+def column_name(syntax: Syntax, value: Any) -> str:
+    """Return ``value`` as the name of a column.
 
-
-def _column(syntax: Syntax, value: Any) -> str:
+    Raises:
+        CheckError: When it cannot be one.
+    """
     # A column may be called None, True or False; only a parser that knows no columns reads a constant there.
     if value is None or isinstance(value, bool):
         return str(value)
@@ -121,6 +119,13 @@ def _column(syntax: Syntax, value: Any) -> str:
     if not value:
         raise syntax.error("a column name is empty.")
     return _encodable(syntax, str(value))
+
+
+def _plain_decimal(value: Decimal) -> int | float | str:
+    if value == value.to_integral_value():
+        return int(value) if abs(value) < 10**40 else str(value)
+    nearby = float(value)
+    return nearby if Decimal(repr(nearby)) == value else str(value)
 
 
 def _encodable(syntax: Syntax, text: str) -> str:

@@ -1,7 +1,8 @@
 """The planner: answers every check where that is cheapest, and reports which evidence each answer rests on.
 
 File metrics first (milliseconds at any number of rows). Whatever they leave open about single rows goes into *one*
-aggregation over the added rows; each uniqueness is a job of its own. Only failing checks fetch examples.
+aggregation over the added rows; each question about keys (uniqueness, a foreign key) is a job of its own. Only failing
+checks fetch examples.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lakegate.audits.lookups import KeyQuestion, Lookups, Others, counts, judge
+from lakegate.audits.references import Schemas
 from lakegate.audits.registry import find_rule
-from lakegate.audits.rule import DuplicateRows, FailingRows, Finding, Question, RowTotal
+from lakegate.audits.rule import DuplicateRows, FailingRows, Finding, OrphanRows, Question, RowTotal
 from lakegate.audits.validation import validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
 from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence
@@ -38,6 +41,9 @@ def run_audit(
     engine: Callable[[], Engine],
     metadata_location: str,
     narrator: Narrator | None = None,
+    others: Others | None = None,
+    at: str | None = None,
+    schemas: Schemas | None = None,
 ) -> AuditReport:
     """Run all checks on the rows that a run added.
 
@@ -50,6 +56,9 @@ def run_audit(
         engine: Called at most once, and only when manifests leave something open or a check failed.
         metadata_location: The table metadata that is audited, for the report.
         narrator: Where to tell of it.
+        others: Gives where to read tables as they would be after publishing; needed by checks of scope ``table``.
+        at: Hash of the commit that ``others`` reads at, for the report.
+        schemas: Gives the schemas of those tables; the audited one's is ``schema``.
 
     Returns:
         The report. A failed check is a result in it, never an exception.
@@ -60,7 +69,8 @@ def run_audit(
         EngineUnavailableError: When the engine is away.
     """
     started = time.monotonic()
-    audit = _Audit(rows, schema, added, validate_checks(checks, schema), engine, narrator)
+    known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
+    audit = _Audit(rows, schema, added, validate_checks(checks, schema, known), engine, narrator, Lookups(rows, others))
     results = audit.results()
     return AuditReport(
         run_id=run_id,
@@ -70,6 +80,7 @@ def run_audit(
         rows=audit.total,
         results=results,
         seconds=time.monotonic() - started,
+        at=at if any(result.reads for result in results) else None,
     )
 
 
@@ -108,6 +119,7 @@ class _Answer:
     finding: Finding
     evidence: Evidence
     examples: tuple[dict[str, Any], ...] = ()
+    reads: tuple[str, ...] = ()
 
 
 class _Audit:
@@ -121,6 +133,7 @@ class _Audit:
         checks: Sequence[Check],
         engine: Callable[[], Engine],
         narrator: Narrator | None,
+        lookups: Lookups,
     ) -> None:
         self._rows = rows
         self._schema = schema
@@ -129,6 +142,7 @@ class _Audit:
         self._connect = engine
         self._connected: Engine | None = None
         self._narrator = narrator
+        self._lookups = lookups
         self._total = added.rows if added.complete else None
 
     @property
@@ -142,8 +156,10 @@ class _Audit:
         answers = [None if finding is None else _Answer(finding, "manifest") for finding in found]
         open_checks = [index for index, answer in enumerate(answers) if answer is None]
         questions = {index: self._question(self._checks[index]) for index in open_checks}
-        for index, finding in (*self._scan(questions), *self._group(questions)):
-            answers[index] = _Answer(finding, "scan")
+        for index, question in questions.items():
+            self._lookups.locate(self._checks[index], question)
+        for index, finding in (*self._scan(questions), *self._look_up(questions)):
+            answers[index] = _Answer(finding, "scan", reads=self._lookups.reads(questions[index]))
         complete = self._with_examples([answer for answer in answers if answer is not None])
         names = distinct_names([check.name for check in self._checks])
         return tuple(
@@ -175,17 +191,17 @@ class _Audit:
         yield from ((index, Finding(failing[question.predicate])) for index, question in about_rows.items())
         yield from ((index, question.judge(counted.total)) for index, question in about_total.items())
 
-    def _group(self, questions: dict[int, Question]) -> Iterator[tuple[int, Finding]]:
-        """Answer each question about duplicates by a job of its own."""
-        known: dict[tuple[str, ...], int] = {}
+    def _look_up(self, questions: dict[int, Question]) -> Iterator[tuple[int, Finding]]:
+        """Answer each question about keys by a job of its own."""
+        known: dict[KeyQuestion, Finding] = {}
         for index, question in questions.items():
-            if not isinstance(question, DuplicateRows):
+            if not isinstance(question, (DuplicateRows, OrphanRows)):
                 continue
-            if question.columns not in known:
-                with self._step(f"look for duplicates of {', '.join(question.columns)} in {self._rows.table}"):
-                    counted = self._engine.count_duplicates(self._rows, question.columns)
-                known[question.columns] = self._verified(counted, 1).failing[0]
-            yield index, Finding(known[question.columns])
+            if question not in known:
+                with self._step(self._lookups.doing(question)):
+                    counted = self._lookups.ask(self._engine, question)
+                known[question] = judge(question, self._verified(counted, counts(question)))
+            yield index, known[question]
 
     def _count(self, predicates: dict[str, FailingRows]) -> ScanResult:
         try:
@@ -262,8 +278,8 @@ class _Audit:
                 self._narrator.note(f"no examples: {error.message}")
 
     def _fetch(self, question: Question) -> tuple[dict[str, Any], ...]:
-        if isinstance(question, DuplicateRows):
-            return tuple(self._engine.duplicate_examples(self._rows, question.columns, EXAMPLES))
+        if isinstance(question, (DuplicateRows, OrphanRows)):
+            return tuple(self._lookups.examples(self._engine, question, EXAMPLES))
         if isinstance(question, FailingRows):
             return tuple(self._engine.examples(self._rows, question.predicate, EXAMPLES))
         return ()
@@ -280,6 +296,7 @@ class _Audit:
             evidence=answer.evidence,
             examples=answer.examples,
             detail=answer.finding.detail,
+            reads=answer.reads,
         )
 
 

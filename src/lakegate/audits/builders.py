@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from lakegate.audits.make import make_checks
-from lakegate.model.checks import Check, Severity
+from lakegate.model.checks import Check, Scope, Severity
 
 Limit: TypeAlias = int | float | Decimal | date | str
 """A number, a date or time (also as ISO 8601 text), or a text."""
@@ -27,14 +27,39 @@ def not_null(column: str, *, severity: Severity = "error", name: str | None = No
     return _one("not_null", (column,), {"severity": severity, "name": name})
 
 
-def unique(column: str, *more: str, severity: Severity = "error", name: str | None = None) -> Check:
-    """No two rows of the batch share their values in these columns, taken together. A NULL among them passes.
+def unique(
+    column: str, *more: str, scope: Scope = "batch", severity: Severity = "error", name: str | None = None
+) -> Check:
+    """No two rows share their values in these columns, taken together. A NULL among them passes.
+
+    With ``scope="table"`` no row of the batch shares them with a row that the table will have; else only the batch is
+    looked at.
 
     Example:
         >>> str(unique("vendor_id", "trip_id", severity="warn"))
         "unique(vendor_id, trip_id, severity='warn')"
     """
-    return _one("unique", (column, *more), {"severity": severity, "name": name})
+    return _one("unique", (column, *more), {"scope": scope, "severity": severity, "name": name})
+
+
+def relationships(
+    column: str,
+    *more: str,
+    to: str,
+    to_columns: str | Sequence[str] | None = None,
+    severity: Severity = "error",
+    name: str | None = None,
+) -> Check:
+    """Every key of the batch exists in ``to_columns`` of another table (by default, columns of the same names).
+
+    A NULL in a key passes. ``to`` is read as it would be after publishing.
+
+    Example:
+        >>> str(relationships("dest", to="nyc.airports", to_columns="faa"))
+        "relationships(dest, to='nyc.airports', to_columns='faa', scope='table')"
+    """
+    arguments = {"to": to, "to_columns": to_columns}
+    return _one("relationships", (column, *more), {**arguments, "severity": severity, "name": name})
 
 
 def in_range(

@@ -19,6 +19,25 @@ def resolve(check: Check, schema: Schema) -> Check:
     return check.model_copy(update={"columns": tuple(_find(check, name, schema).name for name in check.columns)})
 
 
+def resolve_key(check: Check, schema: Schema) -> Check:
+    """Return ``check`` as :func:`resolve` does, when its columns can be a key: distinct, and of types that compare.
+
+    Raises:
+        CheckError: When they cannot.
+    """
+    resolved = resolve(check, schema)
+    if len(set(resolved.columns)) < len(resolved.columns):
+        raise refuse(check, "it names one column twice.", "Column names ignore case; name each column once.")
+    for column in schema.columns:
+        if column.name in resolved.columns and not ColumnType.parse(column.type).groupable:
+            raise refuse(
+                check,
+                f"column '{column.name}' is of type {column.type}, whose values cannot be compared.",
+                "Use plain columns as a key.",
+            )
+    return resolved
+
+
 def column_type(check: Check, schema: Schema) -> ColumnType:
     """Return the type of the only (or first) column of a resolved check."""
     return ColumnType.parse(_find(check, check.columns[0], schema).type)

@@ -9,10 +9,11 @@ from lakegate.audits.arguments import Syntax, plain
 from lakegate.audits.registry import find_rule
 from lakegate.audits.rule import Rule
 from lakegate.errors import CheckError
-from lakegate.model.checks import Check, Severity
+from lakegate.model.checks import Check, Scope, Severity
 from lakegate.model.schema import nearest
 
 _COMMON = ("severity", "scope", "name")
+_LOOKS_AT: dict[Scope, str] = {"batch": "the rows of the batch", "table": "the whole table"}
 
 
 def make_checks(kind: str, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Check, ...]:
@@ -31,12 +32,12 @@ def make_checks(kind: str, positional: Sequence[Any], keywords: Mapping[str, Any
     rule = find_rule(kind)
     common = {key: keywords[key] for key in _COMMON if keywords.get(key) is not None}
     checks = rule.build(positional, {key: value for key, value in keywords.items() if key not in _COMMON})
-    severity, label = _severity(rule, common), _label(rule, common)
-    _refuse_other_scopes(rule, common)
+    severity, scope, label = _severity(rule, common), _scope(rule, common), _label(rule, common)
     return tuple(
         check.model_copy(
             update={
                 "severity": severity,
+                "scope": scope,
                 "label": label if label is None or len(checks) == 1 else "_".join((label, *check.columns)),
             }
         )
@@ -50,7 +51,9 @@ def rebuild(check: Check) -> tuple[Check, ...]:
     Raises:
         CheckError: As :func:`make_checks`.
     """
-    common = {"severity": check.severity, "scope": check.scope, "name": check.label}
+    # "batch" is what a check made by hand says when nobody thought of its scope.
+    scope = None if check.scope == "batch" else check.scope
+    common = {"severity": check.severity, "scope": scope, "name": check.label}
     return make_checks(check.kind, check.columns, {**check.arguments, **common})
 
 
@@ -79,12 +82,14 @@ def _label(rule: Rule, common: Mapping[str, Any]) -> str | None:
     raise _syntax(rule).error(f"name={label!r} is not a text to call the check by.")
 
 
-def _refuse_other_scopes(rule: Rule, common: Mapping[str, Any]) -> None:
-    scope = plain(_syntax(rule), common.get("scope", "batch"))
-    if scope == "batch":
-        return
+def _scope(rule: Rule, common: Mapping[str, Any]) -> str:
+    scopes: tuple[Scope, ...] = getattr(rule, "scopes", ("batch",))
+    scope = plain(_syntax(rule), common.get("scope", scopes[0]))
+    if scope in scopes:
+        return str(scope)
+    looks_at = " or ".join(_LOOKS_AT[known] for known in scopes)
     raise CheckError(
-        f"{rule.kind}: scope={scope!r} is not supported; every check looks at the rows of the batch only.",
-        hint="Leave scope out, or write scope='batch'.",
+        f"{rule.kind}: scope={scope!r} is not supported; it looks at {looks_at}.",
+        hint="Leave scope out, or write " + " or ".join(f"scope='{known}'" for known in scopes) + ".",
         check=rule.kind,
     )

@@ -15,6 +15,7 @@ GROUP = "lakegate.checks"
 BUILT_IN = (
     EntryPoint("not_null", "lakegate.audits.rules.not_null:RULE", GROUP),
     EntryPoint("unique", "lakegate.audits.rules.unique:RULE", GROUP),
+    EntryPoint("relationships", "lakegate.audits.rules.relationships:RULE", GROUP),
     EntryPoint("in_range", "lakegate.audits.rules.in_range:RULE", GROUP),
     EntryPoint("accepted_values", "lakegate.audits.rules.accepted_values:RULE", GROUP),
     EntryPoint("matches", "lakegate.audits.rules.matches:RULE", GROUP),

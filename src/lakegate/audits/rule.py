@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from lakegate.model.checks import Check, Verdict
+from lakegate.model.checks import Check, Scope, Verdict
 from lakegate.model.files import AddedFiles
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 
 
@@ -43,9 +44,26 @@ class FailingRows:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateRows:
-    """A question about rows among each other: those that share their ``columns`` (none NULL) with another row fail."""
+    """A question about rows among each other: those that share their ``columns`` (none NULL) with another row fail.
+
+    The other row is one of the batch, or with ``scope="table"`` any of the table as it would be after publishing.
+    """
 
     columns: tuple[str, ...]
+    scope: Scope = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanRows:
+    """A question about rows and another table: those whose ``columns`` (none NULL) no row of it matches fail.
+
+    ``table`` is looked at as it would be after publishing; ``other_columns`` are its columns, in the order of
+    ``columns``.
+    """
+
+    columns: tuple[str, ...]
+    table: TableIdentifier
+    other_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,7 @@ class RowTotal:
     judge: Callable[[int], Finding]
 
 
-Question: TypeAlias = FailingRows | DuplicateRows | RowTotal
+Question: TypeAlias = FailingRows | DuplicateRows | OrphanRows | RowTotal
 
 
 @runtime_checkable
@@ -66,6 +84,9 @@ class Rule(Protocol):
         kind: The word users write, ``not_null``.
         signature: How it is written, for hints: ``not_null(column, …)``.
         example: A complete check, for hints.
+
+    A rule whose checks may be of another scope than ``batch`` says so in an attribute ``scopes``, a tuple of
+    :data:`~lakegate.model.checks.Scope` whose first one is taken where none is given.
     """
 
     kind: str

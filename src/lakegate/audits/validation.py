@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakegate.audits.make import rebuild
+from lakegate.audits.references import Schemas, require_reference
 from lakegate.audits.registry import find_rule
+from lakegate.audits.rule import OrphanRows
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.schema import Schema
 
 
-def validate_checks(checks: Sequence[Check], schema: Schema) -> tuple[Check, ...]:
+def validate_checks(checks: Sequence[Check], schema: Schema, schemas: Schemas | None = None) -> tuple[Check, ...]:
     """Return the checks with their columns spelled as ``schema`` has them, in order.
 
     Args:
         checks: From the parser, the builders, or made by hand.
         schema: Of the table as it will be, or of the batch when the table is created by it.
+        schemas: Gives the schemas of other tables that checks compare with (the table itself may be one of them).
+            Without it, columns that are missing there are found when the audit reads them.
 
     Raises:
         CheckError: Naming all checks that cannot be asked of this schema, not only the first.
@@ -25,7 +29,7 @@ def validate_checks(checks: Sequence[Check], schema: Schema) -> tuple[Check, ...
     errors: list[CheckError] = []
     for check in checks:
         try:
-            valid += [find_rule(made.kind).validate(made, schema) for made in rebuild(check)]
+            valid += [_valid(made, schema, schemas) for made in rebuild(check)]
         except CheckError as error:
             errors.append(error)
     if errors:
@@ -44,6 +48,16 @@ def describe(check: Check) -> str:
         'passenger_count is never NULL'
     """
     return find_rule(check.kind).describe(check)
+
+
+def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
+    rule = find_rule(check.kind)
+    valid = rule.validate(check, schema)
+    if schemas is not None:
+        question = rule.question(valid, schema)
+        if isinstance(question, OrphanRows):
+            require_reference(valid, question, schema, schemas)
+    return valid
 
 
 def _united(errors: Sequence[CheckError]) -> CheckError:

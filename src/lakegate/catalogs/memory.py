@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
@@ -95,7 +95,7 @@ class MemoryCatalog:
             if commit.hash == until:
                 return
             if run_id is None or commit.properties.get(RUN_ID_PROPERTY) == run_id:
-                yield commit if operations else commit.model_copy(update={"tables": ()})
+                yield commit if operations else commit.model_copy(update={"tables": (), "puts": ()})
 
     def resolve(self, ref: str, at: str | datetime | None) -> Ref:
         """Return the commit of ``ref`` to read at; pinned (``detached``) when ``at`` is given."""
@@ -130,6 +130,12 @@ class MemoryCatalog:
         if content is None or isinstance(content, TablePointer):
             return content
         raise InputError(f"'{table}' on '{ref.name}' is not a table but namespace.", table=str(table), ref=ref.name)
+
+    def get_tables(
+        self, tables: Collection[TableIdentifier], ref: Ref
+    ) -> Mapping[TableIdentifier, TablePointer | None]:
+        """Return where each of ``tables`` stands at ``ref.hash``."""
+        return {table: self.get_table(table, ref) for table in tables}
 
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit and return the branch at its new head."""
@@ -227,6 +233,7 @@ class MemoryCatalog:
             time=self._last_time,
             properties=request.properties,
             tables=tuple(touched),
+            puts=tuple(p for put in request.puts if isinstance(p := contents[put.table.parts], TablePointer)),
         )
         return _Node(commit, contents)
 

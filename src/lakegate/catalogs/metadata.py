@@ -20,6 +20,7 @@ from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from lakegate.catalogs.evidence import FileDecoder, partition_text, type_text
 from lakegate.catalogs.localfiles import LocalFileIO, is_local
+from lakegate.catalogs.reach import reached_from
 from lakegate.errors import EngineError, InputError, NotFoundError
 from lakegate.model.files import AddedFiles, DataFile
 from lakegate.model.refs import TablePointer
@@ -115,6 +116,14 @@ class IcebergTableReader:
             files += added
         return AddedFiles(files=tuple(files), complete=complete)
 
+    def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
+        """Yield every file that the metadata at ``pointer`` needs; raises as :meth:`metadata`, also midway."""
+        location = pointer.metadata_location
+        files = reached_from(location, self._io(location), set() if walked is None else walked)
+        what = f"What metadata file {location} of table {pointer.table} reaches"
+        while (path := reading(what, pointer, lambda: next(files, None))) is not None:
+            yield path
+
     def _added_by(
         self, snapshot: IcebergSnapshot, metadata: IcebergMetadata, pointer: TablePointer
     ) -> tuple[list[DataFile], bool]:
@@ -141,7 +150,7 @@ class IcebergTableReader:
 
     def _metadata(self, pointer: TablePointer) -> IcebergMetadata:
         what = f"Metadata file {pointer.metadata_location} of table {pointer.table}"
-        return _reading(what, pointer, lambda: self._load(pointer.metadata_location))
+        return reading(what, pointer, lambda: self._load(pointer.metadata_location))
 
     def _parse(self, location: str) -> IcebergMetadata:
         return FromInputFile.table_metadata(self._io(location).new_input(location))
@@ -164,11 +173,11 @@ class IcebergTableReader:
 
     def _manifests(self, snapshot: IcebergSnapshot, io: FileIO, pointer: TablePointer) -> list[ManifestFile]:
         what = f"Manifest list {snapshot.manifest_list} of table {pointer.table}"
-        return _reading(what, pointer, lambda: snapshot.manifests(io))
+        return reading(what, pointer, lambda: snapshot.manifests(io))
 
     def _entries(self, manifest: ManifestFile, io: FileIO, pointer: TablePointer) -> list[ManifestEntry]:
         what = f"Manifest {manifest.manifest_path} of table {pointer.table}"
-        return _reading(what, pointer, lambda: manifest.fetch_manifest_entry(io, discard_deleted=False))
+        return reading(what, pointer, lambda: manifest.fetch_manifest_entry(io, discard_deleted=False))
 
 
 def _schema(metadata: IcebergMetadata, pointer: TablePointer) -> IcebergSchema:
@@ -196,7 +205,14 @@ def _is_plain_append(snapshot: IcebergSnapshot, rows: int) -> bool:
     return str(snapshot.summary.additional_properties.get("added-records", "0")) == str(rows)
 
 
-def _reading(what: str, pointer: TablePointer, read: Callable[[], _Result]) -> _Result:
+def reading(what: str, pointer: TablePointer, read: Callable[[], _Result]) -> _Result:
+    """Return what ``read`` returns, and tell its failure in the words of :meth:`IcebergTableReader.metadata`.
+
+    Args:
+        what: The file, as a sentence starts with it.
+        pointer: The table it belongs to.
+        read: Reads and parses it.
+    """
     try:
         return read()
     except FileNotFoundError as error:

@@ -86,6 +86,12 @@ class App:
         """Return the handle of this project's local stack; starts nothing."""
         return self.local_stack(self.folder(), self.settings().local, self.narrator)
 
+    def catalog_answers(self) -> bool:
+        """Tell whether the catalog can be asked without starting anything: it is another one's, or runs already."""
+        if self.settings().catalog.uri is not None:
+            return True
+        return any(service.name == "nessie" and service.state == "running" for service in self.stack().status())
+
     def folder(self) -> Path:
         """Return the project's folder."""
         from lakegate.config import find_home

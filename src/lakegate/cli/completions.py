@@ -29,28 +29,48 @@ def branches(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return _starting(incomplete, lambda: _ask(ctx, lambda lake: [ref.name for ref in lake.branches()]))
 
 
+def tags(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of tags."""
+    del param
+    return _starting(incomplete, lambda: _ask(ctx, lambda lake: [ref.name for ref in lake.tags()]))
+
+
+def refs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of branches and tags."""
+    del param
+    return _starting(incomplete, lambda: _ask(ctx, lambda lake: [ref.name for ref in (*lake.branches(), *lake.tags())]))
+
+
 def runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Complete run ids, newest first. The journal needs no server."""
     del param
+    return _run_ids(ctx, incomplete, status=None)
+
+
+def published_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete ids of runs whose rows are on main, newest first: those that can be reverted."""
+    del param
+    return _run_ids(ctx, incomplete, status="published")
+
+
+def _run_ids(ctx: click.Context, incomplete: str, *, status: str | None) -> list[str]:
     app = ctx.ensure_object(App)
-    return _starting(incomplete, lambda: _with_lake(app, lambda lake: [run.run_id for run in lake.runs(limit=_RUNS)]))
+
+    def ids(lake: Lake) -> list[str]:
+        return [run.run_id for run in lake.runs(status=status, limit=_RUNS)]
+
+    return _starting(incomplete, lambda: _with_lake(app, ids))
 
 
 def _ask(ctx: click.Context, names: Callable[[Lake], Sequence[str]]) -> Sequence[str]:
     app = ctx.ensure_object(App)
-    return _with_lake(app, names) if _catalog_answers(app) else ()
+    return _with_lake(app, names) if app.catalog_answers() else ()
 
 
 def _with_lake(app: App, names: Callable[[Lake], Sequence[str]]) -> Sequence[str]:
     app.quiet = True
     with app.lake() as lake:
         return names(lake)
-
-
-def _catalog_answers(app: App) -> bool:
-    if app.settings().catalog.uri is not None:
-        return True
-    return any(service.name == "nessie" and service.state == "running" for service in app.stack().status())
 
 
 def _starting(incomplete: str, names: Callable[[], Iterable[str]]) -> list[str]:

@@ -47,7 +47,7 @@ def branch_argument(name: str = "branch") -> Callable[[F], F]:
 def ref_option(text: str = "Branch, tag or commit to read.") -> Callable[[F], F]:
     """Add ``--ref``, ``main`` by default."""
     return click.option(
-        "--ref", default="main", show_default=True, metavar="REF", help=text, shell_complete=completions.branches
+        "--ref", default="main", show_default=True, metavar="REF", help=text, shell_complete=completions.refs
     )
 
 

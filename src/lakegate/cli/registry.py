@@ -15,7 +15,7 @@ class Entry(NamedTuple):
     panel: str
 
 
-START, INGEST, LOOK, OTHER = PANELS = ("Getting started", "Ingest", "Look", "Other")
+START, INGEST, LOOK, KEEP, OTHER = PANELS = ("Getting started", "Ingest", "Look", "Keep in order", "Other")
 
 COMMANDS: tuple[Entry, ...] = (
     Entry("demo", "demo", "demo", "See write–audit–publish at work on generated taxi trips.", START),
@@ -27,12 +27,15 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("audit", "audit", "audit", "Run checks on what a branch adds to a table.", INGEST),
     Entry("publish", "publish", "publish", "Publish an audited branch to main in one commit.", INGEST),
     Entry("discard", "discard", "discard", "Drop a branch and all that was written to it.", INGEST),
-    Entry("runs", "runs", "runs", "List runs, or show one with its audit report.", INGEST),
+    Entry("runs", "runs", "runs", "List runs, or show one: its steps, files and checks.", INGEST),
     Entry("branch", "branch", "branch", "List, create and delete branches.", LOOK),
     Entry("log", "log", "log", "Show the commits of a branch or tag, newest first.", LOOK),
     Entry("diff", "diff", "diff", "Show which tables differ between two references.", LOOK),
     Entry("table", "table", "table", "List tables; show one's schema, snapshots and files.", LOOK),
     Entry("query", "query", "query", "Run SQL against any branch, tag, commit or time.", LOOK),
+    Entry("recover", "recover", "recover", "Finish or undo runs whose process died.", KEEP),
+    Entry("gc", "gc", "gc", "Drop old rejected branches and files that nothing reaches.", KEEP),
+    Entry("journal", "journal", "journal", "Show the journal of runs; rebuild it from the history.", KEEP),
     Entry("config", "config", "config", "Show the settings in force and where they come from.", OTHER),
     Entry("completion", "completion", "completion", "Print the completion script for your shell.", OTHER),
     Entry("version", "version", "version", "Show the versions of lakegate and what it runs on.", OTHER),

@@ -10,14 +10,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakegate.engine.failures import translated
+from lakegate.engine.keys import KeyLookup, require_columns
 from lakegate.engine.reader import read_as, read_batch, source_schema
 from lakegate.engine.sessions import CATALOG, SessionFactory, end_session, is_connect, session_settings
+from lakegate.engine.transaction import SparkTransaction, transaction_settings
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.partitioning import PartitionTransform
-from lakegate.model.refs import Ref
+from lakegate.model.refs import Ref, TableAt
 from lakegate.model.schema import Schema
-from lakegate.model.tables import AddedRows, CreateTable, ScanResult, WriteTarget
+from lakegate.model.tables import AddedRows, CreateTable, Rows, ScanResult, WriteTarget
 from lakegate.protocols import Step
 
 if TYPE_CHECKING:
@@ -116,6 +118,47 @@ class SparkEngine:
             result = found.selectExpr(*named, "count AS rows").limit(limit).collect()
         return tuple(_json_safe(row.asDict(recursive=True)) for row in result)
 
+    def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
+        """Count the rows that share their key with ``others`` or each other, and those that do so with ``others``."""
+        with translated(f"auditing {rows.table} on branch {rows.ref}"):
+            return self._lookup(rows, columns, others, columns).count_known()
+
+    def count_orphans(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
+    ) -> ScanResult:
+        """Count the rows whose key ``others`` lack."""
+        with translated(f"auditing {rows.table} on branch {rows.ref}"):
+            return self._lookup(rows, columns, others, other_columns).count_orphans()
+
+    def known_examples(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], limit: int
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_known` counts first."""
+        with translated(f"fetching failing rows of {rows.table} on branch {rows.ref}"):
+            found = self._lookup(rows, columns, others, columns).known(limit)
+        return tuple(_json_safe(row.asDict(recursive=True)) for row in found)
+
+    def orphan_examples(
+        self,
+        rows: AddedRows,
+        columns: Sequence[str],
+        others: Sequence[Rows],
+        other_columns: Sequence[str],
+        limit: int,
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
+        with translated(f"fetching failing rows of {rows.table} on branch {rows.ref}"):
+            found = self._lookup(rows, columns, others, other_columns).orphans(limit)
+        return tuple(_json_safe(row.asDict(recursive=True)) for row in found)
+
+    def transaction(self, branch: str, run_id: str) -> SparkTransaction:
+        """Return what writes to ``branch`` for a run, in a session of its own."""
+        settings = session_settings(self._catalog_options(Ref(name=branch, hash="", kind="branch")))
+        session = self._sessions(transaction_settings(settings, run_id))
+        key = f"transaction:{run_id}:{id(session)}"
+        self._own[key] = session
+        return SparkTransaction(session, branch, create=self._create, ended=lambda: self._own.pop(key, None))
+
     def query(self, sql: str, ref: Ref) -> Any:
         """Return a DataFrame of ``sql`` with plain table names read at ``ref``."""
         with translated("planning the query", query=True):
@@ -158,8 +201,17 @@ class SparkEngine:
                 self._sources[batch] = (frame, source_schema(frame, batch))
         return self._sources[batch]
 
-    def _rows(self, rows: AddedRows) -> Any:
+    def _lookup(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
+    ) -> KeyLookup:
+        frames = [require_columns(self._rows(other), other, other_columns) for other in others]
+        return KeyLookup(self._rows(rows), columns, frames, other_columns)
+
+    def _rows(self, rows: Rows) -> Any:
         reader = self.session.read
+        if isinstance(rows, TableAt):
+            # Nessie's TableReference: table@reference#hash. Settles the commit, wherever the reference is by now.
+            return reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
         if rows.after_snapshot_id is not None:
             reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Literal
+from typing import Literal, get_args
 
 FaultPoint = Literal[
+    "after-claim",
     "before-stage",
     "after-branch",
     "after-stage",
     "after-audit",
     "before-publish",
+    "before-commit",
     "after-publish",
     "after-branch-delete",
 ]
 
 VARIABLE = "LAKEGATE_FAULT"
-"""``<point>:kill`` (SIGKILL) or ``<point>:interrupt`` (SIGINT, as Ctrl-C sends it)."""
+"""``<point>:kill`` (SIGKILL), ``<point>:interrupt`` (SIGINT, as Ctrl-C sends it) or ``<point>:pause`` (SIGSTOP)."""
+
+POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
+
+_SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.SIGSTOP}
 
 
 def reach(point: FaultPoint) -> None:
     """Do to this process what :data:`VARIABLE` asks for at ``point``."""
     wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
     if wanted == point:
-        os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGINT)
+        os.kill(os.getpid(), _SIGNALS.get(action, signal.SIGINT))

@@ -2,141 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from lakegate.errors import AlreadyExistsError, ConflictError, LakegateError, OutcomeUnknownError
+from lakegate.errors import AlreadyPublishedError, NotReplayableError
+from lakegate.flow import faults
 from lakegate.flow.audit import audit
+from lakegate.flow.claims import Share, claim_files
 from lakegate.flow.discard import discard
-from lakegate.flow.publish import find_publication, publish
+from lakegate.flow.history import sync
+from lakegate.flow.plan import plan
+from lakegate.flow.publish import RejectedLateError, publish
+from lakegate.flow.recover import recover
 from lakegate.flow.rooms import Rooms
+from lakegate.flow.running import Progress, running
 from lakegate.flow.stage import stage
-from lakegate.model.plan import IngestPlan
-from lakegate.model.run import Publication, Run, RunError
+from lakegate.model.plan import IngestOrder
+from lakegate.model.refs import Ref
+from lakegate.model.run import KnownFile, Run, WriteRequest
+
+_ATTEMPTS = 3
 
 
-def ingest(rooms: Rooms, plan: IngestPlan) -> Run:
-    """Write, audit, and publish or reject one batch.
+def ingest(rooms: Rooms, order: IngestOrder) -> Run:
+    """Write, audit, and publish or reject one batch; leave out the files that are published already.
 
     Returns:
-        The run, ``published`` or ``rejected``. It is in the journal, whatever happens.
+        The run: ``published``, ``rejected``, or ``skipped`` when no file of the batch was new. It is in the journal.
 
     Raises:
+        InputError: When what is wanted cannot be done. Nothing was written.
         LakegateError: When the run could not be finished. Its branch is dropped, unless the message names it.
         KeyboardInterrupt: When interrupted; likewise.
     """
-    request = plan.request
-    run = Run(
+    recover(rooms)
+    base = sync(rooms, order.target)
+    request = plan(rooms, order, base=base).request
+    with running(rooms, _started(request)) as progress:
+        for attempt in range(1, _ATTEMPTS + 1):
+            share = claim_files(rooms, order, base)
+            if not share.batch.files:
+                return _skipped(progress, share)
+            request = request.model_copy(update={"batch": share.batch, "replaces": share.replaces})
+            progress.update(request=request, base=request.base, skipped_files=share.skipped)
+            faults.reach("after-claim")
+            try:
+                return _write_audit_publish(rooms, progress, request)
+            except (AlreadyPublishedError, NotReplayableError) as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                rooms.narrator.note(f"{error.message.split(';')[0]}; doing it again on top of that.")
+                base, request = _begin_again(rooms, progress, order)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _started(request: WriteRequest) -> Run:
+    return Run(
         run_id=request.run_id,
-        table=str(request.table),
+        tables=(str(request.table),),
         branch=request.branch,
         status="running",
         started_at=datetime.now(UTC),
+        target=request.target,
+        base=request.base,
         request=request,
     )
-    rooms.journal.save(run)
-    with _cleaned_up(rooms, run) as progress:
+
+
+def _write_audit_publish(rooms: Rooms, progress: Progress, request: WriteRequest) -> Run:
+    with progress.step("write"):
         staged = stage(rooms, request)
-        progress.run = run.model_copy(update={"status": "staged", "staged": staged, "branch_kept": True})
-        rooms.journal.save(progress.run)
-
+    progress.update(status="staged", staged=(staged,), branch_kept=True)
+    with progress.step("audit"):
         report = audit(rooms, staged, request.checks)
-        progress.run = progress.run.model_copy(update={"report": report})
-        if not report.passed:
-            return _reject(rooms, progress.run)
+    progress.update(reports=(report,))
+    if not report.passed:
+        return _rejected(rooms, progress)
+    try:
+        with progress.step("publish"):
+            publication = publish(
+                rooms,
+                progress.run,
+                fresh=True,
+                require_lease=progress.require_lease,
+                note_reports=progress.note_reports,
+            )
+    except RejectedLateError as error:
+        progress.update(reports=error.reports)
+        return _rejected(rooms, progress)
+    return progress.end(status="published", publication=publication, branch_kept=False)
 
-        publication = publish(rooms, [staged], [report])
-        return finish(rooms, progress.run, status="published", publication=publication, branch_kept=False)
+
+def _begin_again(rooms: Rooms, progress: Progress, order: IngestOrder) -> tuple[Ref, WriteRequest]:
+    """Drop what was staged and plan anew on what the target is now."""
+    discard(rooms, order.branch, target=order.target)
+    rooms.journal.release(order.run_id)
+    base = sync(rooms, order.target)
+    progress.update(status="running", staged=(), reports=(), branch_kept=False)
+    return base, plan(rooms, order, base=base).request
 
 
-def finish(rooms: Rooms, run: Run, **changes: object) -> Run:
-    """Return ``run`` with ``changes`` and the time it ended, and write it to the journal."""
-    finished = run.model_copy(update={"finished_at": datetime.now(UTC), **changes})
-    rooms.journal.save(finished)
-    return finished
-
-
-def _reject(rooms: Rooms, run: Run) -> Run:
-    keep = run.request is None or run.request.on_failure == "keep"
+def _rejected(rooms: Rooms, progress: Progress) -> Run:
+    request = progress.run.request
+    keep = request is None or request.on_failure == "keep"
     if not keep:
-        discard(rooms, run.branch)
-    return finish(rooms, run, status="rejected", branch_kept=keep)
+        discard(rooms, progress.run.branch)
+    return progress.end(status="rejected", branch_kept=keep)
 
 
-class _Progress:
-    """The run as far as it has come, for the one who cleans up."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-
-@contextmanager
-def _cleaned_up(rooms: Rooms, run: Run) -> Iterator[_Progress]:
-    progress = _Progress(run)
-    try:
-        yield progress
-    except (ConflictError, OutcomeUnknownError) as error:
-        # The data is staged and audited: what to do with it is the user's choice now.
-        _record_failure(rooms, progress.run, error, branch_kept=True)
-        raise
-    except AlreadyExistsError as error:
-        _record_failure(rooms, progress.run, error, branch_kept=False)
-        raise
-    except LakegateError as error:
-        kept = _drop_branch(rooms, run.branch)
-        if kept:
-            error.hint = " ".join(filter(None, (error.hint, _branch_hint(run.branch))))
-        error.context.setdefault("run_id", run.run_id)
-        _record_failure(rooms, progress.run, error, branch_kept=kept)
-        raise
-    except Exception as error:
-        kept = _drop_branch(rooms, run.branch)
-        _record_failure(rooms, progress.run, LakegateError(f"Internal error: {error!r}"), branch_kept=kept)
-        raise
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(rooms, progress.run)) from None
+def _skipped(progress: Progress, share: Share) -> Run:
+    return progress.end(
+        status="skipped", branch="", branch_kept=False, skipped_files=share.skipped, detail=_why(share.skipped)
+    )
 
 
-def _interrupted(rooms: Rooms, run: Run) -> str:
-    rooms.engine().cancel()
-    publication = _find_publication(rooms, run)
-    if publication is not None:
-        kept = _drop_branch(rooms, run.branch)
-        finish(rooms, run, status="published", publication=publication, branch_kept=kept)
-        return f"Run {run.run_id} had been published already; see `lakegate runs {run.run_id}`."
-    kept = _drop_branch(rooms, run.branch)
-    error = LakegateError("Interrupted by the user.")
-    _record_failure(rooms, run, error, branch_kept=kept)
-    return f"Nothing was published. {_branch_hint(run.branch) if kept else f'Branch {run.branch} was removed.'}"
-
-
-def _find_publication(rooms: Rooms, run: Run) -> Publication | None:
-    if run.staged is None:
-        return None
-    try:
-        return find_publication(rooms, run.staged, [run.staged])
-    except LakegateError:
-        return None
-
-
-def _drop_branch(rooms: Rooms, branch: str) -> bool:
-    """Try to drop ``branch``; return whether it may still stand."""
-    try:
-        discard(rooms, branch)
-    except LakegateError:
-        return True
-    return False
-
-
-def _branch_hint(branch: str) -> str:
-    return f"Branch {branch} may still stand; drop it with: lakegate discard {branch}"
-
-
-def _record_failure(rooms: Rooms, run: Run, error: LakegateError, *, branch_kept: bool) -> None:
-    try:
-        record = RunError.model_validate(error.to_dict())
-        finish(rooms, run, status="failed", branch_kept=branch_kept, error=record)
-    except LakegateError as journal_error:
-        # The first error is the one the user must see.
-        rooms.narrator.note(f"The journal could not be written: {journal_error.message}")
+def _why(skipped: tuple[KnownFile, ...]) -> str:
+    runs = list(dict.fromkeys(known.run_id for known in skipped))
+    what = "The file was" if len(skipped) == 1 else f"All {len(skipped):,} files were"
+    by = f"run {runs[0]}" if len(runs) == 1 else f"runs {runs[0]} and {len(runs) - 1:,} other(s)"
+    return f"{what} already published by {by}; nothing to do."

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
 from lakegate.errors import InputError
+from lakegate.flow.published import new_snapshots
 from lakegate.flow.rooms import Rooms
-from lakegate.flow.stage import staged_batch
-from lakegate.model.refs import Ref, TableDifference
-from lakegate.model.run import RUN_ID_PROPERTY, StagedBatch, new_run_id
+from lakegate.flow.stage import staged_table
+from lakegate.model.refs import Ref
+from lakegate.model.run import RUN_ID_PROPERTY, StagedTable, new_run_id
+from lakegate.model.tables import Snapshot
 
 
-def find_staged(rooms: Rooms, branch_name: str, *, target: str = "main") -> tuple[StagedBatch, ...]:
+def find_staged(rooms: Rooms, branch_name: str, *, target: str = "main") -> tuple[StagedTable, ...]:
     """Return what is staged on a branch, a table each; whoever wrote it there.
 
     Raises:
         NotFoundError: When there is no such branch.
-        InputError: When it is ``target``, changed nothing, or did more than append rows.
+        InputError: When it is ``target``, changed nothing, or drops a table.
     """
     if branch_name == target:
         raise InputError(
@@ -27,17 +29,52 @@ def find_staged(rooms: Rooms, branch_name: str, *, target: str = "main") -> tupl
         )
     branch = rooms.catalog.get_ref(branch_name)
     base = find_common_ancestor(rooms, branch, rooms.catalog.get_ref(target))
-    changed = [d for d in rooms.catalog.diff(base, branch) if d.kind == "table"]
-    if not changed:
+    staged = staged_since(rooms, base, branch, target=target, run_id=None)
+    if not staged:
         raise InputError(
             f"Branch '{branch_name}' changed no table since it left {target}.",
             hint=f"lakegate log {branch_name}",
             branch=branch_name,
         )
-    run_id = new_run_id()
+    return staged
+
+
+def staged_since(rooms: Rooms, base: Ref, branch: Ref, *, target: str, run_id: str | None) -> tuple[StagedTable, ...]:
+    """Return what ``branch`` did to each table it changed since ``base``.
+
+    Args:
+        rooms: The lake's rooms.
+        base: Commit of ``target`` that the branch was made from.
+        branch: The branch at its head.
+        target: Branch it would be published to.
+        run_id: The run that wrote it all; ``None`` to read it from the snapshots, or make a new one.
+
+    Raises:
+        InputError: When it drops a table.
+    """
+    changed = [difference for difference in rooms.catalog.diff(base, branch) if difference.kind == "table"]
+    found = []
+    for difference in changed:
+        if difference.right is None:
+            raise InputError(
+                f"Branch '{branch.name}' drops {difference.table}; a table cannot be dropped by publishing.",
+                hint=f"lakegate diff {target} {branch.name}",
+                branch=branch.name,
+                table=difference.table,
+            )
+        found.append((difference.left, difference.right, new_snapshots(rooms, difference.left, difference.right)))
+    owner = run_id or _owner(snapshot for _, _, written in found for snapshot in written)
     return tuple(
-        _staged(rooms, difference, branch=branch, base=base, target=target, run_id=run_id) for difference in changed
+        staged_table(
+            owner, target=target, base=base.hash, branch=branch, before=before, pointer=pointer, written=written
+        )
+        for before, pointer, written in found
     )
+
+
+def _owner(written: Iterable[Snapshot]) -> str:
+    run_ids = {snapshot.summary.get(RUN_ID_PROPERTY) for snapshot in written}
+    return (run_ids.pop() if len(run_ids) == 1 else None) or new_run_id()
 
 
 def find_common_ancestor(rooms: Rooms, left: Ref, right: Ref) -> Ref:
@@ -66,33 +103,3 @@ def _hashes(rooms: Rooms, ref: Ref) -> Iterator[str]:
     for commit in rooms.catalog.history(ref.hash):
         if commit.parent is not None:
             yield commit.parent
-
-
-def _staged(
-    rooms: Rooms, difference: TableDifference, *, branch: Ref, base: Ref, target: str, run_id: str
-) -> StagedBatch:
-    before, pointer = difference.left, difference.right
-    if pointer is None:
-        raise InputError(f"Branch '{branch.name}' drops {difference.table}; only appended rows can be audited.")
-    known = set() if before is None else {s.snapshot_id for s in rooms.reader.snapshots(before)}
-    written = [s for s in rooms.reader.snapshots(pointer) if s.snapshot_id not in known]
-    others = sorted({s.operation or "unknown" for s in written} - {"append"})
-    if not written or others:
-        did = f"did {', '.join(others)} on" if others else "added no rows to"
-        raise InputError(
-            f"Branch '{branch.name}' {did} {pointer.table}; only appended rows can be audited.",
-            hint=f"lakegate diff {target} {branch.name}",
-            branch=branch.name,
-            table=str(pointer.table),
-        )
-    run_ids = {s.summary.get(RUN_ID_PROPERTY) for s in written}
-    owner = run_ids.pop() if len(run_ids) == 1 else None
-    return staged_batch(
-        owner or run_id,
-        target=target,
-        base=base.hash,
-        branch=branch,
-        pointer=pointer,
-        created=before is None,
-        written=written,
-    )

@@ -6,69 +6,64 @@ from collections.abc import Sequence
 
 from lakegate.audits import describe, validate_checks
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
+from lakegate.flow.audit import schemas_at
 from lakegate.flow.fit import require_fit
 from lakegate.flow.rooms import Rooms
-from lakegate.model.batch import Batch
-from lakegate.model.checks import Check
-from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.identifiers import validate_ref_name
 from lakegate.model.partitioning import PartitionTransform
-from lakegate.model.plan import IngestPlan
+from lakegate.model.plan import IngestOrder, IngestPlan
 from lakegate.model.refs import Ref
-from lakegate.model.run import OnFailure, WriteRequest
+from lakegate.model.run import WriteRequest
 from lakegate.model.schema import UNKNOWN, Schema
 
 _TIME_TRANSFORMS = ("years", "months", "days", "hours")
 
 
-def plan(
-    rooms: Rooms,
-    *,
-    run_id: str,
-    table: TableIdentifier,
-    batch: Batch,
-    checks: Sequence[Check],
-    branch: str,
-    partition_by: Sequence[str] = (),
-    on_failure: OnFailure = "keep",
-    target: str = "main",
-) -> IngestPlan:
+def plan(rooms: Rooms, order: IngestOrder, *, base: Ref | None = None) -> IngestPlan:
     """Return what an ingest would do, or raise what would stop it. Changes nothing.
 
+    Args:
+        rooms: The lake's rooms.
+        order: What is wanted.
+        base: The target at the commit to start from; its head by default.
+
     Raises:
-        IdentifierError: When ``branch`` cannot name a branch.
+        IdentifierError: When the branch's name cannot name a branch.
         AlreadyExistsError: When it exists.
         InputError: When the engine cannot see the files, or the partitioning is wrong.
         SchemaError: When the batch does not fit the table.
         CheckError: When a check cannot be asked of the batch.
     """
-    validate_ref_name(branch)
+    validate_ref_name(order.branch)
     engine = rooms.engine()
+    batch = order.batch
     if not engine.shares_files and any(uri.startswith("file:") for uri in batch.uris):
         raise InputError(
             "The files are on this machine, the engine is on another one that cannot read them.",
             hint="Put them where the engine can read, or use the local engine (leave engine.url unset).",
             file=batch.files[0].uri,
         )
-    base = rooms.catalog.get_ref(target)
-    _require_new(rooms, branch, run_id)
-    pointer = rooms.catalog.get_table(table, base)
+    base = base or rooms.catalog.get_ref(order.target)
+    _require_new(rooms, order.branch, order.run_id)
+    pointer = rooms.catalog.get_table(order.table, base)
     if pointer is None:
-        schema = _schema_to_create(engine.source_schema(batch), partition_by)
+        schema = _schema_to_create(engine.source_schema(batch), order.partition_by)
     else:
         schema = rooms.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names)
-        require_fit(engine.source_schema(batch), schema, name=table, file_format=batch.format)
-    resolved = validate_checks(checks, schema)
+        require_fit(engine.source_schema(batch), schema, name=order.table, file_format=batch.format)
+    known = schemas_at(rooms, base)
+    resolved = validate_checks(order.checks, schema, lambda table: schema if table == order.table else known(table))
     request = WriteRequest(
-        run_id=run_id,
-        table=table,
-        branch=branch,
+        run_id=order.run_id,
+        table=order.table,
+        branch=order.branch,
         base=base.hash,
         batch=batch,
         checks=resolved,
-        partition_by=tuple(partition_by) if pointer is None else (),
-        target=target,
-        on_failure=on_failure,
+        partition_by=order.partition_by if pointer is None else (),
+        target=order.target,
+        on_failure=order.on_failure,
     )
     return IngestPlan(
         request=request,

@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from lakegate.audits import validate_checks
-from lakegate.errors import InputError
-from lakegate.flow.audit import audit
-from lakegate.flow.ingest import finish
+from lakegate.errors import AuditFailedError, InputError
+from lakegate.flow.audit import audit, schemas_at
+from lakegate.flow.history import sync
 from lakegate.flow.inspect import find_staged
-from lakegate.flow.publish import publish
+from lakegate.flow.publish import RejectedLateError, publish
+from lakegate.flow.recover import recover
 from lakegate.flow.rooms import Rooms
+from lakegate.flow.running import running
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.run import Run, StagedBatch
+from lakegate.model.refs import Ref
+from lakegate.model.run import Run, StagedTable
 
 Configured = Callable[[TableIdentifier], Sequence[Check]]
 """The checks that the settings hold for a table."""
@@ -41,8 +44,12 @@ def audit_branch(
     if staged is None:
         changed = ", ".join(str(one.table) for one in found)
         raise InputError(f"Branch '{branch}' did not change {table}, but {changed}.", table=str(table), branch=branch)
-    run = _run_of(rooms, branch, staged)
-    return _audit(rooms, run, staged, checks if checks is not None else _checks_of(run, table, configured))[1]
+    run = _run_of(rooms, branch, found)
+    report = _audit(rooms, run, staged, configured, checks=checks)
+    known = {known.table: known for known in run.reports} | {report.table: report}
+    reports = [known[str(one.table)] for one in found if str(one.table) in known]
+    rooms.journal.save(_audited(run, reports, finished_at=datetime.now(UTC)))
+    return report
 
 
 def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
@@ -50,35 +57,64 @@ def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
 
     Raises:
         AuditFailedError: When an audit fails, or failed before on this state.
-        ConflictError: When the target changed on one of the tables.
+        ConflictError: When the target changed on one of the tables in a way that the branch cannot be put on top of.
     """
-    found = find_staged(rooms, branch)
-    run = _run_of(rooms, branch, found[0])
-    reports = []
-    for staged in found:
-        report = run.report
-        if report is None or report.metadata_location != staged.pointer.metadata_location:
-            run, report = _audit(rooms, run, staged, _checks_of(run, staged.table, configured))
-        reports.append(report)
-    publication = publish(rooms, found, reports)
-    return finish(rooms, run, status="published", publication=publication, branch_kept=False)
+    recover(rooms)
+    sync(rooms, "main")
+    run = _run_of(rooms, branch, find_staged(rooms, branch))
+    with running(rooms, run.model_copy(update={"status": "staged", "error": None})) as progress:
+        with progress.step("audit"):
+            reports = [
+                _known_report(run, one) or _audit(rooms, run, one, configured, checks=None) for one in run.staged
+            ]
+        audited = _audited(progress.run, reports)
+        progress.update(reports=audited.reports, status=audited.status)
+        try:
+            with progress.step("publish"):
+                publication = publish(
+                    rooms, progress.run, require_lease=progress.require_lease, note_reports=progress.note_reports
+                )
+        except AuditFailedError as error:
+            latest = error.reports if isinstance(error, RejectedLateError) else progress.run.reports
+            progress.end(status="rejected", reports=latest, branch_kept=True)
+            raise
+        return progress.end(status="published", publication=publication, branch_kept=False)
 
 
-def _run_of(rooms: Rooms, branch: str, staged: StagedBatch) -> Run:
+def _run_of(rooms: Rooms, branch: str, found: Sequence[StagedTable]) -> Run:
     known = rooms.journal.find_by_branch(branch)
-    if known is not None and known.run_id == staged.run_id:
-        return known
-    return Run(
-        run_id=staged.run_id, table=str(staged.table), branch=branch, status="staged", started_at=datetime.now(UTC)
-    )
+    if known is None or known.run_id != found[0].run_id:
+        known = Run(
+            run_id=found[0].run_id,
+            kind="branch",
+            tables=(),
+            branch=branch,
+            status="staged",
+            started_at=datetime.now(UTC),
+            target=found[0].target,
+        )
+    tables = tuple(str(one.table) for one in found)
+    staged = {"tables": tables, "staged": tuple(found), "base": known.base or found[0].base, "branch_kept": True}
+    return known.model_copy(update=staged)
 
 
-def _checks_of(run: Run, table: TableIdentifier, configured: Configured) -> Sequence[Check]:
-    return run.request.checks if run.request is not None and run.request.table == table else configured(table)
+def _audited(run: Run, reports: Sequence[AuditReport], **changes: object) -> Run:
+    status = "staged" if all(report.passed for report in reports) else "rejected"
+    return run.model_copy(update={"reports": tuple(reports), "status": status, **changes})
 
 
-def _audit(rooms: Rooms, run: Run, staged: StagedBatch, checks: Sequence[Check]) -> tuple[Run, AuditReport]:
-    resolved = validate_checks(checks, rooms.reader.metadata(staged.pointer).table_schema)
-    report = audit(rooms, staged, resolved)
-    status = "staged" if report.passed else "rejected"
-    return finish(rooms, run, status=status, staged=staged, report=report, branch_kept=True), report
+def _known_report(run: Run, staged: StagedTable) -> AuditReport | None:
+    states = (report for report in run.reports if report.metadata_location == staged.pointer.metadata_location)
+    return next(states, None)
+
+
+def _audit(
+    rooms: Rooms, run: Run, staged: StagedTable, configured: Configured, *, checks: Sequence[Check] | None
+) -> AuditReport:
+    if checks is None:
+        own = run.request is not None and run.request.table == staged.table
+        checks = run.request.checks if own and run.request is not None else configured(staged.table)
+    at = Ref(name=staged.target, hash=staged.base)
+    schema = rooms.reader.metadata(staged.pointer).table_schema
+    resolved = validate_checks(checks, schema, schemas_at(rooms, at, run.staged))
+    return audit(rooms, staged, resolved, beside=run.staged)

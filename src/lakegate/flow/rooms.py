@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lakegate.protocols import Catalog, Engine, Journal, Narrator, TableReader
+from lakegate.model.batch import Batch, SourceFile
+from lakegate.protocols import Catalog, Engine, Journal, Narrator, TableEditor, TableReader
 
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
     """The implementations a lake was opened with.
 
-    ``engine`` is a call, not an object: connecting takes seconds, and much can be done without.
+    Attributes:
+        engine: A call, not an object: connecting takes seconds, and much can be done without.
+        changed_files: Returns the files of a batch that are no longer as they were looked at.
+        lease_s: Seconds after which a run's lease runs out when its process stopped renewing it.
     """
 
     catalog: Catalog
     reader: TableReader
+    editor: TableEditor
     engine: Callable[[], Engine]
     journal: Journal
     narrator: Narrator
     warehouse: str
+    changed_files: Callable[[Batch], Sequence[SourceFile]]
+    lease_s: float = 60.0

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from lakegate.errors import AlreadyExistsError, ConflictError, EngineError
 from lakegate.flow import faults
 from lakegate.flow.rooms import Rooms
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, StagedBatch, WriteRequest
+from lakegate.model.run import RUN_ID_PROPERTY, StagedTable, WriteRequest
 from lakegate.model.tables import CreateTable, Snapshot, WriteTarget
 
 
-def stage(rooms: Rooms, request: WriteRequest) -> StagedBatch:
+def stage(rooms: Rooms, request: WriteRequest) -> StagedTable:
     """Write the request's batch to its branch, once.
 
     Called again with the same request, it finds the branch and the snapshot of the first call.
@@ -36,42 +37,48 @@ def stage(rooms: Rooms, request: WriteRequest) -> StagedBatch:
         written = _written(rooms, pointer, request.run_id)
     if pointer is None or not written:
         raise EngineError(f"The write to {request.table} on branch {request.branch} left no snapshot of this run.")
-    staged = staged_batch(
+    staged = staged_table(
         request.run_id,
         target=request.target,
         base=request.base,
         branch=branch,
+        before=before,
         pointer=pointer,
-        created=before is None,
         written=written,
     )
     _require_all_rows(staged, request)
+    _require_same_files(rooms, request)
     faults.reach("after-stage")
     return staged
 
 
-def staged_batch(
+def staged_table(
     run_id: str,
     *,
     target: str,
     base: str,
     branch: Ref,
+    before: TablePointer | None,
     pointer: TablePointer,
-    created: bool,
     written: Sequence[Snapshot],
-) -> StagedBatch:
-    """Return what ``written`` snapshots added to a table on its branch."""
-    return StagedBatch(
+) -> StagedTable:
+    """Return what ``written`` snapshots did to a table on its branch.
+
+    Without any, the table was created empty or changed in its schema only.
+    """
+    appended = bool(written) and all(snapshot.operation == "append" for snapshot in written)
+    return StagedTable(
         run_id=run_id,
         table=pointer.table,
         branch=branch.name,
         target=target,
         base=base,
         head=branch.hash,
+        before=before,
         pointer=pointer,
-        parent_snapshot_id=written[0].parent_id,
+        parent_snapshot_id=written[0].parent_id if appended else None,
         snapshot_ids=tuple(snapshot.snapshot_id for snapshot in written),
-        created=created,
+        change="append" if appended else "rewrite",
         rows=sum(int(snapshot.summary.get("added-records", 0)) for snapshot in written),
         data_files=sum(int(snapshot.summary.get("added-data-files", 0)) for snapshot in written),
     )
@@ -99,9 +106,9 @@ def _write(rooms: Rooms, request: WriteRequest, before: TablePointer | None, bra
     create = None
     schema = None
     if before is None:
-        _ensure_namespace(rooms, request, branch)
-        folder = "/".join((*request.table.namespace, f"{request.table.name}_{request.run_id}"))
-        create = CreateTable(location=f"{rooms.warehouse.rstrip('/')}/{folder}", partition_by=request.partition_by)
+        ensure_namespace(rooms, request.table, branch.name, request.run_id)
+        location = fresh_location(rooms, request.table, request.run_id)
+        create = CreateTable(location=location, partition_by=request.partition_by)
     else:
         schema = rooms.reader.metadata(before).table_schema
     target = WriteTarget(
@@ -117,8 +124,15 @@ def _write(rooms: Rooms, request: WriteRequest, before: TablePointer | None, bra
         rooms.engine().append(request.batch, target, step)
 
 
-def _ensure_namespace(rooms: Rooms, request: WriteRequest, branch: Ref) -> None:
-    missing = missing_namespaces(rooms, request.table.namespace, branch)
+def fresh_location(rooms: Rooms, table: TableIdentifier, run_id: str) -> str:
+    """Return the folder for a table that a run creates: tables of one name on two branches must not share one."""
+    return "/".join((rooms.warehouse.rstrip("/"), *table.namespace, f"{table.name}_{run_id}"))
+
+
+def ensure_namespace(rooms: Rooms, table: TableIdentifier, branch_name: str, run_id: str) -> None:
+    """Create the namespaces that ``table`` needs on a branch and that are not there."""
+    branch = rooms.catalog.get_ref(branch_name)
+    missing = missing_namespaces(rooms, table.namespace, branch)
     if not missing:
         return
     try:
@@ -126,13 +140,13 @@ def _ensure_namespace(rooms: Rooms, request: WriteRequest, branch: Ref) -> None:
             CommitRequest(
                 branch=branch.name,
                 base=branch.hash,
-                message=f"Create namespace {'.'.join(request.table.namespace)}",
+                message=f"Create namespace {'.'.join(table.namespace)}",
                 namespaces=missing,
-                properties={RUN_ID_PROPERTY: request.run_id},
+                properties={RUN_ID_PROPERTY: run_id},
             )
         )
     except ConflictError:
-        if missing_namespaces(rooms, request.table.namespace, rooms.catalog.get_ref(branch.name)):
+        if missing_namespaces(rooms, table.namespace, rooms.catalog.get_ref(branch.name)):
             raise
 
 
@@ -143,7 +157,7 @@ def missing_namespaces(rooms: Rooms, namespace: tuple[str, ...], ref: Ref) -> tu
     return tuple(level for level in levels if level not in known)
 
 
-def _require_all_rows(staged: StagedBatch, request: WriteRequest) -> None:
+def _require_all_rows(staged: StagedTable, request: WriteRequest) -> None:
     if staged.rows != request.batch.rows:
         raise EngineError(
             f"{staged.rows:,} rows arrived in {request.table} on branch {request.branch}, "
@@ -152,4 +166,17 @@ def _require_all_rows(staged: StagedBatch, request: WriteRequest) -> None:
             table=str(request.table),
             branch=request.branch,
             run_id=request.run_id,
+        )
+
+
+def _require_same_files(rooms: Rooms, request: WriteRequest) -> None:
+    changed = rooms.changed_files(request.batch)
+    if changed:
+        raise EngineError(
+            f"{changed[0].uri} was changed or removed while it was read.",
+            hint="Nothing was published; run the ingest again once the files are complete.",
+            table=str(request.table),
+            branch=request.branch,
+            run_id=request.run_id,
+            file=changed[0].uri,
         )

@@ -1,151 +1,161 @@
-"""The journal in SQL, by SQLAlchemy Core: a row a run, the run itself as JSON beside the columns that are searched."""
+"""The journal in SQL, by SQLAlchemy Core."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Index,
-    MetaData,
-    Select,
-    String,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    event,
-    insert,
-    select,
-)
-from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from lakegate.journal import claims, history
+from lakegate.journal import runs as stored
+from lakegate.journal.database import Database
+from lakegate.journal.holder import Holder, ProcessHolder
+from lakegate.journal.leases import Leases
+from lakegate.journal.schema import ensure_schema
+from lakegate.model.batch import SourceFile
+from lakegate.model.journal import Claim, HistoryEvent
+from lakegate.model.run import KnownFile, Run
 
-from lakegate.errors import ConfigurationError, InputError, RetryableError
-from lakegate.model.run import Run
-
-_BUSY_TIMEOUT_S = 15.0
-_METADATA = MetaData()
-_RUNS = Table(
-    "runs",
-    _METADATA,
-    Column("run_id", String(64), primary_key=True),
-    Column("table_name", String(512), nullable=False),
-    Column("branch", String(255), nullable=False),
-    Column("status", String(32), nullable=False),
-    Column("started_at", String(40), nullable=False),
-    Column("document", Text, nullable=False),
-)
-Index("runs_started_at", _RUNS.c.started_at)
-Index("runs_branch", _RUNS.c.branch, _RUNS.c.started_at)
+LEASE_S = 60.0
 
 
 class SqlJournal:
-    """Implements :class:`lakegate.protocols.Journal` on a database.
+    """Implements :class:`lakegate.protocols.Journal` on a database, bringing its tables up to date first.
 
     Args:
-        url: SQLAlchemy URL, such as ``sqlite:////path/journal.db``; see :func:`open_sqlite`.
-        name: How messages call the database.
+        database: Where it is; see :mod:`lakegate.journal.opening`.
+        holder: Who we are, in leases.
+        lease_s: How long a lease lasts that is not renewed, in seconds, where its holder's life cannot be looked at.
 
     Raises:
         RetryableError: From any method, when the database is locked or away.
-        InputError: From any method, when the file is not a journal.
+        InputError: When the database holds something else.
+        ConfigurationError: When a newer version of lakegate made the journal, or the database does not let us in.
     """
 
-    def __init__(self, url: str, *, name: str) -> None:
-        self._name = name
-        self._engine: Engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
-        event.listen(self._engine, "connect", _configure_sqlite)
-        with self._translated():
-            _METADATA.create_all(self._engine)
+    def __init__(self, database: Database, *, holder: Holder | None = None, lease_s: float = LEASE_S) -> None:
+        self._database = database
+        self._leases = Leases(database, holder or ProcessHolder(), lease_s)
+        try:
+            ensure_schema(database)
+        except BaseException:
+            database.close()
+            raise
 
     def save(self, run: Run) -> None:
         """Insert or replace ``run``."""
-        row = {
-            "run_id": run.run_id,
-            "table_name": run.table,
-            "branch": run.branch,
-            "status": run.status,
-            "started_at": run.started_at.isoformat(),
-            "document": run.model_dump_json(),
-        }
-        with self._transaction() as connection:
-            connection.execute(delete(_RUNS).where(_RUNS.c.run_id == run.run_id))
-            connection.execute(insert(_RUNS).values(row))
+        with self._database.writing() as connection:
+            stored.store(self._database, connection, run)
 
     def get(self, run_id: str) -> Run | None:
         """Return the run, or ``None``."""
-        return next(iter(self._read(select(_RUNS.c.document).where(_RUNS.c.run_id == run_id))), None)
+        with self._database.reading() as connection:
+            return stored.get(connection, run_id)
 
     def find(self, prefix: str) -> Sequence[Run]:
-        """Return the runs whose id starts with ``prefix``, newest first."""
-        return self._read(_newest_first().where(_RUNS.c.run_id.startswith(prefix, autoescape=True)).limit(10))
+        """Return up to 10 runs whose id starts with ``prefix``, newest first."""
+        with self._database.reading() as connection:
+            return stored.find(connection, prefix)
 
     def find_by_branch(self, branch: str) -> Run | None:
         """Return the newest run that wrote to ``branch``, or ``None``."""
-        return next(iter(self._read(_newest_first().where(_RUNS.c.branch == branch).limit(1))), None)
+        with self._database.reading() as connection:
+            return stored.find_by_branch(connection, branch)
 
-    def runs(self, *, table: str | None = None, status: str | None = None, limit: int = 50) -> Sequence[Run]:
+    def runs(
+        self,
+        *,
+        table: str | None = None,
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
         """Return runs, newest first."""
-        query = _newest_first().limit(limit)
-        if table is not None:
-            query = query.where(_RUNS.c.table_name == table)
-        if status is not None:
-            query = query.where(_RUNS.c.status == status)
-        return self._read(query)
+        with self._database.reading() as connection:
+            return stored.listed(connection, table=table, status=status, kind=kind, since=since, limit=limit)
+
+    def begin(self, run: Run) -> None:
+        """Save ``run`` and take its lease.
+
+        Raises:
+            RetryableError: Also when another process works on the run.
+        """
+        with self._database.writing() as connection:
+            self._leases.take(connection, run.run_id)
+            stored.store(self._database, connection, run)
+
+    def renew(self, run_id: str) -> bool:
+        """Renew our lease; return whether it is still ours."""
+        with self._database.writing() as connection:
+            return self._leases.renew(connection, run_id)
+
+    def end(self, run: Run) -> None:
+        """Save ``run`` as it ended, drop its lease and settle its claims.
+
+        Raises:
+            RetryableError: Also when another process has taken the run over; nothing is changed then.
+        """
+        with self._database.writing() as connection:
+            self._leases.drop(connection, run.run_id)
+            claims.lock_claims_of(self._database, connection, run.run_id)
+            claims.settle(connection, run.run_id, run.status)
+            stored.store(self._database, connection, run)
+
+    def abandoned(self) -> Sequence[Run]:
+        """Return the runs that nobody works on any more though they have not ended, oldest first."""
+        with self._database.reading() as connection:
+            return self._leases.abandoned(connection)
+
+    def take_over(self, run_id: str) -> bool:
+        """Take an abandoned run's lease; return whether we are the one who got it."""
+        with self._database.writing() as connection:
+            return self._leases.take_over(connection, run_id)
+
+    def claim(
+        self,
+        run_id: str,
+        table: str,
+        files: Sequence[SourceFile],
+        *,
+        take_changed: bool = False,
+        take_free: bool = True,
+    ) -> Claim:
+        """Claim source files for a run; see :meth:`lakegate.protocols.Journal.claim`."""
+        choices = {"take_changed": take_changed, "take_free": take_free}
+        with self._database.writing() as connection:
+            return claims.claim(self._database, connection, run_id, table, files, **choices)
+
+    def known(self, table: str, files: Sequence[SourceFile]) -> Claim:
+        """Return what a claim would answer a new run."""
+        with self._database.reading() as connection:
+            return claims.preview(files, claims.known_versions(self._database, connection, table, files))
+
+    def earlier(self, table: str, files: Sequence[SourceFile]) -> Sequence[KnownFile]:
+        """Return what was published under the files' paths in other versions."""
+        with self._database.reading() as connection:
+            return claims.other_versions(files, claims.known_versions(self._database, connection, table, files))
+
+    def release(self, run_id: str) -> None:
+        """Give back what the run claimed and did not publish."""
+        with self._database.writing() as connection:
+            claims.lock_claims_of(self._database, connection, run_id)
+            claims.release(connection, run_id)
+
+    def synced(self, target: str) -> str | None:
+        """Return the commit up to which ``target``'s history is known."""
+        with self._database.reading() as connection:
+            return history.synced(connection, target)
+
+    def record(self, target: str, events: Sequence[HistoryEvent], head: str, *, rebuild: bool = False) -> None:
+        """Take over what commits say; see :meth:`lakegate.protocols.Journal.record`."""
+        with self._database.writing() as connection:
+            history.record(self._database, connection, target, events, head, rebuild=rebuild)
+
+    def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Wait for our turn at ``name``; see :meth:`lakegate.protocols.Journal.turn`."""
+        return self._database.turn(name, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Release connections."""
-        self._engine.dispose()
-
-    def _read(self, query: Select[tuple[str]]) -> list[Run]:
-        with self._transaction() as connection:
-            return [Run.model_validate_json(row.document) for row in connection.execute(query)]
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        with self._translated(), self._engine.begin() as connection:
-            yield connection
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except DatabaseError as error:
-            text = str(error.orig)
-            if "not a database" in text or "malformed" in text:
-                raise InputError(
-                    f"{self._name} is not a lakegate journal: {text}.",
-                    hint="Move the file away; a new one is made. Published data is not touched.",
-                ) from error
-            raise RetryableError(f"The journal {self._name} cannot be used now: {text}.", hint="Try again.") from error
-        except SQLAlchemyError as error:
-            raise RetryableError(f"The journal {self._name} cannot be used now: {error}.") from error
-
-
-def open_sqlite(path: Path) -> SqlJournal:
-    """Open, or make, the journal file at ``path``.
-
-    Raises:
-        ConfigurationError: When its folder cannot be made.
-        RetryableError: When the file is locked for longer than 15 seconds.
-        InputError: When the file is not a journal.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"The journal's folder {path.parent} cannot be made: {error.strerror}.") from error
-    return SqlJournal(f"sqlite:///{path}", name=str(path))
-
-
-def _newest_first() -> Select[tuple[str]]:
-    return select(_RUNS.c.document).order_by(_RUNS.c.started_at.desc(), _RUNS.c.run_id.desc())
-
-
-def _configure_sqlite(connection: Any, _record: object) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
+        self._database.close()

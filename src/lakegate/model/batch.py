@@ -34,13 +34,16 @@ class SourceFile(Value):
     Attributes:
         uri: Absolute location, ``file:///…``.
         size_bytes: Length in bytes.
-        version: What tells this version from another one of the same path (size, mtime and, later, etag or hash).
+        version: What tells this content of the path from another one: ``sha256:…`` for local files.
+        stamp: What a look at the file without reading it tells (size and time of last change): as long as it is the
+            same, so is the file. Empty when it cannot be told.
         rows: Number of rows, counted from the footer (parquet) or by parsing (CSV).
     """
 
     uri: str
     size_bytes: int
     version: str
+    stamp: str = ""
     rows: int
 
 
@@ -78,6 +81,10 @@ class Batch(Value):
             return self
         columns = (column.model_copy(update={"name": name}) for column, name in zip(self.columns, names, strict=True))
         return self.model_copy(update={"columns": tuple(columns)})
+
+    def only(self, files: tuple[SourceFile, ...]) -> Batch:
+        """Return the batch with just these of its files."""
+        return self.model_copy(update={"files": files})
 
     @property
     def rows(self) -> int:

@@ -65,6 +65,8 @@ class CheckResult(Value):
         failing_rows: Rows that break the rule. For ``row_count``, which is about no row in particular, 0 on ``pass``
             and the number of rows missing or too many on ``fail``.
         total_rows: Rows that were looked at.
+        reads: Tables whose state beside the batch the answer rests on (scope ``table``); it holds only as long as
+            they stand as they were read.
         evidence: ``manifest`` when proven from file metrics, ``scan`` when rows were read.
         examples: Up to 10 failing rows, column name to JSON-safe value.
         detail: One sentence of explanation where the numbers alone do not tell.
@@ -80,6 +82,7 @@ class CheckResult(Value):
     evidence: Evidence
     examples: tuple[dict[str, Any], ...] = ()
     detail: str | None = None
+    reads: tuple[str, ...] = ()
 
 
 class AuditReport(Value):
@@ -95,6 +98,13 @@ class AuditReport(Value):
     rows: int
     results: tuple[CheckResult, ...]
     seconds: float
+    at: str | None = None
+    """Hash of the target's commit at which checks of scope ``table`` read; ``None`` when there were none."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tables that some result depends on beside the batch itself."""
+        return tuple(dict.fromkeys(table for result in self.results for table in result.reads))
 
     @property
     def passed(self) -> bool:

@@ -3,8 +3,32 @@
 from __future__ import annotations
 
 from lakegate.model.base import Value
-from lakegate.model.run import WriteRequest
+from lakegate.model.batch import Batch
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import Claim
+from lakegate.model.run import OnBusy, OnChanged, OnFailure, WriteRequest
 from lakegate.model.schema import Schema
+
+
+class IngestOrder(Value):
+    """What a user asks an ingest to do, with the settings' defaults filled in.
+
+    Attributes:
+        wait_s: Seconds to wait for another run that is at the same file.
+    """
+
+    run_id: str
+    table: TableIdentifier
+    batch: Batch
+    checks: tuple[Check, ...] = ()
+    branch: str
+    partition_by: tuple[str, ...] = ()
+    target: str = "main"
+    on_failure: OnFailure = "keep"
+    on_changed: OnChanged = "refuse"
+    on_busy: OnBusy = "wait"
+    wait_s: float = 600.0
 
 
 class IngestPlan(Value):
@@ -15,9 +39,11 @@ class IngestPlan(Value):
         exists: Whether the table exists on the target.
         table_schema: The table's columns, as they are or as they would be created.
         descriptions: One sentence for each check of the request, in order.
+        known: Which of the files are not new to the table; filled in for those who only want to look.
     """
 
     request: WriteRequest
     exists: bool
     table_schema: Schema
     descriptions: tuple[str, ...] = ()
+    known: Claim = Claim()

@@ -40,6 +40,14 @@ class TablePointer(Value):
     sort_order_id: int
 
 
+class TableAt(Value):
+    """A table as it stands at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit."""
+
+    table: TableIdentifier
+    ref: str
+    hash: str
+
+
 class Commit(Value):
     """One entry of a reference's history."""
 
@@ -51,6 +59,10 @@ class Commit(Value):
     properties: dict[str, str] = Field(default_factory=dict)
     tables: tuple[str, ...] = ()
     """Keys the commit changed, as text (tables and namespaces); empty when operations were not fetched."""
+    puts: tuple[TablePointer, ...] = ()
+    """Tables as the commit left them; empty when operations were not fetched."""
+    foreign: tuple[str, ...] = ()
+    """Metadata files of whatever else it put: views, tables whose names lakegate does not allow."""
 
 
 class CommitRequest(Value):

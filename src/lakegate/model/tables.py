@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import Field
 
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import TableAt
 from lakegate.model.schema import Schema
 
 
@@ -68,6 +69,18 @@ class AddedRows(Value):
     ref: str
     after_snapshot_id: int | None
     snapshot_id: int
+
+
+Rows: TypeAlias = AddedRows | TableAt
+"""Rows to look in: what a run added, or all rows of a table at a commit."""
+
+
+class StoredFile(Value):
+    """A file in the warehouse: its URI, its size in bytes and when it was last written."""
+
+    path: str
+    size_bytes: int
+    modified_at: datetime
 
 
 class CreateTable(Value):

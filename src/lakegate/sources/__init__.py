@@ -10,5 +10,6 @@ from __future__ import annotations
 from lakegate.sources.discovery import discover
 from lakegate.sources.paths import from_uri, to_uri
 from lakegate.sources.synthetic import generate
+from lakegate.sources.versions import changed_files
 
-__all__ = ["discover", "from_uri", "generate", "to_uri"]
+__all__ = ["changed_files", "discover", "from_uri", "generate", "to_uri"]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lakegate.errors import InputError, SchemaError
+from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn, SourceFile
 from lakegate.protocols import Narrator
 from lakegate.sources.csv_dialect import normalise_options
@@ -20,6 +20,7 @@ from lakegate.sources.parquet import inspect_parquet
 from lakegate.sources.paths import LocalFile, resolve, shown, stat_file
 from lakegate.sources.problems import Problem, ProblemError, combine
 from lakegate.sources.schemas import difference_problems
+from lakegate.sources.versions import source_file
 
 _FOOTER_THREADS = 16
 _CSV_THREADS = 4
@@ -49,7 +50,7 @@ def discover(
 
     Returns:
         A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.paths.to_uri`; a file's
-        ``version`` is its size in bytes and the time of its last change in nanoseconds. Its CSV options are in the
+        ``version`` is the hash of its content. Its CSV options are in the
         form that the engine takes (see :func:`~lakegate.sources.csv_dialect.normalise_options`).
 
     Raises:
@@ -106,7 +107,7 @@ def _parquet_batch(files: Sequence[LocalFile], narrator: Narrator | None, proble
         return None
     return Batch(
         format="parquet",
-        files=tuple(_source_file(each.file, each.rows) for each in inspections),
+        files=_with_versions(inspections, narrator),
         columns=inspections[0].columns,
     )
 
@@ -127,7 +128,7 @@ def _csv_batch(
         return None
     return Batch(
         format="csv",
-        files=tuple(_source_file(each.file, each.rows) for each in inspections),
+        files=_with_versions(inspections, narrator),
         columns=common_columns(inspections),
         csv=options,
         multiline=multiline,
@@ -139,8 +140,24 @@ def _untyped(inspection: CsvInspection) -> tuple[SourceColumn, ...]:
     return tuple(SourceColumn(name=name, type="text") for name in inspection.names)
 
 
-def _source_file(file: LocalFile, rows: int) -> SourceFile:
-    return SourceFile(uri=file.uri, size_bytes=file.size_bytes, version=file.version, rows=rows)
+def _with_versions(
+    inspections: Sequence[Inspection] | Sequence[CsvInspection], narrator: Narrator | None
+) -> tuple[SourceFile, ...]:
+    rows = {each.file: each.rows for each in inspections}
+    with _progress(narrator, tuple(rows), "bytes", "Fingerprinting") as advance:
+
+        def describe(file: LocalFile) -> SourceFile:
+            try:
+                described = source_file(file, rows[file])
+            except OSError as error:
+                path = shown(file.path)
+                raise SourceError(
+                    f"'{path}' cannot be read: {error.strerror}.", hint="Try again.", file=path
+                ) from error
+            advance(file.size_bytes)
+            return described
+
+        return tuple(_in_threads(describe, tuple(rows), _FOOTER_THREADS))
 
 
 def _good(results: Sequence[tuple[_T | None, tuple[Problem, ...]]], problems: list[Problem]) -> tuple[_T, ...]:
@@ -174,7 +191,7 @@ def _changed(inspections: Sequence[CsvInspection]) -> Iterator[Problem]:
             now = stat_file(inspection.file.path)
         except OSError:
             now = None
-        if now is None or now.version != inspection.file.version:
+        if now is None or now.stamp != inspection.file.stamp:
             path = shown(inspection.file.path)
             yield Problem(f"'{path}' changed while it was read.", "Wait until it is written, then try again.", path)
 
@@ -192,7 +209,9 @@ def _in_threads(work: Callable[[LocalFile], _T], files: Sequence[LocalFile], lim
 
 
 @contextmanager
-def _progress(narrator: Narrator | None, files: Sequence[LocalFile], unit: str) -> Iterator[Callable[[int], None]]:
+def _progress(
+    narrator: Narrator | None, files: Sequence[LocalFile], unit: str, doing: str = "Checking"
+) -> Iterator[Callable[[int], None]]:
     """Yield what to call with the number of ``unit`` just done, from any thread."""
     size_bytes = sum(file.size_bytes for file in files)
     is_long = len(files) > _MANY_FILES or (unit == "bytes" and size_bytes > _MANY_BYTES)
@@ -202,7 +221,7 @@ def _progress(narrator: Narrator | None, files: Sequence[LocalFile], unit: str) 
     total = size_bytes if unit == "bytes" else len(files)
     done = 0
     lock = threading.Lock()
-    with narrator.step(f"Checking {len(files):,} source {'file' if len(files) == 1 else 'files'}") as step:
+    with narrator.step(f"{doing} {len(files):,} source {'file' if len(files) == 1 else 'files'}") as step:
 
         def advance(amount: int) -> None:
             nonlocal done

@@ -51,11 +51,11 @@ class LocalFile:
         return to_uri(self.path)
 
     @property
-    def version(self) -> str:
+    def stamp(self) -> str:
         """Size and time of the last change as text, ``<bytes>-<nanoseconds>``: stable while the file is not written.
 
         Example:
-            >>> LocalFile("/x", 12, 1_700_000_000_000_000_000, (1, 2)).version
+            >>> LocalFile("/x", 12, 1_700_000_000_000_000_000, (1, 2)).stamp
             '12-1700000000000000000'
         """
         return f"{self.size_bytes}-{self.mtime_ns}"

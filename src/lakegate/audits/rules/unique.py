@@ -1,7 +1,8 @@
-"""``unique(column, …)``: no two rows of the batch share their values in these columns (taken together).
+"""``unique(column, …)``: no two rows share their values in these columns (taken together).
 
-Rows with a NULL among them are left out, as in SQL. Failing rows are all rows that share their key with another one
-(a key that occurs three times makes three). NaN equals NaN. Only the batch is looked at, not the table.
+By default among the rows of the batch; with ``scope='table'`` no row of the batch shares them with any row of the table
+as it would be after publishing. Rows with a NULL among them are left out, as in SQL. Failing rows are all rows *of the
+batch* that share their key with another one (a key that occurs three times makes three). NaN equals NaN.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakegate.audits.arguments import Syntax, bind
-from lakegate.audits.column_types import ColumnType
-from lakegate.audits.columns import refuse, resolve
+from lakegate.audits.columns import resolve_key
 from lakegate.audits.rule import DuplicateRows, Finding
-from lakegate.model.checks import Check
+from lakegate.model.checks import Check, Scope
 from lakegate.model.files import AddedFiles
 from lakegate.model.schema import Schema
 
-_SYNTAX = Syntax("unique", "unique(column, …)", "unique(vendor_id, trip_id)", columns=None)
+_SYNTAX = Syntax("unique", "unique(column, …, scope='batch')", "unique(vendor_id, trip_id)", columns=None)
 
 
 class Unique:
@@ -26,6 +26,7 @@ class Unique:
     kind = _SYNTAX.kind
     signature = _SYNTAX.signature
     example = _SYNTAX.example
+    scopes: tuple[Scope, ...] = ("batch", "table")
 
     def build(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Check, ...]:
         """See :class:`~lakegate.audits.rule.Rule`."""
@@ -33,31 +34,22 @@ class Unique:
 
     def validate(self, check: Check, schema: Schema) -> Check:
         """See :class:`~lakegate.audits.rule.Rule`; maps cannot be compared."""
-        resolved = resolve(check, schema)
-        if len(set(resolved.columns)) < len(resolved.columns):
-            raise refuse(check, "it names one column twice.", "Column names ignore case; name each column once.")
-        for column in schema.columns:
-            if column.name in resolved.columns and not ColumnType.parse(column.type).groupable:
-                raise refuse(
-                    check,
-                    f"column '{column.name}' is of type {column.type}, whose values cannot be compared.",
-                    "Ask for uniqueness of plain columns.",
-                )
-        return resolved
+        return resolve_key(check, schema)
 
     def describe(self, check: Check) -> str:
         """See :class:`~lakegate.audits.rule.Rule`."""
+        where = " in the whole table" if check.scope == "table" else ""
         if len(check.columns) == 1:
-            return f"{check.columns[0]} is unique"
-        return f"{', '.join(check.columns[:-1])} and {check.columns[-1]} together are unique"
+            return f"{check.columns[0]} is unique{where}"
+        return f"{', '.join(check.columns[:-1])} and {check.columns[-1]} together are unique{where}"
 
     def from_manifest(self, check: Check, added: AddedFiles, schema: Schema) -> Finding | None:  # noqa: ARG002  the protocol's signature
         """Known only where there is nothing to compare."""
-        return Finding(0) if added.rows <= 1 else None
+        return Finding(0) if added.rows <= (1 if check.scope == "batch" else 0) else None
 
     def question(self, check: Check, schema: Schema) -> DuplicateRows:  # noqa: ARG002  the protocol's signature
         """See :class:`~lakegate.audits.rule.Rule`."""
-        return DuplicateRows(check.columns)
+        return DuplicateRows(check.columns, check.scope)
 
 
 RULE = Unique()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -159,17 +159,14 @@ class NessieCatalog:
         Raises:
             InputError: When the key holds something else, such as a view or a namespace.
         """
-        content = self._client.get_contents(_at(ref), [table.parts]).get(table.parts)
-        if content is None:
-            return None
-        if content.type != _TABLE:
-            raise InputError(
-                f"'{table}' on '{ref.name}' is not a table but {content.type.lower().replace('_', ' ')}.",
-                hint=f"See the tables there are with 'lakegate table list --ref {ref.name}'.",
-                table=str(table),
-                ref=ref.name,
-            )
-        return _pointer(models.ContentKey(elements=table.parts), content)
+        return self.get_tables([table], ref)[table]
+
+    def get_tables(
+        self, tables: Collection[TableIdentifier], ref: Ref
+    ) -> Mapping[TableIdentifier, TablePointer | None]:
+        """Return where each of ``tables`` stands at ``ref.hash``, in one request; raises as :meth:`get_table`."""
+        contents = self._client.get_contents(_at(ref), [table.parts for table in tables]) if tables else {}
+        return {table: _required_table(table, contents.get(table.parts), ref) for table in tables}
 
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit; see :meth:`lakegate.protocols.Catalog.commit`.
@@ -269,6 +266,8 @@ def _cel_string(text: str) -> str:
 
 def _commit(entry: models.LogEntry) -> Commit:
     meta = entry.commit_meta
+    operations = entry.operations or ()
+    put = [(operation.content, _pointer(operation.key, operation.content)) for operation in operations]
     return Commit(
         hash=meta.hash,
         parent=meta.parent_commit_hashes[0] if meta.parent_commit_hashes else None,
@@ -276,7 +275,13 @@ def _commit(entry: models.LogEntry) -> Commit:
         author=", ".join(meta.authors),
         time=meta.commit_time,
         properties={key: ", ".join(values) for key, values in meta.all_properties.items()},
-        tables=tuple(key_text(operation.key.elements) for operation in entry.operations or ()),
+        tables=tuple(key_text(operation.key.elements) for operation in operations),
+        puts=tuple(pointer for _, pointer in put if pointer is not None),
+        foreign=tuple(
+            content.metadata_location
+            for content, pointer in put
+            if pointer is None and content is not None and content.metadata_location is not None
+        ),
     )
 
 
@@ -297,6 +302,17 @@ def _pointer(key: models.ContentKey, content: models.Content | None) -> TablePoi
         spec_id=content.spec_id or 0,
         sort_order_id=content.sort_order_id or 0,
     )
+
+
+def _required_table(table: TableIdentifier, content: models.Content | None, ref: Ref) -> TablePointer | None:
+    if content is not None and content.type != _TABLE:
+        raise InputError(
+            f"'{table}' on '{ref.name}' is not a table but {content.type.lower().replace('_', ' ')}.",
+            hint=f"See the tables there are with 'lakegate table list --ref {ref.name}'.",
+            table=str(table),
+            ref=ref.name,
+        )
+    return _pointer(models.ContentKey(elements=table.parts), content)
 
 
 def _difference(entry: models.DiffEntry) -> TableDifference:

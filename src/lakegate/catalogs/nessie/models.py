@@ -102,10 +102,11 @@ class EntriesPage(Page):
 
 
 class Operation(Wire):
-    """One operation of a commit in the history; only its key matters to us."""
+    """One operation of a commit in the history; only a ``PUT`` has content."""
 
     type: str
     key: ContentKey
+    content: Content | None = None
 
 
 class CommitMeta(Wire):

@@ -46,7 +46,7 @@ def list_branches(app: App, /, *, output: str) -> None:
     show_default=True,
     metavar="REF",
     help="Where it starts.",
-    shell_complete=completions.branches,
+    shell_complete=completions.refs,
 )
 @at_option("Start at this time (2026-01-31T07:00:00Z) or commit of it.")
 @output_option()

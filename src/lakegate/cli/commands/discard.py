@@ -7,6 +7,8 @@ from lakegate.cli.commandline import command
 from lakegate.cli.options import branch_argument, output_option
 from lakegate.cli.render.console import echo_json, safe, say
 
+_FACTS = ("run_id", "table", "tables")
+
 
 @command("discard", examples=("lakegate discard wap/january",))
 @branch_argument()
@@ -17,8 +19,8 @@ def discard(app: App, /, *, branch: str, output: str) -> None:
     with app.lake() as lake:
         run = lake.discard(branch)
     if output == "json":
-        run_id, table = (run.run_id, run.table) if run else (None, None)
-        echo_json({"branch": branch, "status": "discarded", "run_id": run_id, "table": table})
+        facts = (run.run_id, run.table, list(run.tables)) if run else (None, None, [])
+        echo_json({"branch": branch, "status": "discarded", **dict(zip(_FACTS, facts, strict=True))})
     else:
         told = f"  [dim]run {run.run_id} of {safe(run.table)}[/]" if run else ""
         say(f"[bold yellow]discarded[/]  branch {safe(branch)}{told}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import shlex
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -13,10 +13,12 @@ from lakegate.cli.app import App, pass_app, redact
 from lakegate.cli.commandline import PROGRAM, command
 from lakegate.cli.options import check_option, output_option, table_argument
 from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.plan import plan_payload, show_plan
+from lakegate.cli.render.plan import Policies, plan_payload, show_plan
 from lakegate.cli.render.runs import run_payload, show_run
+from lakegate.cli.render.skipped import NO_STATUSES, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.run import OnBusy, OnChanged
 
 if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions
@@ -48,6 +50,7 @@ def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | N
         "lakegate ingest nyc.trips 'trips/*.parquet' --check 'not_null(passenger_count)'",
         "lakegate ingest nyc.trips january.csv --delimiter ';' --null-value NA --dry-run",
         "lakegate ingest nyc.trips trips/ -c 'unique(trip_id)' --partition-by 'days(pickup)' -o json",
+        "lakegate ingest nyc.trips landing/ --on-changed replace --on-busy skip",
     ),
 )
 @table_argument()
@@ -55,6 +58,16 @@ def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | N
 @check_option("A rule the batch must keep, such as 'in_range(fare, 0, 500)'. Repeatable.")
 @click.option("--branch", metavar="NAME", help="Branch to write to; it must not exist. Default: one named for the run.")
 @click.option("--on-failure", type=click.Choice(["keep", "drop"]), help="What becomes of a rejected batch's branch.")
+@click.option(
+    "--on-changed",
+    type=click.Choice(get_args(OnChanged)),
+    help="A file published before with other content: refuse it, append its rows, or replace the old ones.",
+)
+@click.option(
+    "--on-busy",
+    type=click.Choice(get_args(OnBusy)),
+    help="A file that another run is at: wait for that run, or skip the file.",
+)
 @click.option("--partition-by", multiple=True, metavar="TRANSFORM", help="For a new table: 'days(pickup)'. Repeatable.")
 @click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: by the files' names.")
 @click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: what stands between fields.")
@@ -69,6 +82,8 @@ def ingest(app: App, /, *, dry_run: bool, output: str, **given: Any) -> None:
 
     TABLE is namespace.table; it is created when it does not exist. PATH is a file, a folder or a pattern.
 
+    A file's content is published to a table once: files that are on main already are skipped.
+
     Exits with 0 when published (or when there was nothing to publish), with 1 when the audit failed: then nothing was
     published, and the batch stays on its branch to be looked at.
     """
@@ -79,11 +94,12 @@ def ingest(app: App, /, *, dry_run: bool, output: str, **given: Any) -> None:
     started = time.monotonic()
     with app.lake() as lake:
         run = lake.ingest(**arguments)
+        statuses = statuses_of(lake, run.skipped_files) if output == "table" else NO_STATUSES
     _require_ended(run)
     if output == "json":
         _print_json(run, time.monotonic() - started)
     else:
-        show_run(app, run)
+        show_run(app, run, statuses)
     raise click.exceptions.Exit(_ENDINGS[run.status])
 
 
@@ -109,18 +125,18 @@ def _csv_options(app: App, table: str, changes: dict[str, Any]) -> CsvOptions:
 
 
 def _plan(app: App, arguments: dict[str, Any], output: str) -> None:
-
+    defaults = app.settings().ingest
+    policies = Policies(arguments["on_changed"] or defaults.on_changed, arguments["on_busy"] or defaults.on_busy)
     with app.lake() as lake:
         plan = lake.plan(**arguments)
     if output == "json":
-        echo_json(plan_payload(plan))
+        echo_json(plan_payload(plan, policies))
     else:
         words = [word for word in app.words if word != "--dry-run"]
-        show_plan(plan, redact(shlex.join([PROGRAM, *words])))
+        show_plan(plan, policies, redact(shlex.join([PROGRAM, *words])))
 
 
 def _print_json(run: Run, elapsed_s: float) -> None:
-
     payload = run_payload(run)
     echo_json({**payload, "seconds": elapsed_s if payload["seconds"] is None else payload["seconds"]})
 

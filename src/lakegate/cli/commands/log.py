@@ -15,7 +15,7 @@ from lakegate.cli.render.console import echo_json
 
 
 @command("log", examples=("lakegate log", "lakegate log wap/january --limit 5", "lakegate log -o json"))
-@click.argument("ref", default="main", shell_complete=completions.branches)
+@click.argument("ref", default="main", shell_complete=completions.refs)
 @limit_option(20)
 @output_option()
 @pass_app

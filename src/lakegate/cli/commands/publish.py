@@ -14,7 +14,7 @@ from lakegate.cli.render.runs import run_payload, show_run
 @output_option()
 @pass_app
 def publish(app: App, /, *, branch: str, output: str) -> None:
-    """Publish BRANCH to main in one commit.
+    """Publish BRANCH to main, all its tables in one commit.
 
     Only what passed its audit is published; one that failed exits with 1. It never publishes twice.
     """

@@ -46,20 +46,23 @@ def report_payload(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def summary(report: AuditReport) -> str:
-    """Return how many checks ran and what the passed ones rest on.
+def summary(*reports: AuditReport) -> str:
+    """Return how many checks ran and what the passed ones rest on, in all of ``reports``.
 
     With no checks at all it says so, since that is seldom meant.
     """
-    if not report.results:
+    results = [result for report in reports for result in report.results]
+    if not results:
         return "no checks (give some with --check, or in lakegate.toml)"
-    by_scan = sum(result.evidence == "scan" for result in report.results)
-    by_manifest = len(report.results) - by_scan
+    by_scan = sum(result.evidence == "scan" for result in results)
+    by_manifest = len(results) - by_scan
     told = [f"{by_manifest} by file metrics"] * bool(by_manifest) + [f"{by_scan} by reading rows"] * bool(by_scan)
-    verdict = "passed" if report.passed else f"{len(report.failures)} failed"
-    if report.warnings:
-        verdict += f", {counted(len(report.warnings), 'warning')}"
-    return f"{counted(len(report.results), 'check')}, {verdict} ({', '.join(told)})"
+    failed = sum(len(report.failures) for report in reports)
+    warned = sum(len(report.warnings) for report in reports)
+    verdict = f"{failed} failed" if failed else "passed"
+    if warned:
+        verdict += f", {counted(warned, 'warning')}"
+    return f"{counted(len(results), 'check')}, {verdict} ({', '.join(told)})"
 
 
 def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None:

@@ -42,6 +42,11 @@ def width_or(default: int) -> int:
     return default if width == _UNLIMITED else width
 
 
+def only_ascii() -> bool:
+    """Tell whether standard output can show no more than ASCII."""
+    return out().options.ascii_only
+
+
 def echo_json(value: Any) -> None:
     """Print one JSON document."""
     click.echo(json.dumps(json_safe(value), ensure_ascii=False, indent=2))

@@ -1,0 +1,82 @@
+"""Recover: finish or undo the runs whose process died, by what the catalog says of them."""
+
+from __future__ import annotations
+
+from lakegate.errors import CatalogUnavailableError, LakegateError, OutcomeUnknownError
+from lakegate.flow.discard import discard
+from lakegate.flow.publish import RejectedLateError, find_publication, publish
+from lakegate.flow.rooms import Rooms
+from lakegate.flow.running import Progress
+from lakegate.model.run import Run, RunError
+
+
+def recover(rooms: Rooms) -> tuple[Run, ...]:
+    """Settle every run whose lease ran out: published ones are noted, audited ones published, the rest undone.
+
+    Safe to call at any time, by any number of processes: each run is settled by one of them.
+
+    Returns:
+        The runs as they ended.
+
+    Raises:
+        CatalogUnavailableError: When the catalog is away; what is left is settled next time.
+    """
+    return tuple(_settle(rooms, run) for run in rooms.journal.abandoned() if rooms.journal.take_over(run.run_id))
+
+
+def _settle(rooms: Rooms, run: Run) -> Run:
+    progress = Progress(rooms, run)
+    with rooms.narrator.step(f"Recovering run {run.run_id}, whose process ended without a word"):
+        publication = find_publication(rooms, run)
+        if publication is not None:
+            _drop(rooms, run)
+            return progress.end(
+                status="published", publication=publication, branch_kept=False, detail="Had been published; noted."
+            )
+        if run.reports and not all(report.passed for report in run.reports):
+            return _rejected(rooms, progress)
+        if run.staged and len(run.staged) == len(run.reports):
+            return _published(rooms, progress)
+        return _undone(rooms, progress, LakegateError("Its process ended before the audit was done."))
+
+
+def _rejected(rooms: Rooms, progress: Progress) -> Run:
+    run = progress.run
+    keep = run.request is None or run.request.on_failure == "keep"
+    if not keep:
+        _drop(rooms, run)
+    return progress.end(status="rejected", branch_kept=keep and _stands(rooms, run), detail="Its audit had failed.")
+
+
+def _published(rooms: Rooms, progress: Progress) -> Run:
+    try:
+        publication = publish(rooms, progress.run, fresh=True)
+    except RejectedLateError as error:
+        progress.update(reports=error.reports)
+        return _rejected(rooms, progress)
+    except (CatalogUnavailableError, OutcomeUnknownError):
+        raise
+    except LakegateError as error:
+        return _undone(rooms, progress, error)
+    return progress.end(
+        status="published", publication=publication, branch_kept=False, detail="Had passed its audit; published."
+    )
+
+
+def _undone(rooms: Rooms, progress: Progress, reason: LakegateError) -> Run:
+    _drop(rooms, progress.run)
+    return progress.end(
+        status="failed",
+        branch_kept=False,
+        error=RunError.model_validate(reason.to_dict()),
+        detail="Undone: nothing of it was published.",
+    )
+
+
+def _drop(rooms: Rooms, run: Run) -> None:
+    if run.branch:
+        discard(rooms, run.branch)
+
+
+def _stands(rooms: Rooms, run: Run) -> bool:
+    return any(ref.name == run.branch for ref in rooms.catalog.list_refs())

@@ -1,0 +1,205 @@
+"""Running: a run under way, its lease kept alive, its steps written down, and the cleaning up when it ends badly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+
+from lakegate.errors import (
+    AlreadyExistsError,
+    AuditFailedError,
+    ConflictError,
+    LakegateError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from lakegate.flow.discard import discard
+from lakegate.flow.history import sync
+from lakegate.flow.publish import find_publication
+from lakegate.flow.rooms import Rooms
+from lakegate.model.checks import AuditReport
+from lakegate.model.run import Publication, Run, RunError, RunStep
+
+
+class Progress:
+    """A run as far as it has come. What it comes to is written to the journal at once."""
+
+    def __init__(self, rooms: Rooms, run: Run) -> None:
+        self._rooms = rooms
+        self.run = run
+        self._lost = threading.Event()
+
+    def update(self, **changes: object) -> None:
+        """Note ``changes`` of the run."""
+        self.run = self.run.model_copy(update=changes)
+        self._rooms.journal.save(self.run)
+
+    def note_reports(self, reports: tuple[AuditReport, ...]) -> None:
+        """Note that checks were answered again."""
+        self.update(reports=reports)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Note when the body began and ended, as a step of the run."""
+        began = RunStep(name=name, started_at=datetime.now(UTC))
+        before = self.run.steps
+        self.run = self.run.model_copy(update={"steps": (*before, began)})
+        outcome = "failed"
+        try:
+            yield
+            outcome = "done"
+        finally:
+            ended = began.model_copy(update={"finished_at": datetime.now(UTC), "outcome": outcome})
+            self.run = self.run.model_copy(update={"steps": (*before, ended)})
+
+    def end(self, **changes: object) -> Run:
+        """End the run: its lease goes, its claims are settled."""
+        self.run = self.run.model_copy(update={"finished_at": datetime.now(UTC), **changes})
+        self._rooms.journal.end(self.run)
+        return self.run
+
+    def require_lease(self) -> None:
+        """Stop a run that another process took over because this one was not heard of for too long.
+
+        Raises:
+            RetryableError: When it was taken over.
+        """
+        if self._lost.is_set():
+            raise RetryableError(
+                f"Run {self.run.run_id} was not heard of for too long and another process has taken it over.",
+                hint=f"See what became of it: lakegate runs {self.run.run_id}",
+                run_id=self.run.run_id,
+                branch=self.run.branch or None,
+            )
+
+    def lose(self) -> None:
+        """Note that the lease is gone."""
+        self._lost.set()
+
+
+@contextmanager
+def running(rooms: Rooms, run: Run) -> Iterator[Progress]:
+    """Hold the lease of ``run`` while the body works on it, and clean up when it fails.
+
+    The body ends the run by :meth:`Progress.end`; a run that was not is failed.
+    """
+    rooms.journal.begin(run)
+    progress = Progress(rooms, run)
+    with _heartbeat(rooms, progress), _cleaned_up(rooms, progress):
+        yield progress
+    if progress.run.status == "published":
+        # So that the journal never holds a file for published without holding its commit, too: a target that is reset
+        # later is then noticed. The next run would have to read this commit anyway.
+        with suppress(LakegateError):
+            sync(rooms, run.target)
+
+
+@contextmanager
+def _heartbeat(rooms: Rooms, progress: Progress) -> Iterator[None]:
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(rooms.lease_s / 3):
+            try:
+                if not rooms.journal.renew(progress.run.run_id):
+                    progress.lose()
+                    return
+            except LakegateError:
+                continue  # the journal may be back before the lease runs out
+
+    thread = threading.Thread(target=beat, name=f"lease of {progress.run.run_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@contextmanager
+def _cleaned_up(rooms: Rooms, progress: Progress) -> Iterator[None]:
+    try:
+        yield
+    except AuditFailedError:
+        # The run has ended, rejected: that is written down already.
+        raise
+    except (ConflictError, OutcomeUnknownError) as error:
+        # The data is staged and audited: what to do with it is the user's choice now.
+        _record_failure(rooms, progress, error, branch_kept=_stands(rooms, progress.run.branch))
+        raise
+    except AlreadyExistsError as error:
+        _record_failure(rooms, progress, error, branch_kept=False)
+        raise
+    except LakegateError as error:
+        kept = _drop_branch(rooms, progress.run.branch)
+        if kept:
+            error.hint = " ".join(filter(None, (error.hint, _branch_hint(progress.run.branch))))
+        error.context.setdefault("run_id", progress.run.run_id)
+        _record_failure(rooms, progress, error, branch_kept=kept)
+        raise
+    except Exception as error:
+        kept = _drop_branch(rooms, progress.run.branch)
+        _record_failure(rooms, progress, LakegateError(f"Internal error: {error!r}"), branch_kept=kept)
+        raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupted(rooms, progress)) from None
+
+
+def _interrupted(rooms: Rooms, progress: Progress) -> str:
+    run = progress.run
+    if run.branch:
+        rooms.engine().cancel()
+    publication = _find_publication(rooms, run)
+    if publication is not None:
+        kept = _drop_branch(rooms, run.branch)
+        progress.end(status="published", publication=publication, branch_kept=kept)
+        return f"Run {run.run_id} had been published already; see `lakegate runs {run.run_id}`."
+    kept = _drop_branch(rooms, run.branch)
+    _record_failure(rooms, progress, LakegateError("Interrupted by the user."), branch_kept=kept)
+    if not run.branch:
+        return "Nothing was published."
+    return f"Nothing was published. {_branch_hint(run.branch) if kept else f'Branch {run.branch} was removed.'}"
+
+
+def _find_publication(rooms: Rooms, run: Run) -> Publication | None:
+    try:
+        return find_publication(rooms, run)
+    except LakegateError:
+        return None
+
+
+def _stands(rooms: Rooms, branch: str) -> bool:
+    if not branch:
+        return False
+    try:
+        rooms.catalog.get_ref(branch)
+    except RetryableError:
+        return True
+    except LakegateError:
+        return False
+    return True
+
+
+def _drop_branch(rooms: Rooms, branch: str) -> bool:
+    """Try to drop ``branch``; return whether it may still stand."""
+    try:
+        if branch:
+            discard(rooms, branch)
+    except LakegateError:
+        return True
+    return False
+
+
+def _branch_hint(branch: str) -> str:
+    return f"Branch {branch} may still stand; drop it with: lakegate discard {branch}"
+
+
+def _record_failure(rooms: Rooms, progress: Progress, error: LakegateError, *, branch_kept: bool) -> None:
+    try:
+        record = RunError.model_validate(error.to_dict())
+        progress.end(status="failed", branch_kept=branch_kept, error=record)
+    except LakegateError as journal_error:
+        # The first error is the one the user must see.
+        rooms.narrator.note(f"The journal could not be written: {journal_error.message}")

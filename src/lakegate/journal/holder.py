@@ -1,0 +1,98 @@
+"""Who holds a lease: this very process, recognisable from others of its machine.
+
+A pid alone does not do, pids are reused. With the time the process was started it does, if that is counted from the
+machine's start (Linux: field 22 of ``/proc/PID/stat``, see proc(5)), which setting the clock does not move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import uuid
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+_PROC = Path("/proc")
+_DEAD_STATES = {"Z", "X", "x"}
+
+
+class Holder(Protocol):
+    """What the journal asks about processes."""
+
+    def identity(self) -> str:
+        """Return the text that names this process in a lease."""
+        ...
+
+    def is_alive(self, identity: str) -> bool | None:
+        """Tell whether the process of that name lives; ``None`` when that cannot be told from here."""
+        ...
+
+
+class ProcessHolder:
+    """This process, after a fork the forked one.
+
+    Example:
+        >>> holder = ProcessHolder()
+        >>> holder.is_alive(holder.identity()), holder.is_alive("another-host:1:1")
+        (True, None)
+    """
+
+    def identity(self) -> str:
+        """Return ``host:pid:start``."""
+        pid = os.getpid()
+        return f"{_host()}:{pid}:{_started(pid)}"
+
+    def is_alive(self, identity: str) -> bool | None:
+        """Tell whether the process lives; ``None`` when it is of another host, or of this one before it was booted."""
+        host, _, rest = identity.partition(":")
+        pid, _, started = rest.partition(":")
+        if host != _host() or not pid.isdigit():
+            return None
+        return _started(int(pid)) == started
+
+
+@cache
+def _host() -> str:
+    """Return what tells apart machines, their boots, and containers that do not see each other's processes."""
+    facts = (_read("/etc/machine-id"), platform.node(), _read("/proc/sys/kernel/random/boot_id"), _pid_namespace())
+    known = facts if any(facts[2:]) else (*facts, str(uuid.getnode()))
+    return hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]
+
+
+def _pid_namespace() -> str:
+    try:
+        return str((_PROC / "self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str | None:
+    """Return when the process was started, as text; ``None`` when it is gone."""
+    if not (_PROC / "self/stat").exists():
+        return _started_without_proc(pid)
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The second field, the program's name in parentheses, may itself hold spaces and parentheses.
+    state, *fields = stat.rpartition(")")[2].split()
+    return None if state in _DEAD_STATES else fields[18]
+
+
+def _started_without_proc(pid: int) -> str | None:
+    import psutil  # noqa: PLC0415 - slow to import, and only needed where there is no /proc
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.2f}"
+    except psutil.Error:
+        return None

@@ -1,0 +1,106 @@
+"""Leases in SQL: which process works on which run, and whether it still lives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, select, update
+
+from lakegate.errors import RetryableError
+from lakegate.journal import runs as stored
+from lakegate.journal.database import Database
+from lakegate.journal.holder import Holder
+from lakegate.journal.tables import LEASES, RUNS, as_text
+from lakegate.model.run import Run
+
+
+class Leases:
+    """The leases of one journal, as one process sees them.
+
+    Args:
+        database: Where they are.
+        holder: This process.
+        lease_s: How long one lasts that is not renewed, where its holder's life cannot be looked at.
+    """
+
+    def __init__(self, database: Database, holder: Holder, lease_s: float) -> None:
+        self._database = database
+        self._holder = holder
+        self._lasts = timedelta(seconds=lease_s)
+
+    def take(self, connection: Connection, run_id: str) -> None:
+        """Take a run's lease.
+
+        Raises:
+            RetryableError: When another process works on the run.
+        """
+        self._database.lock(connection, [_lock_name(run_id)])
+        lease, now = self._get(connection, run_id), self._database.now(connection)
+        if lease is not None and lease.holder != self._holder.identity() and self._is_live(lease, now):
+            raise taken(run_id)
+        row = self._row(run_id, now)
+        insert = self._database.upsert(LEASES).values(row)
+        connection.execute(insert.on_conflict_do_update(index_elements=["run_id"], set_=row))
+
+    def renew(self, connection: Connection, run_id: str) -> bool:
+        """Make our lease last longer; ``False`` when it is not ours."""
+        ours = LEASES.c.run_id == run_id, LEASES.c.holder == self._holder.identity()
+        row = self._row(run_id, self._database.now(connection))
+        return connection.execute(update(LEASES).where(*ours).values(row)).rowcount == 1
+
+    def drop(self, connection: Connection, run_id: str) -> None:
+        """Give up a run's lease.
+
+        Raises:
+            RetryableError: When it was taken over.
+        """
+        self._database.lock(connection, [_lock_name(run_id)])
+        lease = self._get(connection, run_id)
+        if lease is not None and lease.holder != self._holder.identity():
+            raise taken(run_id)
+        connection.execute(delete(LEASES).where(LEASES.c.run_id == run_id))
+
+    def abandoned(self, connection: Connection) -> Sequence[Run]:
+        """Return the runs of leases that nobody keeps up, oldest first."""
+        query = select(LEASES).join(RUNS, RUNS.c.run_id == LEASES.c.run_id)
+        leases = connection.execute(query.order_by(RUNS.c.started_at, RUNS.c.run_id)).all()
+        now = self._database.now(connection) if leases else None
+        dead = (lease.run_id for lease in leases if now is not None and not self._is_live(lease, now))
+        return [run for run_id in dead if (run := stored.get(connection, run_id)) is not None]
+
+    def take_over(self, connection: Connection, run_id: str) -> bool:
+        """Take an abandoned run's lease; ``False`` when it has none, or a live one."""
+        self._database.lock(connection, [_lock_name(run_id)])
+        lease, now = self._get(connection, run_id), self._database.now(connection)
+        if lease is None or self._is_live(lease, now):
+            return False
+        connection.execute(update(LEASES).where(LEASES.c.run_id == run_id).values(self._row(run_id, now)))
+        return True
+
+    def _get(self, connection: Connection, run_id: str) -> Row[Any] | None:
+        return connection.execute(select(LEASES).where(LEASES.c.run_id == run_id)).one_or_none()
+
+    def _is_live(self, lease: Row[Any], now: datetime) -> bool:
+        alive = self._holder.is_alive(lease.holder)
+        return str(lease.expires_at) > as_text(now) if alive is None else alive
+
+    def _row(self, run_id: str, now: datetime) -> dict[str, str]:
+        return {
+            "run_id": run_id,
+            "holder": self._holder.identity(),
+            "renewed_at": as_text(now),
+            "expires_at": as_text(now + self._lasts),
+        }
+
+
+def taken(run_id: str) -> RetryableError:
+    """Return the error for a run that another process works on."""
+    return RetryableError(
+        f"Another process works on run {run_id}.", hint=f"See what became of it: lakegate runs {run_id}", run=run_id
+    )
+
+
+def _lock_name(run_id: str) -> str:
+    return f"run {run_id}"

@@ -1,0 +1,1 @@
+"""One module a version, each with the one before it as ``down_revision``."""

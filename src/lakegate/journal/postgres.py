@@ -1,0 +1,168 @@
+"""The journal in Postgres, by pg8000: for several machines that share a lake.
+
+The tables are in a schema of their own, ``lakegate``, so that the database may hold other things beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy import URL, Connection, FromClause, Table, create_engine, event, func, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from lakegate.errors import ConfigurationError, LakegateError, RetryableError
+from lakegate.journal.database import BUSY_TIMEOUT_S, Database, GivenRow
+
+SCHEMA = "lakegate"
+_ANSWER_TIMEOUT_S = 30.0
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_SERVER_GOES = ("57P01", "57P02", "57P03", "08")
+_NOT_ALLOWED = {
+    "28P01": "Check journal.url's user and the variable that journal.password names.",
+    "28000": "Check journal.url's user and the server's pg_hba.conf.",
+    "3D000": "Create the database first, for example with createdb.",
+    "42501": "The user needs the right to create a schema in the database: GRANT CREATE ON DATABASE … TO …",
+    "3F000": "The user needs the right to create a schema in the database: GRANT CREATE ON DATABASE … TO …",
+}
+
+
+class PostgresDatabase(Database):
+    """A Postgres server.
+
+    Args:
+        url: With driver and password.
+        busy_timeout_s: How long a statement waits for a lock.
+    """
+
+    def __init__(self, url: URL, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        name = f"{url.host or 'localhost'}{f':{url.port}' if url.port else ''}/{url.database or ''}"
+        shown = f"postgresql://{url.username}@{name}" if url.username else f"postgresql://{name}"
+        super().__init__(_engine(url, _ANSWER_TIMEOUT_S, busy_timeout_s), shown)
+        # Who waits for a turn waits on a connection of its own, longer than any answer may take otherwise.
+        self._waiting = _engine(url, None, busy_timeout_s)
+
+    def lock(self, connection: Connection, names: Sequence[str]) -> None:
+        """Take an advisory lock for each name, in order, so that two writers never wait for each other."""
+        for key in sorted(map(_key, set(names))):
+            connection.execute(select(func.pg_advisory_xact_lock(key)))
+
+    def now(self, connection: Connection) -> datetime:
+        """Return the server's time, which no client's clock moves."""
+        return cast("datetime", connection.scalar(select(func.clock_timestamp())))
+
+    def given(self, rows: Sequence[GivenRow], *columns: tuple[str, type]) -> FromClause:
+        """Return ``rows`` by ``jsonb_array_elements``."""
+        document = sa.cast(sa.literal(json.dumps(rows), sa.Text), postgresql.JSONB)
+        each = func.jsonb_array_elements(document).table_valued("value", name="given_json")
+        fields = []
+        for at, (name, kind) in enumerate(columns):
+            field = each.c.value.op("->>")(sa.literal_column(str(at)))
+            fields.append((sa.cast(field, sa.BigInteger) if kind is int else sa.cast(field, sa.Text)).label(name))
+        return select(*fields).select_from(each).subquery("given")
+
+    def upsert(self, table: Table) -> Any:
+        """Return Postgres's ``INSERT``."""
+        return postgresql.insert(table)
+
+    @contextmanager
+    def upgrading(self) -> Iterator[Connection]:
+        """Open a transaction for changing the schema."""
+        with self.writing() as connection:
+            self.lock(connection, ["schema"])
+            # Not IF NOT EXISTS alone: that asks for the right to create even where there is nothing to.
+            if not connection.scalar(select(func.to_regnamespace(SCHEMA))):
+                connection.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
+            yield connection
+
+    @contextmanager
+    def turn(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        """Wait for a turn by an advisory lock of a session, which ends with the connection."""
+        connection = self._take_turn(_key(f"turn {name}"), timeout_s)
+        try:
+            yield connection is not None
+        finally:
+            if connection is not None:
+                # Closing the connection is what gives the lock back, whatever state it is in.
+                connection.invalidate()
+                connection.close()
+
+    def close(self) -> None:
+        """Close connections."""
+        super().close()
+        self._waiting.dispose()
+
+    def _take_turn(self, key: int, timeout_s: float) -> Connection | None:
+        try:
+            connection = self._waiting.connect().execution_options(isolation_level="AUTOCOMMIT")
+        except (SQLAlchemyError, OSError):
+            return None
+        try:
+            milliseconds = max(1, round(timeout_s * 1000))  # 0 would mean forever
+            connection.execute(select(func.set_config("lock_timeout", str(milliseconds), sa.false())))
+            connection.execute(select(func.pg_advisory_lock(key)))
+        except (SQLAlchemyError, OSError):
+            connection.invalidate()
+            connection.close()
+            return None
+        except BaseException:
+            connection.invalidate()
+            connection.close()
+            raise
+        return connection
+
+    def _explain(self, error: DBAPIError) -> LakegateError:
+        code, text = _code_and_text(error.orig)
+        if code in _NOT_ALLOWED:
+            return ConfigurationError(f"The journal {self.name} cannot be used: {text}.", hint=_NOT_ALLOWED[code])
+        return RetryableError(
+            f"The journal {self.name} cannot be used now: {text}.", hint="Check that the server runs, and try again."
+        )
+
+
+def _engine(url: URL, timeout_s: float | None, busy_timeout_s: float) -> sa.Engine:
+    try:
+        engine = create_engine(url, pool_pre_ping=True, max_overflow=-1, connect_args={"timeout": timeout_s})
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            "The journal is in Postgres, and the driver for it is not installed.",
+            hint="pip install 'lakegate[postgres]'",
+            setting="journal.url",
+        ) from None
+    milliseconds = round(busy_timeout_s * 1000)
+
+    def configure(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"SET search_path TO {SCHEMA}")
+        cursor.execute(f"SET lock_timeout TO {milliseconds}")
+        connection.commit()
+
+    event.listen(engine, "connect", configure)
+    event.listen(engine, "handle_error", _recognise_disconnect)
+    return engine
+
+
+def _recognise_disconnect(context: ExceptionContext) -> None:
+    # The last words of a server that is stopped come as an ordinary error.
+    if _code_and_text(context.original_exception)[0].startswith(_SERVER_GOES):
+        context.is_disconnect = True
+
+
+def _code_and_text(error: BaseException | None) -> tuple[str, str]:
+    """Return SQLSTATE (empty when the server did not say one) and message of a driver's error."""
+    details = error.args[0] if error is not None and error.args else ""
+    if isinstance(details, dict):
+        return str(details.get("C", "")), str(details.get("M", ""))
+    return "", str(details)
+
+
+def _key(name: str) -> int:
+    digest = hashlib.sha256(f"lakegate {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)

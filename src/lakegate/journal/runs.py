@@ -1,0 +1,152 @@
+"""Runs in SQL: the columns that are searched, and the run itself as JSON beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, Row, Select, delete, select
+
+from lakegate.journal.database import Database, GivenRow, rows_of
+from lakegate.journal.tables import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
+from lakegate.model.run import Run, RunStatus
+
+_SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
+_BATCH = 500
+# Greater than all characters that may follow, in byte order.
+_LAST = "\U0010ffff"
+
+
+def store(database: Database, connection: Connection, *runs: Run) -> None:
+    """Insert or replace ``runs`` in all tables that tell of them, in a handful of statements however many they are."""
+    for start in range(0, len(runs), _BATCH):
+        batch = runs[start : start + _BATCH]
+        _store_documents(database, connection, batch)
+        gone = database.given([[run.run_id] for run in batch], ("run_id", str))
+        for table, rows in (
+            (RUN_TABLES, [row for run in batch for row in _table_rows(run)]),
+            (STEPS, [row for run in batch for row in _step_rows(run)]),
+            (CHECK_RESULTS, [row for run in batch for row in _check_rows(run)]),
+        ):
+            connection.execute(delete(table).where(table.c.run_id.in_(select(gone.c.run_id))))
+            if rows:
+                connection.execute(rows_of(database, table, rows, *table.c.keys()))
+
+
+def get(connection: Connection, run_id: str) -> Run | None:
+    """Return the run, or ``None``."""
+    return next(iter(_read(connection, select(*_SHOWN).where(RUNS.c.run_id == run_id))), None)
+
+
+def get_all(database: Database, connection: Connection, run_ids: Sequence[str]) -> Mapping[str, Run]:
+    """Return those of the runs that there are, by id."""
+    asked = database.given([[run_id] for run_id in run_ids], ("run_id", str))
+    found = _read(connection, select(*_SHOWN).where(RUNS.c.run_id.in_(select(asked.c.run_id))))
+    return {run.run_id: run for run in found}
+
+
+def find(connection: Connection, prefix: str) -> Sequence[Run]:
+    """Return up to 10 runs whose id starts with ``prefix``, newest first."""
+    begins = RUNS.c.run_id >= prefix, RUNS.c.run_id < prefix + _LAST
+    return _read(connection, _newest_first().where(*begins).limit(10))
+
+
+def find_by_branch(connection: Connection, branch: str) -> Run | None:
+    """Return the newest run that wrote to ``branch``, or ``None``."""
+    return next(iter(_read(connection, _newest_first().where(RUNS.c.branch == branch).limit(1))), None)
+
+
+def listed(
+    connection: Connection,
+    *,
+    table: str | None,
+    status: str | None,
+    kind: str | None,
+    since: datetime | None,
+    limit: int,
+) -> Sequence[Run]:
+    """Return runs, newest first."""
+    query, started = _newest_first(), RUNS.c.started_at
+    if table is not None:
+        started = RUN_TABLES.c.started_at
+        query = (
+            select(*_SHOWN)
+            .join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
+            .where(RUN_TABLES.c.table_name == table)
+            .order_by(started.desc(), RUN_TABLES.c.run_id.desc())
+        )
+    if since is not None:
+        query = query.where(started >= as_text(since))
+    if status is not None:
+        query = query.where(RUNS.c.status == status)
+    if kind is not None:
+        query = query.where(RUNS.c.kind == kind)
+    return _read(connection, query.limit(limit))
+
+
+def _newest_first() -> Select[Any]:
+    return select(*_SHOWN).order_by(RUNS.c.started_at.desc(), RUNS.c.run_id.desc())
+
+
+def _read(connection: Connection, query: Select[Any]) -> list[Run]:
+    return [_run(row) for row in connection.execute(query)]
+
+
+def _run(row: Row[Any]) -> Run:
+    try:
+        return Run.model_validate_json(row.document)
+    except ValidationError:
+        return _what_is_left(row)
+
+
+def _what_is_left(row: Row[Any]) -> Run:
+    """Return a run whose document a newer lakegate wrote, or somebody's hand: it must not hide all the others."""
+    try:
+        tables = tuple(str(table) for table in json.loads(row.document)["tables"])
+    except (ValueError, KeyError, TypeError):
+        tables = ()
+    return Run(
+        run_id=row.run_id,
+        tables=tables,
+        branch=row.branch,
+        status=row.status if row.status in get_args(RunStatus) else "failed",
+        started_at=datetime.fromisoformat(row.started_at),
+        detail="The rest of what the journal holds of this run cannot be read by this version of lakegate.",
+    )
+
+
+def _store_documents(database: Database, connection: Connection, runs: Sequence[Run]) -> None:
+    names = RUNS.c.keys()
+    insert = rows_of(database, RUNS, [_run_row(run) for run in runs], *names)
+    replaced = {name: insert.excluded[name] for name in names}
+    connection.execute(insert.on_conflict_do_update(index_elements=["run_id"], set_=replaced))
+
+
+def _run_row(run: Run) -> GivenRow:
+    about = (run.run_id, run.kind, run.name, run.branch, run.status)
+    return (*about, as_text(run.started_at), _or_null(run.finished_at), run.reverted_by, run.model_dump_json())
+
+
+def _table_rows(run: Run) -> Iterator[GivenRow]:
+    for name in dict.fromkeys(run.tables):
+        yield run.run_id, name, as_text(run.started_at)
+
+
+def _step_rows(run: Run) -> Iterator[GivenRow]:
+    for position, step in enumerate(run.steps):
+        times = as_text(step.started_at), _or_null(step.finished_at)
+        yield run.run_id, position, step.name, *times, step.outcome
+
+
+def _check_rows(run: Run) -> Iterator[GivenRow]:
+    found = ((report.table, result) for report in run.reports for result in report.results)
+    for position, (table, result) in enumerate(found):
+        about = (result.name, result.check, result.severity, result.verdict, result.evidence)
+        yield run.run_id, position, table, *about, result.failing_rows, result.total_rows
+
+
+def _or_null(time: datetime | None) -> str | None:
+    return None if time is None else as_text(time)

@@ -1,0 +1,216 @@
+"""What every table editor does: the one of Iceberg tables, and the one of the lakehouse in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyiceberg.types import StringType
+
+from fakes import FakeLakehouse, TableVersion
+from iceberg_tables import NAME, IcebergTables, append, iceberg_tables, pointer_to
+from lakegate.catalogs.editor import IcebergTableEditor
+from lakegate.catalogs.metadata import IcebergTableReader
+from lakegate.errors import NotReplayableError
+from lakegate.model.refs import TablePointer
+from lakegate.model.schema import Column, Schema
+from lakegate.protocols import TableEditor, TableReader
+
+
+@dataclass(frozen=True)
+class World:
+    """An editor, its reader, and how to change a table otherwise; each change returns the state after it."""
+
+    editor: TableEditor
+    reader: TableReader
+    create: Callable[[], TablePointer]
+    append: Callable[[TablePointer, Sequence[int]], TablePointer]
+    empty: Callable[[TablePointer], TablePointer]
+    rename_region: Callable[[TablePointer], TablePointer]
+    """Drop the column and add another one."""
+
+    def files(self, pointer: TablePointer) -> dict[str, int]:
+        return {file.path: file.rows for file in self.reader.files(pointer)}
+
+    def snapshots(self, pointer: TablePointer) -> list[int]:
+        return [snapshot.snapshot_id for snapshot in self.reader.snapshots(pointer)]
+
+
+def _iceberg(tables: IcebergTables) -> World:
+    def appended(pointer: TablePointer, ids: Sequence[int]) -> TablePointer:
+        table = tables.at(pointer)
+        append(table, ids)
+        return pointer_to(table, pointer.content_id)
+
+    def empty(pointer: TablePointer) -> TablePointer:
+        table = tables.at(pointer)
+        table.delete()
+        return pointer_to(table, pointer.content_id)
+
+    def rename_region(pointer: TablePointer) -> TablePointer:
+        table = tables.at(pointer)
+        with table.update_schema() as change:
+            change.delete_column("region")
+        with table.update_schema() as change:
+            change.add_column("area", StringType())
+        return pointer_to(table, pointer.content_id)
+
+    return World(
+        IcebergTableEditor(),
+        IcebergTableReader(),
+        lambda: pointer_to(tables.create()),
+        appended,
+        empty,
+        rename_region,
+    )
+
+
+def _memory() -> World:
+    house = FakeLakehouse()
+
+    def save(version: TableVersion, pointer: TablePointer | None = None) -> TablePointer:
+        location = f"mem://metadata/{uuid4()}"
+        house.versions[location] = version
+        return TablePointer(
+            table=NAME,
+            content_id="main" if pointer is None else pointer.content_id,
+            metadata_location=location,
+            snapshot_id=version.snapshots[-1].snapshot_id if version.snapshots else -1,
+            schema_id=0,
+            spec_id=0,
+            sort_order_id=0,
+        )
+
+    def create() -> TablePointer:
+        columns = (Column(name="id", type="long"), Column(name="region", type="string"))
+        return save(TableVersion(schema=Schema(columns=columns), location="mem://t"))
+
+    def appended(pointer: TablePointer, ids: Sequence[int]) -> TablePointer:
+        return house.edit(pointer, [{"id": number, "region": "north"} for number in ids], "append")
+
+    def empty(pointer: TablePointer) -> TablePointer:
+        return house.edit(pointer, None, "delete")
+
+    def rename_region(pointer: TablePointer) -> TablePointer:
+        columns = (Column(name="id", type="long"), Column(name="area", type="string"))
+        version = house.versions[pointer.metadata_location]
+        return save(replace(version, schema=Schema(columns=columns)), pointer)
+
+    return World(house, house, create, appended, empty, rename_region)
+
+
+@pytest.fixture(params=["iceberg", "memory"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    if request.param == "memory":
+        yield _memory()
+        return
+    with iceberg_tables(tmp_path) as tables:
+        yield _iceberg(tables)
+
+
+def test_replayed_files_join_those_that_are_there(world: World) -> None:
+    base = world.append(world.create(), [1, 2])
+    branch = world.append(world.append(base, [11]), [12, 13])
+    main = world.append(base, [21, 22, 23, 24])
+    staged = world.snapshots(branch)[-2:]
+    expected = world.files(main) | world.files(branch)
+
+    moved = world.editor.replay(branch.model_copy(update={"content_id": "branch"}), staged, main)
+
+    assert world.files(moved) == expected
+    assert sorted(expected.values()) == [1, 2, 2, 4]
+    assert world.snapshots(moved) == [*world.snapshots(main), *staged]
+    assert (moved.content_id, moved.snapshot_id) == ("main", staged[-1])
+    assert moved.metadata_location not in {main.metadata_location, branch.metadata_location}
+    parents = [snapshot.parent_id for snapshot in world.reader.snapshots(moved)]
+    assert parents == [None, *world.snapshots(moved)[:-1]]
+    assert len(world.files(main)) == 2
+    assert len(world.files(branch)) == 3
+
+
+def test_the_replayed_snapshots_added_what_they_added_on_the_branch(world: World) -> None:
+    base = world.append(world.create(), [1])
+    branch, main = world.append(base, [11]), world.append(base, [21])
+    moved = world.editor.replay(branch, [branch.snapshot_id], main)
+    added = world.reader.added_files(moved, [branch.snapshot_id])
+    assert added.complete
+    assert added.files == world.reader.added_files(branch, [branch.snapshot_id]).files
+    summary = world.reader.snapshots(moved)[-1].summary
+    assert (summary["added-records"], summary["added-data-files"]) == ("1", "1")
+
+
+def test_a_table_without_a_snapshot_takes_files(world: World) -> None:
+    base = world.create()
+    branch = world.append(base, [11, 12])
+    moved = world.editor.replay(branch, [branch.snapshot_id], base)
+    assert world.files(moved) == world.files(branch)
+    assert list(world.files(world.append(moved, [1])).values()).count(1) == 1
+
+
+def test_no_snapshots_change_nothing(world: World) -> None:
+    base = world.append(world.create(), [1])
+    assert world.editor.replay(base, [], base) == base
+    assert world.editor.drop_files(base, [], {}) == base
+
+
+def test_replaying_twice_is_refused(world: World) -> None:
+    base = world.append(world.create(), [1])
+    branch, main = world.append(base, [11]), world.append(base, [21])
+    moved = world.editor.replay(branch, [branch.snapshot_id], main)
+    with pytest.raises(NotReplayableError, match=r"nyc\.trips: it has snapshot \d+ already"):
+        world.editor.replay(branch, [branch.snapshot_id], moved)
+
+
+def test_what_cannot_be_replayed_is_refused(world: World) -> None:
+    base = world.append(world.create(), [1])
+    branch, main = world.append(base, [11]), world.append(base, [21])
+    with pytest.raises(NotReplayableError, match="snapshot 123 is not in"):
+        world.editor.replay(branch, [branch.snapshot_id, 123], main)
+    emptied = world.empty(branch)
+    with pytest.raises(NotReplayableError, match="did more than append"):
+        world.editor.replay(emptied, [emptied.snapshot_id], main)
+    with pytest.raises(NotReplayableError, match="column 'region' is not there") as caught:
+        world.editor.replay(branch, [branch.snapshot_id], world.rename_region(main))
+    assert caught.value.hint
+    assert caught.value.context["table"] == "nyc.trips"
+
+
+def test_dropping_leaves_the_other_files(world: World) -> None:
+    first = world.append(world.create(), [1])
+    second = world.append(first, [2, 3])
+    pointer = world.append(second, [4, 5, 6])
+    (path,) = world.files(second).keys() - world.files(first).keys()
+    summary: Mapping[str, Any] = {"lakegate.reverts": "r1"}
+
+    dropped = world.editor.drop_files(pointer, [path], summary)
+
+    assert world.files(dropped) == {p: n for p, n in world.files(pointer).items() if p != path}
+    assert path in world.files(pointer)
+    newest = world.reader.snapshots(dropped)[-1]
+    assert (newest.operation, newest.parent_id) == ("delete", pointer.snapshot_id)
+    assert newest.snapshot_id == dropped.snapshot_id
+    assert newest.summary["lakegate.reverts"] == "r1"
+    assert (newest.summary["deleted-data-files"], newest.summary["deleted-records"]) == ("1", "2")
+    with pytest.raises(NotReplayableError, match="1 of the 1 files to drop are not in it any more"):
+        world.editor.drop_files(dropped, [path], {})
+
+
+def test_dropping_everything_leaves_an_empty_table_that_goes_on(world: World) -> None:
+    base = world.append(world.create(), [1])
+    branch = world.append(base, [11])
+    empty = world.editor.drop_files(base, list(world.files(base)), {})
+    assert world.files(empty) == {}
+    moved = world.editor.replay(branch, [branch.snapshot_id], empty)
+    assert world.files(moved) == {p: n for p, n in world.files(branch).items() if p not in world.files(base)}
+    assert len(world.files(world.append(moved, [2, 3]))) == 2
+
+
+def test_files_that_are_not_there_are_refused_with_all_others(world: World) -> None:
+    pointer = world.append(world.create(), [1])
+    with pytest.raises(NotReplayableError, match="1 of the 2 files to drop") as caught:
+        world.editor.drop_files(pointer, [*world.files(pointer), "mem://nowhere"], {})
+    assert "mem://nowhere" in caught.value.message

@@ -1,0 +1,252 @@
+"""What every journal does with source files, and with what the catalog's history says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from journals import START, Shelf, file, memory_shelf, postgres_shelf, run, sqlite_shelf
+from lakegate.model.journal import Claim, HistoryEvent
+from lakegate.model.run import KnownFile, Publication
+from lakegate.protocols import Journal
+
+A, B, C = file("a"), file("b"), file("c")
+A2 = file("a", "2")
+TABLE = "nyc.trips"
+IMPLEMENTATIONS = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
+    if request.param == "memory":
+        made = memory_shelf()
+    elif request.param == "sqlite":
+        made = sqlite_shelf(tmp_path / "journal.db")
+    else:
+        made = postgres_shelf(request.getfixturevalue("postgres"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def journal(shelf: Shelf) -> Journal:
+    return shelf.open()
+
+
+def event(commit: str, run_id: str, *names: str, reverts: tuple[str, ...] = (), table: str = TABLE) -> HistoryEvent:
+    files = tuple((file(name).uri, "1") for name in names)
+    time = START + timedelta(hours=1)
+    return HistoryEvent(commit=commit, run_id=run_id, tables=(table,), files=files, reverts=reverts, time=time)
+
+
+def published(journal: Journal, number: int, *files: object) -> None:
+    journal.begin(run(number))
+    journal.claim(f"r{number:02}", TABLE, files)  # type: ignore[arg-type]
+    journal.end(run(number, status="published"))
+
+
+def status(journal: Journal, run_id: str) -> str | None:
+    found = journal.get(run_id)
+    return None if found is None else found.status
+
+
+def test_a_version_is_claimed_once_for_each_table(journal: Journal) -> None:
+    assert journal.claim("r01", TABLE, [A, B, A]) == Claim(claimed=(A, B))
+    assert journal.claim("r02", TABLE, [B, C]) == Claim(claimed=(C,), busy=(KnownFile(file=B, run_id="r01"),))
+    assert journal.claim("r02", "other.table", [A]) == Claim(claimed=(A,))
+
+
+def test_a_run_may_ask_again_for_what_it_has(journal: Journal) -> None:
+    journal.claim("r01", TABLE, [A])
+    assert journal.claim("r01", TABLE, [A, B]) == Claim(claimed=(A, B))
+
+
+def test_all_or_nothing(journal: Journal) -> None:
+    journal.claim("r01", TABLE, [A])
+    answer = journal.claim("r02", TABLE, [A, B], take_free=False)
+    assert answer == Claim(busy=(KnownFile(file=A, run_id="r01"),), free=(B,))
+    assert journal.claim("r03", TABLE, [B], take_free=False) == Claim(claimed=(B,))
+
+
+def test_what_was_published_is_not_published_again(journal: Journal) -> None:
+    published(journal, 1, A)
+    assert journal.claim("r01", TABLE, [A]) == Claim(published=(KnownFile(file=A, run_id="r01"),))
+    answer = journal.claim("r02", TABLE, [A, B], take_free=False)
+    assert answer == Claim(claimed=(B,), published=(KnownFile(file=A, run_id="r01"),))
+
+
+def test_another_version_of_what_was_published_is_taken_only_when_asked(journal: Journal) -> None:
+    published(journal, 1, A)
+    changed = (KnownFile(file=A, run_id="r01"),)
+    assert journal.claim("r02", TABLE, [A2]) == Claim(changed=changed)
+    assert journal.claim("r02", TABLE, [A2], take_changed=True) == Claim(claimed=(A2,))
+    assert journal.claim("r03", TABLE, [A], take_changed=True) == Claim(published=changed)
+    journal.end(run(2, status="published"))
+    third = file("a", "3")
+    assert journal.claim("r03", TABLE, [third]) == Claim(changed=(KnownFile(file=A2, run_id="r02"),))
+
+
+def test_another_version_of_what_is_claimed_is_busy(journal: Journal) -> None:
+    journal.claim("r01", TABLE, [A])
+    busy = Claim(busy=(KnownFile(file=A, run_id="r01"),))
+    assert journal.claim("r02", TABLE, [A2]) == busy
+    assert journal.claim("r02", TABLE, [A2], take_changed=True) == busy
+
+
+def test_what_a_claim_would_answer_is_told_without_claiming(journal: Journal) -> None:
+    published(journal, 1, A)
+    journal.claim("r02", TABLE, [B])
+    for _ in range(2):
+        assert journal.known(TABLE, [A, B, C]) == Claim(
+            published=(KnownFile(file=A, run_id="r01"),), busy=(KnownFile(file=B, run_id="r02"),), free=(C,)
+        )
+    assert journal.known(TABLE, [A2]) == Claim(changed=(KnownFile(file=A, run_id="r01"),))
+
+
+def test_earlier_versions_are_those_published_under_the_same_path(journal: Journal) -> None:
+    published(journal, 1, A, B)
+    journal.claim("r02", TABLE, [A2], take_changed=True)
+    assert journal.earlier(TABLE, [A2, C]) == [KnownFile(file=A, run_id="r01")]
+    assert journal.earlier(TABLE, [A]) == []
+    journal.end(run(2, status="published"))
+    third = file("a", "3")
+    assert [one.run_id for one in journal.earlier(TABLE, [third, B])] == ["r01", "r02"]
+
+
+def test_the_stamp_of_a_file_is_no_part_of_its_version(journal: Journal) -> None:
+    journal.claim("r01", TABLE, [A.model_copy(update={"stamp": "10-1"})])
+    stamped = A.model_copy(update={"stamp": "10-2"})
+    assert journal.claim("r02", TABLE, [stamped]) == Claim(busy=(KnownFile(file=A, run_id="r01"),))
+
+
+@pytest.mark.parametrize("how", ["failed", "rejected", "released"])
+def test_claims_of_a_run_that_did_not_publish_are_given_back(journal: Journal, how: str) -> None:
+    journal.claim("r01", TABLE, [A])
+    if how == "released":
+        journal.release("r01")
+    else:
+        journal.end(run(1, status=how))
+    assert journal.claim("r02", TABLE, [A]) == Claim(claimed=(A,))
+
+
+def test_a_release_keeps_what_was_published(journal: Journal) -> None:
+    published(journal, 1, A)
+    journal.release("r01")
+    assert journal.claim("r02", TABLE, [A]).published
+
+
+def test_ten_thousand_files_at_once(journal: Journal) -> None:
+    files = [file(f"{number}") for number in range(10_000)]
+    assert len(journal.claim("r01", TABLE, files).claimed) == 10_000
+    assert len(journal.claim("r02", TABLE, [*files, A]).busy) == 10_000
+    journal.end(run(1, status="published"))
+    assert len(journal.claim("r03", TABLE, files).published) == 10_000
+
+
+def test_of_many_threads_one_gets_each_file(journal: Journal) -> None:
+    files = [file(f"{number}") for number in range(20)]
+
+    def claim(number: int) -> list[str]:
+        return [one.uri for chosen in files for one in journal.claim(f"r{number:02}", TABLE, [chosen]).claimed]
+
+    with ThreadPoolExecutor(8) as pool:
+        got = [uri for uris in pool.map(claim, range(8)) for uri in uris]
+    assert sorted(got) == sorted(one.uri for one in files)
+
+
+def test_nothing_is_known_of_a_history_that_was_not_read(journal: Journal) -> None:
+    assert journal.synced("main") is None
+    journal.record("main", [], "c0")
+    assert (journal.synced("main"), journal.synced("other")) == ("c0", None)
+
+
+def test_what_the_history_published_is_published(journal: Journal) -> None:
+    journal.record("main", [event("c1", "r01", "a")], "c2")
+    assert journal.synced("main") == "c2"
+    known = journal.claim("r02", TABLE, [A]).published
+    assert [(one.file.uri, one.file.version, one.run_id) for one in known] == [(A.uri, "1", "r01")]
+    assert journal.claim("r02", "other.table", [A]).claimed
+
+
+def test_what_the_history_published_is_published_whoever_claimed_it(journal: Journal) -> None:
+    journal.claim("r01", TABLE, [A])
+    journal.record("main", [event("c1", "r02", "a")], "c1")
+    journal.end(run(1, status="failed"))
+    assert journal.claim("r03", TABLE, [A]).published == (KnownFile(file=A, run_id="r02"),)
+
+
+def test_files_of_a_reverted_run_may_come_again(journal: Journal) -> None:
+    published(journal, 1, A, B)
+    journal.record("main", [event("c1", "r01", "a", "b"), event("c2", "r02", reverts=("r01",))], "c2")
+    assert journal.claim("r03", TABLE, [A]) == Claim(claimed=(A,))
+    journal.end(run(3, status="published"))
+    journal.record("main", [event("c3", "r03", "a")], "c3")
+    assert journal.claim("r04", TABLE, [A, B]) == Claim(claimed=(B,), published=(KnownFile(file=A, run_id="r03"),))
+
+
+def test_a_revert_takes_back_only_files_of_its_tables_and_runs(journal: Journal) -> None:
+    events = [event("c1", "r01", "a"), event("c2", "r01", "a", table="x.y"), event("c3", "r02", "b")]
+    journal.record("main", [*events, event("c4", "r03", reverts=("r01",))], "c4")
+    assert journal.claim("r04", TABLE, [A]).claimed
+    assert journal.claim("r04", TABLE, [B]).published
+    assert journal.claim("r04", "x.y", [A]).published
+
+
+def test_a_commit_counts_once(journal: Journal) -> None:
+    first = event("c1", "r01", "a")
+    journal.record("main", [first, event("c2", "r02", reverts=("r01",))], "c2")
+    journal.record("main", [first], "c1")  # from one who read the history earlier, and was slow
+    assert journal.synced("main") == "c2"
+    assert journal.claim("r03", TABLE, [A]).claimed
+
+
+def test_runs_are_marked_as_the_history_tells(journal: Journal) -> None:
+    journal.begin(run(1))
+    journal.save(run(2, status="published"))
+    journal.record("main", [event("c1", "r01", "a"), event("c2", "r03", reverts=("r02",))], "c2")
+    first, second = journal.get("r01"), journal.get("r02")
+    assert first is not None
+    assert first.status == "published"
+    assert first.finished_at == START + timedelta(hours=1)
+    assert first.publication == Publication(run_id="r01", target="main", commit="c1", tables=(TABLE,), rows=0)
+    assert second is not None
+    assert (second.status, second.reverted_by) == ("reverted", "r03")
+
+
+def test_a_run_reverted_in_one_of_its_tables_is_not_reverted(journal: Journal) -> None:
+    journal.save(run(1, tables=(TABLE, "x.y"), status="published"))
+    journal.record("main", [event("c1", "r02", reverts=("r01",))], "c1")
+    assert status(journal, "r01") == "published"
+
+
+def test_a_run_that_the_journal_lost_is_made_up_from_its_commit(journal: Journal) -> None:
+    journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", reverts=("r01",))], "c2")
+    assert (status(journal, "r01"), status(journal, "r02")) == ("reverted", "published")
+    found = journal.get("r02")
+    assert found is not None
+    assert (found.kind, found.started_at, found.tables) == ("revert", START + timedelta(hours=1), (TABLE,))
+    assert [one.run_id for one in journal.runs(table=TABLE, status="reverted")] == ["r01"]
+
+
+def test_a_rebuild_forgets_what_the_history_does_not_say(journal: Journal) -> None:
+    published(journal, 1, A)
+    journal.claim("r02", TABLE, [C])
+    journal.record("main", [event("c1", "r01", "a")], "c1")
+    journal.record("main", [event("d1", "r05", "b")], "d1", rebuild=True)
+    answer = journal.claim("r03", TABLE, [A, B, C])
+    assert answer.claimed == (A,)
+    assert [one.run_id for one in answer.published] == ["r05"]
+    assert answer.busy == (KnownFile(file=C, run_id="r02"),)
+    assert journal.synced("main") == "d1"
+
+
+def test_a_rebuild_hears_known_commits_again(journal: Journal) -> None:
+    events = [event(f"c{number}", f"r{number}", f"f{number}") for number in range(600)]
+    journal.record("main", events, "c599")
+    journal.record("main", events, "c599", rebuild=True)
+    assert len(journal.claim("x", TABLE, [file(f"f{number}") for number in range(600)]).published) == 600
+    assert len(journal.runs(limit=1000)) == 600

@@ -1,0 +1,243 @@
+"""Databases that are locked, away, old, newer or something else."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from journals import START, FakeHolder, empty, file, run, sqlite_shelf
+from lakegate.config import JournalSettings
+from lakegate.errors import ConfigurationError, InputError, RetryableError
+from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.opening import open_journal, open_postgres, open_sqlite
+from lakegate.journal.postgres import PostgresDatabase
+from lakegate.journal.sql import SqlJournal
+from postgres import USER, PostgresServer
+
+on_postgres = pytest.mark.xdist_group("postgres")
+
+
+@pytest.fixture
+def server(postgres: PostgresServer) -> PostgresServer:
+    empty(postgres)
+    return postgres
+
+
+@pytest.fixture
+def shared(server: PostgresServer) -> Iterator[SqlJournal]:
+    made = open_postgres(make_url(server.url).set(password=server.password))
+    yield made
+    made.close()
+
+
+def test_runs_outlive_the_process_in_sqlite(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        with closing(open_sqlite(tmp_path / "journal.db")) as journal:
+            seen.append(journal.get("r01"))
+            journal.save(run(1))
+    assert seen == [None, run(1)]
+
+
+def test_a_file_that_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    path.write_text("this is not a database, but it is long enough to be read as one" * 20)
+    with pytest.raises(InputError, match="not a lakegate journal"):
+        open_sqlite(path)
+
+
+@pytest.mark.parametrize("table", ["people (name)", "runs (id)"])
+def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE TABLE {table}")
+    with pytest.raises(InputError, match="not a lakegate journal: it holds other tables"):
+        open_sqlite(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
+
+
+def test_a_path_that_cannot_be_a_file_is_retryable(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").mkdir()
+    with pytest.raises(RetryableError, match="cannot be used now"):
+        open_sqlite(tmp_path / "journal.db")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"file/deep cannot be made"):
+        open_sqlite(tmp_path / "file" / "deep" / "journal.db")
+
+
+def test_a_file_locked_for_too_long_is_retryable_and_usable_later(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with closing(SqlJournal(SqliteDatabase(path, busy_timeout_s=0.05))) as journal:
+        journal.save(run(1))
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(RetryableError, match=r"journal\.db cannot be used now: database is locked"):
+                journal.claim("r01", "nyc.trips", [file("a")])
+            assert journal.get("r01") == run(1)  # readers don't wait for writers
+            other.execute("ROLLBACK")
+        assert journal.claim("r01", "nyc.trips", [file("a")]).claimed
+
+
+def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with closing(open_sqlite(path)) as journal:
+        journal.begin(run(1))
+        journal.claim("r01", "nyc.trips", [file("a")])
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("CREATE TRIGGER full BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+            with pytest.raises(RetryableError, match="disk is full"):
+                journal.end(run(1, status="published"))
+            other.execute("DROP TRIGGER full")
+        assert journal.renew("r01")
+        assert journal.claim("r02", "nyc.trips", [file("a")]).busy
+
+
+def test_a_newer_journal_is_refused_naming_both_versions(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    open_sqlite(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0999'")
+    with pytest.raises(
+        ConfigurationError, match=r"is of version 0999; this lakegate knows versions up to 0002"
+    ) as raised:
+        open_sqlite(path)
+    assert "Upgrade" in str(raised.value.hint)
+
+
+def test_a_clock_that_jumps_takes_no_run_away_from_a_living_process(tmp_path: Path) -> None:
+    now = [START]
+    database = SqliteDatabase(tmp_path / "journal.db", clock=lambda: now[0])
+    journal = SqlJournal(database)
+    shelf = sqlite_shelf(tmp_path / "journal.db")
+    far = SqlJournal(SqliteDatabase(tmp_path / "journal.db", clock=lambda: now[0]), holder=FakeHolder("far"))
+    journal.begin(run(1))
+    far.begin(run(2))
+    for jump in (timedelta(days=-400), timedelta(seconds=59)):
+        now[0] = START + jump
+        assert not journal.abandoned()
+    now[0] = START + timedelta(days=400)
+    assert [one.run_id for one in journal.abandoned()] == ["r02"]
+    assert not shelf.open(FakeHolder("other", {"far": True})).take_over("r02")
+    assert journal.renew("r01")
+    for one in (journal, far, shelf):
+        one.close()
+
+
+@on_postgres
+def test_leases_in_postgres_go_by_the_servers_clock(server: PostgresServer, shared: SqlJournal) -> None:
+    before = server.run("SELECT clock_timestamp()")[0][0]
+    shared.begin(run(1))
+    (renewed, expires), *_ = server.run("SELECT renewed_at, expires_at FROM lakegate.leases")
+    after = server.run("SELECT clock_timestamp()")[0][0]
+    assert isinstance(before, datetime)
+    assert isinstance(after, datetime)
+    assert before <= datetime.fromisoformat(str(renewed)) <= after
+    assert datetime.fromisoformat(str(expires)) - datetime.fromisoformat(str(renewed)) == timedelta(seconds=60)
+
+
+@on_postgres
+def test_a_postgres_gone_in_mid_run_is_retryable_and_the_next_call_finds_it_again(
+    server: PostgresServer, shared: SqlJournal
+) -> None:
+    shared.begin(run(1))
+    server.stop()
+    try:
+        for _ in range(2):
+            with pytest.raises(RetryableError, match=rf"postgresql://{USER}@127\.0\.0\.1:\d+/postgres") as raised:
+                shared.renew("r01")
+            assert server.password not in f"{raised.value} {raised.value.hint} {raised.value.__cause__}"
+        with shared.turn("x", timeout_s=0.1) as ours:
+            assert not ours
+    finally:
+        server.start()
+    assert shared.renew("r01")
+
+
+@on_postgres
+def test_sessions_that_the_server_ends_are_replaced(server: PostgresServer, shared: SqlJournal) -> None:
+    shared.begin(run(1))
+    server.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+    assert shared.renew("r01")
+
+
+@on_postgres
+def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServer, shared: SqlJournal) -> None:
+    url = make_url(server.url).set(password=server.password)
+    shared.begin(run(1))
+    database = PostgresDatabase(url, busy_timeout_s=0.05)
+    with closing(SqlJournal(database)) as journal:
+        with database.writing() as connection:
+            database.lock(connection, ["run r01"])
+            with pytest.raises(RetryableError, match="lock timeout"):
+                journal.end(run(1))
+        journal.end(run(1))
+
+
+@on_postgres
+def test_what_else_is_in_the_database_is_left_alone(server: PostgresServer, shared: SqlJournal) -> None:
+    del shared
+    server.run("CREATE TABLE IF NOT EXISTS public.runs (id int)", "INSERT INTO public.runs VALUES (7)")
+    with closing(open_postgres(make_url(server.url).set(password=server.password))) as journal:
+        journal.save(run(1))
+    assert server.run("SELECT id FROM public.runs") == [(7,)]
+    server.run("DROP TABLE public.runs")
+
+
+@on_postgres
+@pytest.mark.parametrize(("change", "message"), [({"password": "wrong"}, "password"), ({"database": "no"}, "exist")])
+def test_a_database_that_lets_nobody_in_is_a_matter_of_configuration(
+    server: PostgresServer, change: dict[str, str], message: str
+) -> None:
+    url = make_url(server.url).set(**{"password": server.password, **change})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        open_postgres(url)
+    assert raised.value.hint
+    assert server.password not in str(raised.value)
+
+
+@on_postgres
+def test_a_newer_journal_in_postgres_is_refused(server: PostgresServer, shared: SqlJournal) -> None:
+    del shared
+    server.run("UPDATE lakegate.alembic_version SET version_num = '0999'")
+    try:
+        with pytest.raises(ConfigurationError, match="version 0999"):
+            open_postgres(make_url(server.url).set(password=server.password))
+    finally:
+        server.run("UPDATE lakegate.alembic_version SET version_num = '0002'")
+
+
+@on_postgres
+def test_the_settings_open_postgres_with_the_driver_filled_in(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOURNAL_PASSWORD", server.password)
+    url = server.url.replace("+pg8000", "")
+    with closing(open_journal(JournalSettings(url=url, password="env:JOURNAL_PASSWORD"), tmp_path)) as journal:  # noqa: S106
+        journal.save(run(1))
+        assert journal.get("r01") == run(1)
+
+
+def test_a_document_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with closing(open_sqlite(path)) as journal:
+        journal.save(run(1))
+        journal.save(run(2))
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE runs SET document = json_set(document, '$.invented', 1) WHERE run_id = 'r01'")
+        first, second = journal.runs()[1], journal.runs()[0]
+    assert second == run(2)
+    assert first == run(1, detail=first.detail)
+    assert "cannot be read" in str(first.detail)

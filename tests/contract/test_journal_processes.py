@@ -1,0 +1,111 @@
+"""Journals of SQL between processes: races, and what a killed one leaves behind."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from journals import PASSWORD_VARIABLE, Place, empty, run
+from lakegate.config import JournalSettings
+from lakegate.protocols import Journal
+from postgres import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        return Place(JournalSettings(), tmp_path)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    empty(server)
+    settings = JournalSettings(url=server.url, password=f"env:{PASSWORD_VARIABLE}")
+    return Place(settings, tmp_path, server.password)
+
+
+@pytest.fixture
+def journal(place: Place) -> Iterator[Journal]:
+    made = place.open()
+    yield made
+    made.close()
+
+
+def test_of_eight_processes_one_gets_each_of_fifty_files(place: Place) -> None:
+    with place.workers(8, "claim", "50") as workers:
+        for worker in workers:
+            worker.go()
+        got = Counter(uri for worker in workers for uri in worker.answer())
+    assert len(got) == 50
+    assert set(got.values()) == {1}
+
+
+def test_eight_processes_may_make_the_journal_at_once(place: Place, request: pytest.FixtureRequest) -> None:
+    if place.settings.url is not None:
+        request.getfixturevalue("postgres").run("DROP SCHEMA IF EXISTS lakegate CASCADE")
+    with place.workers(8, "open") as workers:
+        for worker in workers:
+            worker.go()
+        assert [worker.answer() for worker in workers] == [0] * 8
+
+
+def test_a_killed_process_has_abandoned_its_run_and_one_takes_it_over(place: Place, journal: Journal) -> None:
+    with place.workers(1, "begin", run(1).model_dump_json()) as (holder,):
+        holder.go()
+        assert holder.answer() == "begun"
+        assert not journal.abandoned()
+        assert not journal.take_over("r01")
+        holder.kill()
+        assert [one.run_id for one in journal.abandoned()] == ["r01"]
+    with place.workers(4, "take_over", "r01") as takers:
+        for taker in takers:
+            taker.go()
+        assert sorted(taker.answer() for taker in takers) == [False, False, False, True]
+        assert not journal.abandoned()
+
+
+def test_a_killed_process_gives_up_its_turn(place: Place, journal: Journal) -> None:
+    with place.workers(1, "hold", "x") as (holder,):
+        holder.go()
+        assert holder.answer() is True
+        with journal.turn("x", timeout_s=0.1) as ours:
+            assert not ours
+        holder.kill()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with journal.turn("x", timeout_s=5) as ours:
+                if ours:
+                    return
+    pytest.fail("nobody can have the turn any more")
+
+
+def test_turns_keep_processes_apart(place: Place, tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    number.write_text("0")
+    with place.workers(4, "count", str(number), "25") as workers:
+        for worker in workers:
+            worker.go()
+        for worker in workers:
+            worker.answer()
+    assert number.read_text() == "100"
+
+
+def test_opening_a_journal_that_is_up_to_date_loads_no_alembic(place: Place, journal: Journal) -> None:
+    del journal
+    with place.workers(1, "modules", "alembic") as (worker,):
+        worker.go()
+        assert worker.answer() == []
+
+
+def test_a_forked_process_uses_connections_and_an_identity_of_its_own(place: Place, journal: Journal) -> None:
+    journal.begin(run(1))
+    child = os.fork()
+    if child == 0:
+        # Nothing but a plain exit: this is pytest's own process, twice.
+        ours = journal.renew("r01")
+        seen = journal.get("r01") == run(1) and not journal.abandoned()
+        os._exit(1 if ours or not seen else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert journal.renew("r01")

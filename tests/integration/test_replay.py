@@ -1,0 +1,329 @@
+"""Staged files on tables that main changed meanwhile, read back by Spark and by PyIceberg."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import StaticTable
+
+from lakegate.catalogs.editor import IcebergTableEditor
+from lakegate.catalogs.localfiles import local_path
+from lakegate.engine.sessions import CATALOG
+from lakegate.errors import NotReplayableError
+from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.refs import CommitRequest, TablePointer
+from lakegate.wiring import Wiring
+
+pytestmark = pytest.mark.jvm
+
+Row = dict[str, Any]
+COLUMNS = "id bigint, region string, at timestamp_ntz, n int, fare decimal(9, 2)"
+BY_REGION_AND_DAY = "PARTITIONED BY (region, days(at))"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """How the table is made, what main does to it while a run is staged, and how that changes the run's rows."""
+
+    main: Sequence[str] = ()
+    clause: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    base: bool = True
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, Any] = field(default_factory=dict)
+    hidden: int = 0
+    appends: str = "INSERT INTO {t} VALUES {rows}"
+
+    def seen(self, row: Row) -> Row:
+        return {self.renamed.get(key, key): value for key, value in row.items()} | dict(self.added)
+
+
+SCENARIOS = {
+    "appended": Scenario(main=["INSERT INTO {t} VALUES {rows}"]),
+    "partitioned": Scenario(main=["INSERT INTO {t} VALUES {rows}"], clause=BY_REGION_AND_DAY),
+    "field_added": Scenario(
+        main=["ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)", "INSERT INTO {t} VALUES {rows}"],
+        clause="PARTITIONED BY (region)",
+    ),
+    "field_dropped": Scenario(
+        main=["ALTER TABLE {t} DROP PARTITION FIELD days(at)", "INSERT INTO {t} VALUES {rows}"],
+        clause=BY_REGION_AND_DAY,
+    ),
+    "sorted": Scenario(main=["ALTER TABLE {t} WRITE ORDERED BY region DESC, id", "INSERT INTO {t} VALUES {rows}"]),
+    "column_added": Scenario(
+        main=["ALTER TABLE {t} ADD COLUMN extra string", "INSERT INTO {t} SELECT *, 'new' FROM VALUES {rows}"],
+        added={"extra": None},
+        appends="INSERT INTO {t} SELECT *, NULL FROM VALUES {rows}",
+    ),
+    "column_renamed": Scenario(
+        main=["ALTER TABLE {t} RENAME COLUMN region TO area", "INSERT INTO {t} VALUES {rows}"],
+        clause=BY_REGION_AND_DAY,
+        renamed={"region": "area"},
+    ),
+    "promoted": Scenario(
+        main=[
+            "ALTER TABLE {t} ALTER COLUMN n TYPE bigint",
+            "ALTER TABLE {t} ALTER COLUMN fare TYPE decimal(12, 2)",
+            "INSERT INTO {t} VALUES {rows}",
+        ],
+        clause="PARTITIONED BY (n, fare)",
+        properties={"commit.manifest.min-count-to-merge": "2"},
+    ),
+    "compacted": Scenario(
+        main=["CALL {c}.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"],
+        clause="PARTITIONED BY (region)",
+    ),
+    "overwritten": Scenario(main=["INSERT OVERWRITE {t} VALUES {rows}"], clause=BY_REGION_AND_DAY),
+    "deleted": Scenario(main=["DELETE FROM {t} WHERE id < 5"]),
+    "deleted_by_delete_files": Scenario(
+        main=["DELETE FROM {t} WHERE id IN (1, 2, 101, 102)", "INSERT INTO {t} VALUES {rows}"],
+        properties={"write.delete.mode": "merge-on-read"},
+        hidden=2,
+    ),
+    "merging": Scenario(
+        main=["INSERT INTO {t} VALUES {rows}", "DELETE FROM {t} WHERE id = 3"],
+        clause="PARTITIONED BY (bucket(3, id), truncate(1, region))",
+        properties={"commit.manifest.min-count-to-merge": "2"},
+    ),
+    "without_snapshot": Scenario(main=["ALTER TABLE {t} SET TBLPROPERTIES ('note' = 'mine')"], base=False),
+    "elsewhere": Scenario(
+        main=["INSERT INTO {t} VALUES {rows}"],
+        properties={"write.metadata.compression-codec": "gzip", "write.metadata.path": "{folder}"},
+    ),
+}
+
+
+def rows(first: int, count: int) -> list[Row]:
+    return [
+        {
+            "id": first + i,
+            "region": f"r{i % 3}",
+            "at": datetime(2026, 1, 1 + i % 4, 12),
+            "n": i,
+            "fare": Decimal(100 + i) / 4,
+        }
+        for i in range(count)
+    ]
+
+
+def literal(values: Sequence[Row]) -> str:
+    return ", ".join(
+        f"({r['id']}, '{r['region']}', timestamp_ntz '{r['at']}', {r['n']}, cast({r['fare']} AS decimal(9, 2)))"
+        for r in values
+    )
+
+
+BASE, STAGED, MEANWHILE, LATER = rows(0, 10), rows(100, 12), rows(500, 6), rows(900, 4)
+
+
+class Place:
+    """A table on main, and a branch where a run is staged."""
+
+    def __init__(self, wiring: Wiring, namespace: str) -> None:
+        self.catalog = wiring.catalog
+        self.reader = wiring.reader
+        self.session: Any = wiring.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
+        self.editor = IcebergTableEditor()
+        self.table = TableIdentifier(namespace=(namespace,), name="t")
+        self.branch = f"stage-{uuid.uuid4().hex[:12]}"
+        self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{quote(namespace)}")
+
+    def sql(self, statement: str, ref: str = "main", values: Sequence[Row] = ()) -> list[Any]:
+        name = f"{CATALOG}.{quote(self.table.namespace[0])}.{quote('t' if ref == 'main' else f't@{ref}')}"
+        text = statement.format(t=name, c=CATALOG, n=str(self.table), rows=literal(values))
+        return list(self.session.sql(text).collect())
+
+    def create(self, clause: str = "", properties: Mapping[str, str] | None = None, ref: str = "main") -> None:
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in (properties or {}).items())
+        options = f" TBLPROPERTIES ({listed})" if listed else ""
+        self.sql(f"CREATE TABLE {{t}} ({COLUMNS}) USING iceberg {clause}{options}", ref)
+
+    def fork(self) -> None:
+        self.catalog.create_branch(self.branch, self.catalog.get_ref("main"))
+
+    def pointer(self, ref: str = "main") -> TablePointer:
+        found = self.catalog.get_table(self.table, self.catalog.get_ref(ref))
+        assert found is not None
+        return found
+
+    def stage(self) -> tuple[TablePointer, list[int]]:
+        """Append twice on the branch, as a run with two writes does."""
+        known = {s.snapshot_id for s in self.reader.snapshots(self.pointer(self.branch))}
+        for half in (STAGED[:6], STAGED[6:]):
+            self.sql("INSERT INTO {t} VALUES {rows}", self.branch, half)
+        pointer = self.pointer(self.branch)
+        return pointer, [s.snapshot_id for s in self.reader.snapshots(pointer) if s.snapshot_id not in known]
+
+    def publish(self, pointer: TablePointer) -> None:
+        base = self.catalog.get_ref("main").hash
+        self.catalog.commit(CommitRequest(branch="main", base=base, message="publish", puts=(pointer,)))
+
+    def files(self, ref: str = "main") -> set[str]:
+        return {file.path for file in self.reader.files(self.pointer(ref))}
+
+    def staged_files(self, pointer: TablePointer, snapshots: Sequence[int]) -> set[str]:
+        return {file.path for file in self.reader.added_files(pointer, snapshots).files}
+
+    def by_spark(self, condition: str = "true") -> list[Row]:
+        return [row.asDict() for row in self.sql(f"SELECT * FROM {{t}} WHERE {condition} ORDER BY id")]
+
+    def by_pyiceberg(self, **filters: Any) -> list[Row]:
+        table = StaticTable.from_metadata(self.pointer().metadata_location)
+        found: list[Row] = table.scan(**filters).to_arrow().to_pylist()
+        return sorted(found, key=lambda row: int(row["id"]))
+
+    def holds(self, expected: Sequence[Row], region: str = "region", hidden: int = 0) -> None:
+        """Assert what all the table's readers see, through filters too; ``hidden`` rows are in its files only."""
+        expected = sorted(expected, key=lambda row: int(row["id"]))
+        noon = datetime(2026, 1, 3, 12)
+        filters: list[tuple[str, str, Callable[[Row], bool]]] = [
+            (f"{region} = 'r1'", f"{region} = 'r1'", lambda row: row[region] == "r1"),
+            (
+                "at < timestamp_ntz '2026-01-03 12:00:00'",
+                f"at < '{noon.isoformat()}'",
+                lambda row: row["at"] < noon,
+            ),
+            ("n = 3", "n = 3", lambda row: row["n"] == 3),
+        ]
+        self.reads(expected)
+        for sql, expression, keeps in filters:
+            wanted = [row for row in expected if keeps(row)]
+            assert 0 < len(wanted) < len(expected)
+            assert self.by_spark(sql) == wanted, sql
+            assert self.by_pyiceberg(row_filter=expression) == wanted, sql
+        assert self.sql("SELECT count(*) AS n FROM {t}")[0]["n"] == len(expected)
+        assert self.reader.metadata(self.pointer()).rows == len(expected) + hidden
+
+    def reads(self, expected: Sequence[Row]) -> None:
+        """Assert all rows."""
+        expected = sorted(expected, key=lambda row: int(row["id"]))
+        assert self.by_spark() == expected
+        assert self.by_pyiceberg() == expected
+
+
+@pytest.fixture
+def place(wiring: Wiring, namespace: str) -> Iterator[Place]:
+    made = Place(wiring, namespace)
+    yield made
+    refs = {ref.name: ref for ref in made.catalog.list_refs()}
+    if made.branch in refs:
+        made.catalog.delete_ref(refs[made.branch])
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_staged_rows_join_what_main_became_and_leave_it_again(name: str, place: Place, tmp_path: Path) -> None:
+    scenario = SCENARIOS[name]
+    region = scenario.renamed.get("region", "region")
+    folder = (tmp_path / "metadata of t").as_uri().replace("%20", " ")
+    properties = {key: value.format(folder=folder) for key, value in scenario.properties.items()}
+    place.create(scenario.clause, properties)
+    if scenario.base:
+        place.sql("INSERT INTO {t} VALUES {rows}", values=BASE[:5])
+        place.sql("INSERT INTO {t} VALUES {rows}", values=BASE[5:])
+    place.fork()
+    source, staged = place.stage()
+    for statement in scenario.main:
+        place.sql(statement, values=MEANWHILE)
+    before, files = place.by_spark(), place.files()
+    mine = [scenario.seen(row) for row in STAGED]
+    own_files = place.staged_files(source, staged)
+    onto = place.pointer()
+
+    moved = place.editor.replay(source, staged, onto)
+    assert place.by_spark() == before
+    place.publish(moved)
+    place.holds([*before, *mine], region, scenario.hidden)
+    assert place.files() == files | own_files
+    assert place.staged_files(place.pointer(), staged) == own_files
+    assert [s.snapshot_id for s in place.reader.snapshots(place.pointer())][-2:] == staged
+    assert (moved.content_id, moved.schema_id, moved.spec_id) == (onto.content_id, onto.schema_id, onto.spec_id)
+    assert moved.sort_order_id == onto.sort_order_id
+    if name == "elsewhere":
+        assert local_path(moved.metadata_location).parent == tmp_path / "metadata of t"
+        assert moved.metadata_location.endswith(".gz.metadata.json")
+
+    place.sql(scenario.appends, values=LATER)
+    later = [scenario.seen(row) for row in LATER]
+    place.reads([*before, *mine, *later])
+
+    place.publish(place.editor.drop_files(place.pointer(), own_files, {"lakegate.reverts": "r1"}))
+    place.holds([*before, *later], region, scenario.hidden)
+    assert place.sql("SELECT operation, summary['lakegate.reverts'] AS r FROM {t}.snapshots ORDER BY committed_at")[
+        -1
+    ].asDict() == {"operation": "delete", "r": "r1"}
+    place.sql(scenario.appends, values=rows(950, 1))
+    place.reads([*before, *later, *(scenario.seen(row) for row in rows(950, 1))])
+
+
+def test_two_runs_that_created_one_table(place: Place) -> None:
+    place.fork()
+    place.create(BY_REGION_AND_DAY, ref=place.branch)
+    source, staged = place.stage()
+    place.create(BY_REGION_AND_DAY)
+    place.sql("INSERT INTO {t} VALUES {rows}", values=BASE)
+    files = place.files()
+
+    place.publish(place.editor.replay(source, staged, place.pointer()))
+
+    place.holds([*BASE, *STAGED])
+    assert place.files() == files | place.staged_files(source, staged)
+    place.sql("INSERT INTO {t} VALUES {rows}", values=LATER)
+    place.reads([*BASE, *STAGED, *LATER])
+
+
+@pytest.mark.parametrize(
+    ("on_branch", "on_main", "told"),
+    [
+        ([], ["ALTER TABLE {t} DROP COLUMN n"], r"column 'n' is not there"),
+        (["ALTER TABLE {t} ADD COLUMN extra int"], [], r"column 'extra' is not there"),
+        ([], ["ALTER TABLE {t} DROP COLUMN n", "ALTER TABLE {t} ADD COLUMN n int"], r"column 'n' is not there"),
+        (["ALTER TABLE {t} ALTER COLUMN n TYPE bigint"], [], r"column 'n' has type int there and long in the files"),
+        (
+            ["ALTER TABLE {t} ADD PARTITION FIELD days(at)", "INSERT INTO {t} VALUES {rows}"],
+            ["ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)"],
+            r"partition spec 1 \(by at_day\)",
+        ),
+        ([], ["ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')"], r"format version is 3"),
+        (["DELETE FROM {t} WHERE id < 3"], [], r"snapshot \d+ did more than append"),
+        (["INSERT OVERWRITE {t} VALUES {rows}"], [], r"snapshot \d+ did more than append"),
+    ],
+)
+def test_refused(on_branch: Sequence[str], on_main: Sequence[str], told: str, place: Place) -> None:
+    place.create()
+    place.sql("INSERT INTO {t} VALUES {rows}", values=BASE)
+    known = {s.snapshot_id for s in place.reader.snapshots(place.pointer())}
+    place.fork()
+    place.stage()
+    for statement in on_branch:
+        place.sql(statement, place.branch, MEANWHILE)
+    for statement in on_main:
+        place.sql(statement)
+    source = place.pointer(place.branch)
+    staged = [s.snapshot_id for s in place.reader.snapshots(source) if s.snapshot_id not in known]
+    before = sorted(local_path(place.pointer().metadata_location).parent.iterdir())
+
+    with pytest.raises(NotReplayableError, match=told) as caught:
+        place.editor.replay(source, staged, place.pointer())
+
+    assert str(place.table) in caught.value.message
+    assert caught.value.hint
+    assert sorted(local_path(place.pointer().metadata_location).parent.iterdir()) == before
+
+
+def test_files_with_deleted_rows_stay(place: Place) -> None:
+    place.create(properties={"write.delete.mode": "merge-on-read"})
+    place.sql("INSERT INTO {t} VALUES {rows}", values=BASE)
+    place.fork()
+    source, staged = place.stage()
+    place.publish(place.editor.replay(source, staged, place.pointer()))
+    place.sql("DELETE FROM {t} WHERE id = 101")
+    with pytest.raises(NotReplayableError, match="were deleted by delete files since"):
+        place.editor.drop_files(place.pointer(), place.staged_files(source, staged), {})
+    assert len(place.by_spark()) == len(BASE) + len(STAGED) - 1

@@ -1,0 +1,85 @@
+"""A process that works with a journal, for tests: says "ready", waits for a line, does its work, prints the answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lakegate.config import JournalSettings
+from lakegate.journal.opening import open_journal
+from lakegate.model.batch import SourceFile
+from lakegate.model.run import Run
+from lakegate.protocols import Journal
+
+
+def claim(journal: Journal, index: str, count: str) -> list[str]:
+    """Claim the same files as everybody else, a few at a time, in an order of our own."""
+    names = [f"file:///data/{number}" for number in range(int(count))]
+    random.Random(index).shuffle(names)  # noqa: S311 - no secret
+    got = []
+    for start in range(0, len(names), 7):
+        files = [SourceFile(uri=name, size_bytes=1, version="1", rows=1) for name in names[start : start + 7]]
+        got += [file.uri for file in journal.claim(f"run-{index}", "nyc.trips", files).claimed]
+    return got
+
+
+def begin(journal: Journal, index: str, run: str) -> str:
+    journal.begin(Run.model_validate_json(run))
+    return "begun"
+
+
+def take_over(journal: Journal, index: str, run_id: str) -> bool:
+    return journal.take_over(run_id)
+
+
+def count(journal: Journal, index: str, path: str, times: str) -> int:
+    """Add to a number in a file, which only goes well in turns."""
+    for _ in range(int(times)):
+        with journal.turn("count", timeout_s=60) as ours:
+            if ours:
+                file = Path(path)
+                file.write_text(str(int(file.read_text()) + 1))
+    return 0
+
+
+def hold(journal: Journal, index: str, name: str) -> None:
+    """Take a turn and keep it until we are killed."""
+    with journal.turn(name, timeout_s=60) as ours:
+        answer(ours)
+        sys.stdin.read()
+
+
+def modules(journal: Journal, index: str, prefix: str) -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == prefix]
+
+
+def answer(value: Any) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, count, hold, modules)}
+
+
+def main() -> None:
+    settings, home, index, work, *words = sys.argv[1:]
+    late = work == "open"
+    if late:
+        answer("ready")
+        sys.stdin.readline()
+    journal = open_journal(JournalSettings.model_validate_json(settings), Path(home))
+    if late:
+        answer(len(journal.runs()))
+    else:
+        answer("ready")
+        sys.stdin.readline()
+        answer(WORK[work](journal, index, *words))
+    sys.stdin.read()  # keep what we hold until the test ends us
+
+
+if __name__ == "__main__":
+    main()

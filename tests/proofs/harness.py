@@ -1,0 +1,240 @@
+"""What the proofs on the real stack share: worker processes, and what a lake must come to when all is over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import psutil
+from pyiceberg.table import StaticTable
+
+from lakegate.catalogs.localfiles import local_path
+from lakegate.config import HOME_NAME
+from lakegate.flow.history import event_of
+from lakegate.lake import MAIN, Lake
+from lakegate.local.state import StackFolder
+from lakegate.model.identifiers import TableIdentifier
+from proofs.worker import Answer, Job
+
+_TESTS = Path(__file__).resolve().parents[1]
+_PATIENCE_S = 240.0
+_POLL_S = 0.01
+
+
+class WorkerDiedError(Exception):
+    """The worker is gone without an answer; ``args`` holds how it ended."""
+
+
+class Worker:
+    """A process of :mod:`proofs.worker`. It starts at once, and is waited for when it gets its first job.
+
+    Args:
+        home: The project's folder.
+        log: Where its standard error goes.
+    """
+
+    def __init__(self, home: Path, log: IO[str]) -> None:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "proofs.worker", str(home)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**kept, "PYTHONPATH": str(_TESTS)},
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._ready = False
+
+    def do(self, job: Job) -> Answer:
+        """Do a job and return the answer.
+
+        Raises:
+            WorkerDiedError: When the process ended instead.
+        """
+        self.begin(job)
+        return self.answer()
+
+    def begin(self, job: Job) -> None:
+        """Hand over a job; raises as :meth:`do`."""
+        if not self._ready:
+            self._line()
+            self._ready = True
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(json.dumps(job) + "\n")
+            stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def answer(self) -> Answer:
+        """Return the answer to the job under way; raises as :meth:`do`."""
+        return cast(Answer, json.loads(self._line()))
+
+    def wait_stopped(self) -> bool:
+        """Wait until the process has stopped itself; ``False`` when it ended, or answered, without doing so."""
+        process = psutil.Process(self._process.pid)
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.status() == psutil.STATUS_STOPPED:
+                    return True
+            if not self._lines.empty():
+                return False
+            time.sleep(_POLL_S)
+        raise TimeoutError("the worker neither stopped nor answered")
+
+    def go_on(self) -> None:
+        """Wake a process that has stopped itself."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill the process, whatever it is doing."""
+        self._process.kill()
+
+    def end(self) -> int:
+        """Let the process end, if it has not, and return how it did."""
+        with contextlib.suppress(BrokenPipeError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        try:
+            return self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+        finally:
+            self._reader.join()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def _line(self) -> str:
+        try:
+            line = self._lines.get(timeout=_PATIENCE_S)
+        except queue.Empty:
+            self.kill()
+            raise TimeoutError(f"no answer within {_PATIENCE_S:.0f} s") from None
+        if line is None:
+            raise self._died()
+        return line
+
+    def _died(self) -> WorkerDiedError:
+        return WorkerDiedError(self._process.wait())
+
+
+class Workers:
+    """Starts workers ahead of their being needed, and ends all of them."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._all: list[Worker] = []
+        self._spare: Worker | None = None
+        folder = home / HOME_NAME / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = (folder / "workers.log").open("a")
+
+    def take(self) -> Worker:
+        """Return a fresh worker."""
+        taken, self._spare = self._spare or self.start(), self.start()
+        return taken
+
+    def start(self) -> Worker:
+        """Start a worker."""
+        worker = Worker(self._home, self._log)
+        self._all.append(worker)
+        return worker
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._all:
+            worker.kill()
+        for worker in self._all:
+            worker.end()
+        self._log.close()
+
+
+def kill_server(home: Path, name: str) -> None:
+    """Kill one of the local stack's servers, and wait until it is gone."""
+    state = StackFolder(home).read()
+    assert state is not None
+    process = psutil.Process(next(one.pid for one in state.services.values() if one.name == name))
+    process.kill()
+    psutil.wait_procs([process], timeout=30)
+
+
+def ids(lake: Lake, table: str) -> Counter[int]:
+    """Return how often each id is in a table on main, as PyIceberg reads it; nothing when there is no table."""
+    rooms = lake._wiring.rooms  # noqa: SLF001 - the proofs look behind the facade
+    pointer = rooms.catalog.get_table(TableIdentifier.parse(table), rooms.catalog.get_ref(MAIN))
+    if pointer is None:
+        return Counter()
+    found = StaticTable.from_metadata(local_path(pointer.metadata_location) or pointer.metadata_location)
+    return Counter(found.scan(selected_fields=("id",)).to_arrow().column("id").to_pylist())
+
+
+def published_runs(lake: Lake) -> Counter[str]:
+    """Return how many commits on main each run has that published something."""
+    history = lake._wiring.rooms.catalog.history(MAIN)  # noqa: SLF001
+    events = (event_of(commit) for commit in history)
+    return Counter(event.run_id for event in events if event is not None)
+
+
+def unsettled(home: Path) -> list[str]:
+    """Return what is left in the journal of runs that nobody works on: leases, and claims without a publish."""
+    with contextlib.closing(sqlite3.connect(home / HOME_NAME / "journal.db")) as journal:
+        leases = journal.execute("SELECT run_id FROM leases").fetchall()
+        claims = journal.execute("SELECT run_id, path FROM claims WHERE state = 'claimed'").fetchall()
+    return [f"lease of run {run_id}" for (run_id,) in leases] + [
+        f"claim of run {run} on {path}" for run, path in claims
+    ]
+
+
+def journal_problems(lake: Lake) -> Iterator[str]:
+    """Yield where the journal does not agree with main's history: run by run, and what nobody has settled."""
+    published = published_runs(lake)
+    yield from (f"run {run_id} was published {times} times" for run_id, times in published.items() if times > 1)
+    known = {run.run_id: run for run in lake.runs(limit=1_000_000)}
+    for run_id, run in known.items():
+        expected = run_id in published
+        if (run.status == "published") != expected:
+            yield f"main {'has' if expected else 'lacks'} run {run_id}; the journal says {run.status}"
+        elif run.status in ("running", "staged"):
+            yield f"run {run_id} is still {run.status}"
+    yield from (f"the journal lacks run {run_id}" for run_id in published.keys() - known.keys())
+    yield from unsettled(lake.home)
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = _PATIENCE_S) -> None:
+    """Wait until ``condition`` is true.
+
+    Raises:
+        TimeoutError: When that takes too long.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(_POLL_S)

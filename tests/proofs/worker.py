@@ -1,0 +1,99 @@
+"""A process that does batches: ``python -m proofs.worker HOME`` reads jobs from standard input and answers each.
+
+A job is a line of JSON, and so is an answer. One process does many batches, so that the proofs measure those and not
+how long Python takes to import things. What starts it is :class:`proofs.harness.Worker`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from e2e_support import trips
+from lakegate.errors import LakegateError
+from lakegate.flow import faults
+from lakegate.lake import Lake, connect
+from lakegate.model.run import OnBusy, Run
+
+
+class Job(TypedDict, total=False):
+    """One batch.
+
+    Attributes:
+        table: Table to ingest ``paths`` into; without one it is a transaction.
+        paths: Files.
+        checks: Checks of every table of the batch.
+        on_busy: What to do with a file that another process is at.
+        appends: What a transaction appends: first id and number of trips, by table.
+        fault: What is to happen to the process, and where (:mod:`lakegate.flow.faults`).
+    """
+
+    table: str
+    paths: list[str]
+    checks: list[str]
+    on_busy: OnBusy
+    appends: dict[str, tuple[int, int]]
+    fault: str
+
+
+class Answer(TypedDict):
+    """What became of a batch: the run's status, or ``error`` with the error's code and message."""
+
+    status: str
+    run_id: str | None
+    replayed: bool
+    seconds: float
+    code: str
+    message: str
+
+
+def main() -> None:
+    """Answer jobs until there are no more."""
+    home = Path(sys.argv[1])
+    with connect(home) as lake:
+        lake.runs(limit=1)
+        _say({"ready": True})
+        for line in sys.stdin:
+            job: Job = json.loads(line)
+            os.environ[faults.VARIABLE] = job.get("fault", "")
+            _say(_answer(lake, job))
+
+
+def _answer(lake: Lake, job: Job) -> Answer:
+    started = time.monotonic()
+    status: str | Literal["error"] = "error"
+    run_id, replayed, code, message = None, False, "", ""
+    try:
+        run = _ingest(lake, job) if "table" in job else _transact(lake, job)
+    except LakegateError as error:
+        code, message = error.code, error.message
+        run_id = error.context.get("run_id")
+    else:
+        status, run_id = run.status, run.run_id
+        replayed = run.publication is not None and bool(run.publication.replayed)
+    seconds = time.monotonic() - started
+    return Answer(status=status, run_id=run_id, replayed=replayed, seconds=seconds, code=code, message=message)
+
+
+def _ingest(lake: Lake, job: Job) -> Run:
+    return lake.ingest(job["table"], job["paths"], checks=job.get("checks", []), on_busy=job.get("on_busy", "wait"))
+
+
+def _transact(lake: Lake, job: Job) -> Run:
+    with lake.transaction("proof") as tx:
+        for table, (start, rows) in job["appends"].items():
+            tx.append(table, trips(rows, start=start))
+            tx.check(table, *job.get("checks", []))
+    return tx.run
+
+
+def _say(what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""``lakegate recover``, ``gc`` and ``journal``."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from cli_support import BRANCH, HASH, OTHER_RUN, PUBLISHED, REJECTED, RUN_ID, START, FakeLake, invoke, make_run
+from lakegate.errors import CatalogUnavailableError
+from lakegate.model.gc import CollectedFolder, ExpiredBranch, GcProblem, GcReport
+from lakegate.model.keeping import JournalStatus, RebuiltJournal
+from lakegate.model.refs import Ref
+from lakegate.model.run import RunError
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+REPORT = GcReport(
+    dry_run=False,
+    branches=(ExpiredBranch(branch=BRANCH, run_id=RUN_ID, finished_at=START, age_s=700_000),),
+    folders=(
+        CollectedFolder(
+            folder="file:///lake/nyc/trips",
+            files=1200,
+            size_bytes=3_400_000,
+            sample=("file:///lake/nyc/trips/data/a.parquet",),
+        ),
+    ),
+    reached_files=12,
+    young_files=3,
+    ignored_files=1,
+    problems=(GcProblem(subject="b", message="Branch b is kept.", hint="lakegate discard b"),),
+)
+STATUS = JournalStatus(
+    location="postgresql://me@db/lake",
+    version="0002",
+    synced=HASH,
+    runs=12,
+    counted_runs=1000,
+    running=1,
+    newest=RUN_ID,
+)
+
+
+# recover --------------------------------------------------------------------------------------------------------------
+
+
+def test_recover_tells_what_was_settled_and_how() -> None:
+    published = PUBLISHED.model_copy(update={"detail": "Had been published; noted."})
+    undone = make_run(
+        "failed",
+        detail="Undone: nothing of it was published.",
+        error=RunError(code="error", message="Its process ended."),
+    )
+    rejected = REJECTED.model_copy(update={"detail": "Its audit had failed."})
+    outcome = invoke("recover", FakeLake(recover=(published, undone, rejected)))
+    assert outcome.exit_code == 0
+    for part in (
+        "Had been published; noted.",
+        "Undone: nothing of it was published. Its process ended.",
+        "Its audit had failed.",
+        f"lakegate runs {RUN_ID}\n",
+    ):
+        assert part in outcome.stdout
+    told = json.loads(invoke("recover -o json", FakeLake(recover=(published, undone))).stdout)
+    assert [(one["status"], one["detail"]) for one in told] == [
+        ("published", "Had been published; noted."),
+        ("failed", "Undone: nothing of it was published."),
+    ]
+
+
+def test_with_nothing_to_recover_no_data_is_printed() -> None:
+    outcome = invoke("recover", FakeLake(recover=()))
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "Nothing to recover.\n")
+    assert json.loads(invoke("recover -o json", FakeLake(recover=())).stdout) == []
+    assert invoke("recover", FakeLake(recover=CatalogUnavailableError("away"))).exit_code == 3
+
+
+# gc -------------------------------------------------------------------------------------------------------------------
+
+
+def test_gc_tells_what_went() -> None:
+    lake = FakeLake(gc=REPORT)
+    outcome = invoke("gc", lake)
+    assert outcome.exit_code == 0
+    assert lake.asked("gc") == {"dry_run": False, "keep_rejected": None, "grace": None}
+    for part in (
+        "collected  1 branch, 1,200 files, 3.4 MB",
+        BRANCH,
+        "file:///lake/nyc/trips ",
+        "data/a.parquet",
+        "12 old ones are needed, 3 are too young, 1 are not lakegate's",
+        "Branch b is kept.",
+        "lakegate discard b",
+    ):
+        assert part in outcome.stdout, part
+    assert "Do it" not in outcome.stdout
+    told = json.loads(invoke("gc -o json", FakeLake(gc=REPORT)).stdout)
+    assert (told["dry_run"], told["files"], told["size_bytes"]) == (False, 1200, 3_400_000)
+    assert told["branches"][0]["branch"] == BRANCH
+
+
+def test_gc_dry_run_tells_what_would_go_and_how_to_do_it() -> None:
+    lake = FakeLake(gc=REPORT.model_copy(update={"dry_run": True}))
+    outcome = invoke("gc --dry-run --keep-rejected 30d --grace 12h", lake)
+    assert lake.asked("gc") == {
+        "dry_run": True,
+        "keep_rejected": timedelta(days=30),
+        "grace": timedelta(hours=12),
+    }
+    assert "would drop and delete 1 branch, 1,200 files, 3.4 MB; nothing was" in outcome.stdout
+    assert "lakegate gc --keep-rejected 30d --grace 12h\n" in outcome.stdout
+    nothing = invoke("gc --dry-run", FakeLake(gc=GcReport(dry_run=True))).stdout
+    assert "0 branches, 0 files, 0 B" in nothing
+    assert "Next" not in nothing
+
+
+@pytest.mark.parametrize("words", ["--grace soon", "--keep-rejected -1d", "--grace 999999w999", "--grace 1"])
+def test_wrong_lengths_of_time_are_usage_errors(words: str) -> None:
+    lake = FakeLake(gc=REPORT)
+    outcome = invoke(f"gc {words}", lake)
+    assert (outcome.exit_code, lake.calls) == (2, [])
+    assert "30s, 15m, 12h, 7d, 2w" in outcome.stderr
+
+
+# journal --------------------------------------------------------------------------------------------------------------
+
+
+def test_journal_status_tells_where_it_is_and_what_it_knows() -> None:
+    text = invoke("journal status", FakeLake(journal_status=STATUS)).stdout
+    for part in ("postgresql://me@db/lake", "0002", "12, 1 running", RUN_ID, HASH):
+        assert part in text
+    assert "recover" not in text
+    told = json.loads(invoke("journal status -o json", FakeLake(journal_status=STATUS)).stdout)
+    assert (told["runs"], told["more_runs"], told["synced"]) == (12, False, HASH)
+
+
+def test_journal_status_says_what_is_not_known() -> None:
+    empty = STATUS.model_copy(update={"runs": 0, "running": 0, "synced": None, "newest": None})
+    text = invoke("journal status", FakeLake(journal_status=empty)).stdout
+    assert "its history was not read yet" in text
+    many = STATUS.model_copy(update={"runs": 1000})
+    assert "1,000 or more" in invoke("journal status", FakeLake(journal_status=many)).stdout
+
+
+def test_journal_status_offers_to_recover_what_was_abandoned() -> None:
+    abandoned = STATUS.model_copy(update={"abandoned": (OTHER_RUN,)})
+    text = invoke("journal status", FakeLake(journal_status=abandoned)).stdout
+    assert f"1 run ended without a word: {OTHER_RUN}" in text
+    assert "lakegate recover\n" in text
+
+
+def test_journal_rebuild_tells_what_is_known_afterwards() -> None:
+    rebuilt = RebuiltJournal(head=Ref(name="main", hash=HASH), commits=1200, runs=1000, files=3000)
+    text = invoke("journal rebuild", FakeLake(rebuild_journal=rebuilt)).stdout
+    assert "1,000 runs and 3,000 published files are known from 1,200 commits" in text
+    assert HASH in text
+    told = json.loads(invoke("journal rebuild -o json", FakeLake(rebuild_journal=rebuilt)).stdout)
+    assert told == {
+        "head": {"name": "main", "hash": HASH, "kind": "branch"},
+        "commits": 1200,
+        "runs": 1000,
+        "files": 3000,
+    }

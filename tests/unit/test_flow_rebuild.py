@@ -1,0 +1,75 @@
+"""Rebuilding the journal from the target's history."""
+
+from __future__ import annotations
+
+import itertools
+
+from fakes import FakeLakehouse
+from lakegate.flow.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files
+from lakegate.flow.rebuild import rebuild
+from lakegate.model.batch import SourceFile
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import RUN_ID_PROPERTY
+
+TABLE = "nyc.trips"
+_NUMBERS = itertools.count()
+
+
+def source(name: str, version: str = "1") -> SourceFile:
+    return SourceFile(uri=f"file:///{name}", size_bytes=1, version=version, rows=1)
+
+
+def commit(house: FakeLakehouse, run_id: str | None, *files: SourceFile, reverts: str = "") -> str:
+    properties = {RUN_ID_PROPERTY: run_id, TABLES_PROPERTY: TABLE} if run_id else {}
+    if files:
+        properties[FILES_PROPERTY] = encode_files(files)
+    if reverts:
+        properties[REVERTS_PROPERTY] = reverts
+    base = house.catalog.get_ref("main").hash
+    request = CommitRequest(
+        branch="main", base=base, message="m", namespaces=((f"n{next(_NUMBERS)}",),), properties=properties
+    )
+    return house.catalog.commit(request).hash
+
+
+def test_a_lost_journal_learns_what_is_published() -> None:
+    house = FakeLakehouse()
+    before = len(list(house.catalog.history("main")))
+    commit(house, "run-1", source("a"), source("b"))
+    commit(house, None)
+    head = commit(house, "run-2", source("c"))
+    rebuilt = rebuild(house.rooms, "main")
+    assert (rebuilt.head.hash, rebuilt.commits - before, rebuilt.runs, rebuilt.files) == (head, 3, 2, 3)
+    known = house.journal.known(TABLE, [source("a"), source("c"), source("d")])
+    assert {(one.file.uri, one.run_id) for one in known.published} == {("file:///a", "run-1"), ("file:///c", "run-2")}
+    assert house.journal.synced("main") == head
+
+
+def test_reverted_files_do_not_count_and_published_again_they_do() -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"), source("b"))
+    commit(house, "run-2", reverts="run-1")
+    assert rebuild(house.rooms, "main").files == 0
+    commit(house, "run-3", source("a"))
+    rebuilt = rebuild(house.rooms, "main")
+    assert (rebuilt.runs, rebuilt.files) == (3, 1)
+    assert [one.run_id for one in house.journal.known(TABLE, [source("a")]).published] == ["run-3"]
+
+
+def test_what_the_history_does_not_hold_is_forgotten() -> None:
+    house = FakeLakehouse()
+    start = house.catalog.get_ref("main")
+    ref = house.catalog.get_ref("main").model_copy(update={"hash": commit(house, "run-1", source("a"))})
+    rebuild(house.rooms, "main")
+    house.catalog.assign_ref(ref, start)
+    assert rebuild(house.rooms, "main").files == 0
+    assert house.journal.known(TABLE, [source("a")]).published == ()
+
+
+def test_a_newer_version_of_a_file_is_one_more() -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"))
+    commit(house, "run-2", source("a", "2"), reverts="run-1")
+    assert rebuild(house.rooms, "main").files == 1
+    commit(house, "run-3", source("a", "3"))
+    assert rebuild(house.rooms, "main").files == 2
