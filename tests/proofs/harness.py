@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -26,6 +26,7 @@ from lakegate.flow.history import event_of
 from lakegate.lake import MAIN, Lake
 from lakegate.local.state import StackFolder
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.run import Run
 from proofs.worker import Answer, Job
 
 _TESTS = Path(__file__).resolve().parents[1]
@@ -72,9 +73,7 @@ class Worker:
 
     def begin(self, job: Job) -> None:
         """Hand over a job; raises as :meth:`do`."""
-        if not self._ready:
-            self._line()
-            self._ready = True
+        self.wait_ready()
         stdin = self._process.stdin
         assert stdin is not None
         try:
@@ -82,6 +81,12 @@ class Worker:
             stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
+
+    def wait_ready(self) -> None:
+        """Wait until the process has imported what it needs; raises as :meth:`do`."""
+        if not self._ready:
+            self._line()
+            self._ready = True
 
     def answer(self) -> Answer:
         """Return the answer to the job under way; raises as :meth:`do`."""
@@ -191,40 +196,47 @@ def ids(lake: Lake, table: str) -> Counter[int]:
     pointer = rooms.catalog.get_table(TableIdentifier.parse(table), rooms.catalog.get_ref(MAIN))
     if pointer is None:
         return Counter()
-    found = StaticTable.from_metadata(local_path(pointer.metadata_location) or pointer.metadata_location)
+    found = StaticTable.from_metadata(str(local_path(pointer.metadata_location)))
     return Counter(found.scan(selected_fields=("id",)).to_arrow().column("id").to_pylist())
 
 
-def published_runs(lake: Lake) -> Counter[str]:
-    """Return how many commits on main each run has that published something."""
+def ids_by_spark(lake: Lake, table: str) -> Counter[int]:
+    """Return what :func:`ids` returns, as Spark reads it."""
+    return Counter(lake.query(f"SELECT id FROM {table}").to_arrow().column("id").to_pylist())
+
+
+def published_runs(lake: Lake, tables: Collection[str]) -> Counter[str]:
+    """Return how many commits on main each run has that published something to one of ``tables``."""
     history = lake._wiring.rooms.catalog.history(MAIN)  # noqa: SLF001
     events = (event_of(commit) for commit in history)
-    return Counter(event.run_id for event in events if event is not None)
+    return Counter(event.run_id for event in events if event is not None and set(event.tables) & set(tables))
 
 
-def unsettled(home: Path) -> list[str]:
-    """Return what is left in the journal of runs that nobody works on: leases, and claims without a publish."""
-    with contextlib.closing(sqlite3.connect(home / HOME_NAME / "journal.db")) as journal:
-        leases = journal.execute("SELECT run_id FROM leases").fetchall()
-        claims = journal.execute("SELECT run_id, path FROM claims WHERE state = 'claimed'").fetchall()
-    return [f"lease of run {run_id}" for (run_id,) in leases] + [
-        f"claim of run {run} on {path}" for run, path in claims
-    ]
+def known_runs(lake: Lake, tables: Collection[str]) -> dict[str, Run]:
+    """Return the runs that the journal knows of ``tables``, by id."""
+    return {run.run_id: run for table in tables for run in lake.runs(table=table, limit=1_000_000)}
 
 
-def journal_problems(lake: Lake) -> Iterator[str]:
-    """Yield where the journal does not agree with main's history: run by run, and what nobody has settled."""
-    published = published_runs(lake)
+def journal_problems(lake: Lake, tables: Collection[str]) -> Iterator[str]:
+    """Yield where the journal does not agree with main's history on the runs of ``tables``, or is not done with one."""
+    published, known = published_runs(lake, tables), known_runs(lake, tables)
     yield from (f"run {run_id} was published {times} times" for run_id, times in published.items() if times > 1)
-    known = {run.run_id: run for run in lake.runs(limit=1_000_000)}
+    yield from (f"the journal lacks run {run_id}" for run_id in published.keys() - known.keys())
     for run_id, run in known.items():
         expected = run_id in published
         if (run.status == "published") != expected:
             yield f"main {'has' if expected else 'lacks'} run {run_id}; the journal says {run.status}"
         elif run.status in ("running", "staged"):
             yield f"run {run_id} is still {run.status}"
-    yield from (f"the journal lacks run {run_id}" for run_id in published.keys() - known.keys())
-    yield from unsettled(lake.home)
+    yield from _unsettled(lake.home, tables, known)
+
+
+def _unsettled(home: Path, tables: Collection[str], runs: Collection[str]) -> Iterator[str]:
+    with contextlib.closing(sqlite3.connect(home / HOME_NAME / "journal.db")) as journal:
+        leases = journal.execute("SELECT run_id FROM leases").fetchall()
+        claims = journal.execute("SELECT table_name, run_id, path FROM claims WHERE state = 'claimed'").fetchall()
+    yield from (f"the lease of run {run_id} is left" for (run_id,) in leases if run_id in runs)
+    yield from (f"the claim of run {run_id} on {path} is left" for table, run_id, path in claims if table in tables)
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = _PATIENCE_S) -> None:

@@ -56,10 +56,6 @@ class Effect:
         kept = Counter({row: count for row, count in rows.items() if row[0] not in keys})
         return kept + Counter(self.rows)
 
-    @property
-    def rewrites(self) -> bool:
-        return self.clears or self.replaces_keys
-
 
 @dataclass(frozen=True)
 class Event:
@@ -72,6 +68,8 @@ class Event:
     undoes: tuple[str, ...] = ()
     files: frozenset[tuple[str, str]] = frozenset()
     checks: CheckSet = "none"
+    rewritten: frozenset[str] = frozenset()
+    """Tables of which it took rows away; of these it is audited what they come to."""
 
 
 @dataclass
@@ -187,15 +185,18 @@ class Model:
             effects=(Effect(order.table, rows),),
             tables=(order.table,),
             files=frozenset(files),
-            checks="none" if event.run_id in self.unaudited else order.checks,
+            checks=self._checks(event.run_id, order),
         )
 
     def _transacted(self, event: Event) -> Event:
         order = self.transactions[event.run_id]
-        effects, _ = perform(event.run_id, order, self.state)
+        effects, rewritten = perform(event.run_id, order, self.state)
         assert not order.fails, f"P1 transaction {event.run_id} failed and was published"
         tables = tuple(dict.fromkeys(effect.table for effect in effects))
-        return replace(event, effects=tuple(effects), tables=tables, checks=order.checks)
+        return replace(event, effects=tuple(effects), tables=tables, checks=self._checks(event.run_id, order), rewritten=rewritten)
+
+    def _checks(self, run_id: str, order: Ingest | Transact) -> CheckSet:
+        return "none" if run_id in self.unaudited else order.checks
 
     def _check_audit(self, event: Event, before: State) -> None:
         rest = {table: Counter(before[table]) for table in TABLES}
@@ -206,7 +207,7 @@ class Model:
                         rest[effect.table] -= Counter(effect.rows)
         for table in event.tables:
             mine = [effect for effect in event.effects if effect.table == table]
-            if any(effect.rewrites for effect in mine):
+            if table in event.rewritten:
                 batch, rest = list(self.state[table].elements()), {**rest, table: Counter()}
             else:
                 batch = [row for effect in mine for row in effect.rows]
@@ -233,16 +234,19 @@ class Model:
             assert not again, f"P5 {event.run_id}: {table} has {again} more than once"
 
 
-def perform(run_id: str, order: Transact, state: State) -> tuple[list[Effect], State]:
-    """Return what a transaction does when nobody is in its way."""
+def perform(run_id: str, order: Transact, state: State) -> tuple[list[Effect], frozenset[str]]:
+    """Return what a transaction does when nobody is in its way, and the tables it takes rows from."""
     now = dict(state)
-    effects = []
+    effects, rewritten = [], set()
     for index, step in enumerate(order.steps):
         rows = tuple(written(run_id, index, step, now[step.source].total()))
         effect = Effect(step.table, rows, clears=step.kind == "overwrite", replaces_keys=step.kind == "upsert")
         effects.append(effect)
-        now[step.table] = effect.on(now[step.table])
-    return effects, now
+        after = effect.on(now[step.table])
+        if now[step.table] - after:
+            rewritten.add(step.table)
+        now[step.table] = after
+    return effects, frozenset(rewritten)
 
 
 def failing(checks: CheckSet, table: str, batch: Sequence[Row], others: State) -> str:

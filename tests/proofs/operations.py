@@ -26,6 +26,8 @@ BAD_FILE = 4
 SPOTS = (
     *get_args(FaultPoint),
     "commit:target",
+    "commit:target",
+    "commit:target",
     "commit:branch",
     "get_ref",
     "get_tables",
@@ -166,87 +168,91 @@ Operation: TypeAlias = Ingest | Transact | PublishKept | Discard | Revert | Reco
 History: TypeAlias = tuple[Operation, ...]
 
 _FAULTS: tuple[Fault, ...] = ("lost", "late", "never", "conflict", "away")
+_MEANWHILE = ("after-branch", "after-stage", "after-audit", "before-publish", "commit:target", "journal:claim", "tx-step")
+_POOLS = (TABLES[:1], TABLES[:1], TABLES[:2], TABLES)
 
 
-def _actions(others: st.SearchStrategy[Operation] | None) -> st.SearchStrategy[Any]:
-    alone = [
+def histories(*, longest: int, on_main: bool = True) -> st.SearchStrategy[History]:
+    """Return histories in which operations run within operations, two levels deep.
+
+    Args:
+        longest: Operations in one, at most, those within others not counted.
+        on_main: Whether to include what knows no other target than ``main``.
+    """
+    return st.sampled_from(_POOLS).flatmap(lambda pool: _histories(pool, longest, on_main=on_main))
+
+
+def _histories(pool: tuple[str, ...], longest: int, *, on_main: bool) -> st.SearchStrategy[History]:
+    inner = _operations(pool, st.just(()) | st.lists(_broken(), max_size=1).map(tuple), on_main=on_main)
+    rivals = st.lists(inner, min_size=1, max_size=2).map(tuple)
+    meanwhile = st.builds(
+        At,
+        spot=st.sampled_from(_MEANWHILE),
+        action=st.one_of(st.builds(Do, rivals), st.builds(Do, rivals), st.builds(Stall, st.just(()) | rivals)),
+        nth=st.sampled_from((1, 1, 1, 2)),
+        after=st.booleans(),
+    )
+    interruptions = st.just(()) | st.lists(meanwhile | _broken(), max_size=2).map(tuple)
+    outer = _operations(pool, interruptions, on_main=on_main)
+    return st.lists(outer, min_size=1, max_size=longest).map(tuple)
+
+
+def _broken() -> st.SearchStrategy[At]:
+    actions: list[st.SearchStrategy[Any]] = [
         st.just(Crash()),
         st.builds(Break, st.sampled_from(_FAULTS)),
         st.just(Break("away", for_good=True)),
         st.just(Interrupt()),
     ]
-    if others is None:
-        return st.one_of(*alone)
-    some = st.lists(others, min_size=1, max_size=2).map(tuple)
-    return st.one_of(st.builds(Do, some), st.builds(Stall, st.just(()) | some), *alone)
-
-
-def _interruptions(others: st.SearchStrategy[Operation] | None, most: int) -> st.SearchStrategy[tuple[At, ...]]:
-    at = st.builds(
+    return st.builds(
         At,
         spot=st.sampled_from(SPOTS),
-        action=_actions(others),
-        nth=st.sampled_from((1, 1, 1, 2, 3)),
+        action=st.one_of(*actions),
+        nth=st.sampled_from((1, 1, 1, 1, 2, 3)),
         after=st.booleans(),
     )
-    return st.just(()) | st.lists(at, max_size=most).map(tuple)
 
 
-_files = st.lists(
-    st.tuples(st.integers(0, BAD_FILE), st.sampled_from((0, 0, 1))), min_size=1, max_size=3, unique_by=lambda f: f[0]
-).map(tuple)
-_table = st.sampled_from(TABLES)
-_kept: st.SearchStrategy[OnFailure] = st.sampled_from(("keep", "drop"))
-_steps = st.lists(
-    st.builds(
+def _operations(
+    pool: tuple[str, ...], interruptions: st.SearchStrategy[tuple[At, ...]], *, on_main: bool
+) -> st.SearchStrategy[Operation]:
+    table, which = st.sampled_from(pool), st.integers(0, 3)
+    checks: st.SearchStrategy[CheckSet] = st.sampled_from(("none", "not_null", "unique", "fk"))
+    files = st.tuples(st.integers(0, BAD_FILE), st.sampled_from((0, 0, 1)))
+    steps = st.builds(
         Step,
         kind=st.sampled_from(("append", "overwrite", "upsert", "derive")),
-        table=_table,
-        keys=st.lists(st.integers(0, 5), min_size=1, max_size=2, unique=True).map(tuple),
-        source=_table,
-    ),
-    max_size=3,
-).map(tuple)
-_checks: st.SearchStrategy[CheckSet] = st.sampled_from(("none", "not_null", "unique", "fk"))
-
-
-def operations(interruptions: st.SearchStrategy[tuple[At, ...]], *, on_main: bool) -> st.SearchStrategy[Operation]:
-    """Return operations with such interruptions; ``on_main``: those included that know no other target."""
-    which = st.integers(0, 5)
-    kinds: list[st.SearchStrategy[Any]] = [
-        st.builds(
-            Ingest,
-            table=_table,
-            files=_files,
-            checks=_checks,
-            on_changed=st.sampled_from(("refuse", "append", "replace")),
-            on_failure=_kept,
-            on_busy=st.sampled_from(("wait", "skip")),
-            at=interruptions,
-        ),
-        st.builds(
-            Transact,
-            steps=_steps,
-            checks=_checks,
-            on_failure=_kept,
-            fails=st.sampled_from((False, False, False, True)),
-            at=interruptions,
-        ),
-        st.builds(Revert, which=which, cascade=st.booleans(), at=interruptions),
+        table=table,
+        keys=st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True).map(tuple),
+        source=table,
+    )
+    kept: st.SearchStrategy[OnFailure] = st.sampled_from(("keep", "drop"))
+    ingests = st.builds(
+        Ingest,
+        table=table,
+        files=st.lists(files, min_size=1, max_size=2, unique_by=lambda file: file[0]).map(tuple),
+        checks=checks,
+        on_changed=st.sampled_from(("refuse", "append", "replace")),
+        on_failure=kept,
+        on_busy=st.sampled_from(("wait", "skip")),
+        at=interruptions,
+    )
+    transactions = st.builds(
+        Transact,
+        steps=st.lists(steps, max_size=2).map(tuple),
+        checks=checks,
+        on_failure=kept,
+        fails=st.sampled_from((False, False, False, False, True)),
+        at=interruptions,
+    )
+    rare: list[st.SearchStrategy[Any]] = [
         st.builds(Recover, at=interruptions),
         st.builds(Discard, which=which),
-        st.builds(Outsider, kind=st.sampled_from(("append", "append", "drop")), table=_table),
+        st.builds(Outsider, kind=st.sampled_from(("append", "append", "drop")), table=table),
         st.just(LoseJournal()),
     ]
     if on_main:
-        kinds.append(st.builds(PublishKept, which=which, lax=st.booleans(), at=interruptions))
+        rare += [st.builds(PublishKept, which=which, lax=st.booleans(), at=interruptions), st.just(Collect())]
+    reverts = st.builds(Revert, which=which, cascade=st.booleans(), at=interruptions)
     # Ingests are what most histories are about.
-    return st.one_of(kinds[0], kinds[0], *kinds)
-
-
-def histories(*, longest: int, on_main: bool = True) -> st.SearchStrategy[History]:
-    """Return histories in which operations run within operations, two levels deep."""
-    inner = operations(_interruptions(None, 1), on_main=on_main)
-    outer = operations(_interruptions(inner, 2), on_main=on_main)
-    top = st.one_of(outer, outer, outer, outer, outer, outer, st.just(Collect())) if on_main else outer
-    return st.lists(top, min_size=1, max_size=longest).map(tuple)
+    return st.one_of(ingests, ingests, ingests, transactions, transactions, reverts, st.one_of(*rare))

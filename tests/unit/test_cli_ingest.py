@@ -30,7 +30,7 @@ from cli_support import (
     make_run,
     staged,
 )
-from lakegate.errors import NotFoundError
+from lakegate.errors import NotFoundError, RetryableError
 from lakegate.model.batch import CsvOptions
 from lakegate.model.journal import Claim
 from lakegate.model.plan import IngestPlan
@@ -245,6 +245,9 @@ def test_files_of_a_run_that_is_not_done_are_not_called_published() -> None:
     assert f"2 of 3 files skipped: left to run {OTHER_RUN}, which is running\n" in text
     forgotten = invoke(INGEST, FakeLake(ingest=PARTLY, run=NotFoundError("no such run"))).stdout
     assert f"published by run {OTHER_RUN}\n" in forgotten
+    locked = invoke(INGEST, FakeLake(ingest=PARTLY, run=RetryableError("The journal is locked.")))
+    assert (locked.exit_code, locked.stderr) == (0, "")
+    assert f"2 of 3 files skipped: with run {OTHER_RUN}\n" in locked.stdout
 
 
 def test_a_run_with_nothing_new_is_skipped_and_no_failure() -> None:
@@ -296,3 +299,15 @@ def test_dry_run_tells_what_is_known_of_each_file(what: str, words: str, told: t
     lists = {name: payload[f"{name}_files"] for name in ("published", "busy", "changed")}
     entry = {"file": BATCH.files[0].uri, "run_id": OTHER_RUN}
     assert lists == {name: [entry] if name == what else [] for name in lists}
+
+
+def test_dry_run_goes_by_the_settings_where_no_flag_is_given(in_a_project: Path) -> None:
+    (in_a_project / "lakegate.toml").write_text('[ingest]\non_busy = "skip"\non_changed = "append"\n')
+    plan = IngestPlan(
+        request=REQUEST.model_copy(update={"checks": ()}), exists=True, table_schema=METADATA.table_schema
+    )
+    told = json.loads(invoke([*INGEST, "--dry-run", "-o", "json"], FakeLake(plan=plan)).stdout)
+    assert (told["on_busy"], told["on_changed"]) == ("skip", "append")
+    flags = ["--on-busy", "wait", "--on-changed", "replace", "--dry-run", "-o", "json"]
+    told = json.loads(invoke([*INGEST, *flags], FakeLake(plan=plan)).stdout)
+    assert (told["on_busy"], told["on_changed"]) == ("wait", "replace")

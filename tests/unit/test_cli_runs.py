@@ -218,6 +218,7 @@ def test_an_undoing_is_shown_with_what_it_did_to_each_table() -> None:
         publication=PUBLICATION,
     )
     text = invoke("runs 2026", FakeLake(run=run)).stdout
+    assert text.startswith(f"published  nyc.trips, nyc.zones  revert of 1 table in commit {HASH[:12]}")
     assert re.search(r"nyc\.trips +-100,000 +-2 *\n", text)
     assert re.search(r"nyc\.zones +-260 +-1 +dropped\n", text)
     assert f"  reverts     {OTHER_RUN}, 20260129T010101-88888888\n" in text
@@ -242,7 +243,7 @@ def test_json_of_a_run_has_its_steps() -> None:
 
 def test_the_picture_of_a_plain_publish() -> None:
     assert picture(WHOLE) == [
-        f"◆    {HASH[:12]}  main: published, 100,000 rows of nyc.trips",
+        f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
         "├─╮",
         f"│ ●  {HEAD[:12]}  {BRANCH}: written, audit passed, gone",
         "├─╯",
@@ -253,7 +254,7 @@ def test_the_picture_of_a_plain_publish() -> None:
 def test_the_picture_shows_what_a_run_was_replayed_onto() -> None:
     newer = (commit(7, "Publish 7\n\nmore", "nyc.trips"), commit(6, "Compact zones", "nyc.zones"))
     assert picture(REPLAYED, newer) == [
-        f"◆    {HASH[:12]}  main: published, 100,000 rows of nyc.trips",
+        f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
         "├─╮",
         f"│ ●  {HEAD[:12]}  {BRANCH}: written, audit passed, gone",
         "○ │  000000000000  Publish 7 (replayed onto)",
@@ -265,6 +266,8 @@ def test_the_picture_shows_what_a_run_was_replayed_onto() -> None:
 
 
 def test_many_newer_commits_are_counted() -> None:
+    assert not any("other commit" in line for line in picture(REPLAYED, tuple(commit(n, "m") for n in range(3))))
+    assert "┊ │  1 other commit on main in between" in picture(REPLAYED, tuple(commit(n, "m") for n in range(4)))
     assert "┊ │  4 other commits on main in between" in picture(REPLAYED, tuple(commit(n, "m") for n in range(7)))
     bounded = picture(REPLAYED, tuple(commit(n, "m") for n in range(50)))
     assert "┊ │  47 or more other commits on main in between" in bounded
@@ -285,7 +288,7 @@ def test_the_picture_of_runs_that_did_not_publish() -> None:
 def test_the_picture_of_runs_without_a_branch() -> None:
     revert = make_run("published", kind="revert", branch="", base=BASE, publication=PUBLICATION)
     assert picture(revert) == [
-        f"◆    {HASH[:12]}  main: published, 100,000 rows of nyc.trips",
+        f"◆    {HASH[:12]}  main: published, revert of 1 table: nyc.trips",
         f"●    {BASE[:12]}  main as the run found it",
     ]
     assert picture(make_run("skipped", branch="", base=BASE)) == []

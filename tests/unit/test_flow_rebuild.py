@@ -73,3 +73,12 @@ def test_a_newer_version_of_a_file_is_one_more() -> None:
     assert rebuild(house.rooms, "main").files == 1
     commit(house, "run-3", source("a", "3"))
     assert rebuild(house.rooms, "main").files == 2
+
+
+def test_a_file_that_two_runs_published_stays_published_when_one_is_reverted() -> None:
+    house = FakeLakehouse()
+    commit(house, "run-1", source("a"))
+    commit(house, "run-2", source("a"))
+    commit(house, "run-3", reverts="run-1")
+    assert rebuild(house.rooms, "main").files == 1
+    assert [one.run_id for one in house.journal.known(TABLE, [source("a")]).published] == ["run-2"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakegate.errors import InputError, NotFoundError
-from lakegate.flow.history import sync
+from lakegate.flow.rebuild import rebuild
 from lakegate.flow.restore import reset_branch, restore_table
 from lakegate.flow.transaction import Transaction
 from lakegate.model.identifiers import TableIdentifier
@@ -84,7 +84,7 @@ def test_files_that_were_reverted_count_as_published_when_their_rows_are_back(ho
     assert house.rows() == [*A, *B]
     assert house.add("again", B, file="r2").status == "skipped"
     house.lose_journal()
-    sync(house.rooms, "main", rebuild=True)
+    rebuild(house.rooms, "main")
     assert house.add("again", B, file="r2").status == "skipped"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from lakegate.errors import ConflictError, InputError, NotFoundError, NotRevertableError, OutcomeUnknownError
 from lakegate.flow.history import REVIVES_PROPERTY, decode_revived, sync
+from lakegate.flow.rebuild import rebuild
 from lakegate.flow.recover import recover
 from lakegate.flow.transaction import Transaction
 from lakegate.model.identifiers import TableIdentifier
@@ -67,7 +68,7 @@ def test_its_files_may_be_ingested_again_and_those_of_others_not(three: House) -
 def test_a_lost_journal_learns_of_reverts_from_the_history(three: House) -> None:
     three.undo("r2")
     three.lose_journal()
-    sync(three.rooms, "main", rebuild=True)
+    rebuild(three.rooms, "main")
 
     assert three.status("r2") == ("reverted", "x-r2")
     assert three.add("again-2", B, file="r2").status == "published"

@@ -118,7 +118,7 @@ class SparkTransaction:
                 fitted = self._with_keys_of(table, fitted, names)
             # Looked at first and written then: rows that are computed twice need not be the same, and Spark's MERGE
             # refuses a source that is not deterministic.
-            frame = fitted.localCheckpoint(eager=True)
+            frame = self._own(fitted.localCheckpoint(eager=True))
             self._require_unique(table, frame, names)
             if create is None:
                 self._merge(table, frame, names)
@@ -209,6 +209,20 @@ class SparkTransaction:
                 )
             columns.append(f"CAST({quote(column.name)} AS {target.type}) AS {quote(column.name)}")
         return frame.selectExpr(*columns)
+
+    def _own(self, checkpoint: Any) -> Any:
+        """Return a checkpoint as a DataFrame of our session.
+
+        PySpark's Connect client gives it to the process's active session (``proto_to_remote_cached_dataframe``), where
+        the server does not know it.
+        """
+        if not is_connect(self._session):
+            return checkpoint
+        from pyspark.sql.connect.dataframe import DataFrame  # noqa: PLC0415 - heavy
+
+        plan = checkpoint._plan  # noqa: SLF001 - there is no public way
+        plan._spark_session = self._session  # noqa: SLF001 - it is asked to forget the checkpoint in the end
+        return DataFrame(plan, self._session)
 
     def _require_unique(self, table: TableIdentifier, frame: Any, keys: Sequence[str]) -> None:
         aliases = [f"k{index}" for index in range(len(keys))]

@@ -11,7 +11,8 @@ from lakegate.model.gc import ExpiredBranch, GcProblem
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
 
-_OVER = ("rejected", "failed")
+_OVER = ("rejected", "failed", "published")
+"""Published ones, too: their branch is dropped at once, but for when the catalog goes away with that."""
 
 
 def expire_branches(

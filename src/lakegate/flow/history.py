@@ -96,22 +96,19 @@ def event_of(commit: Commit) -> HistoryEvent | None:
     )
 
 
-def sync(rooms: Rooms, target: str, *, rebuild: bool = False) -> Ref:
+def sync(rooms: Rooms, target: str) -> Ref:
     """Read the commits of ``target`` that the journal has not seen yet, and return the head it knows now.
 
-    Args:
-        rooms: The lake's rooms.
-        target: The branch.
-        rebuild: Read the whole history, as for a journal that was lost.
+    A journal that knows nothing yet, or knows a commit that the target has left behind, learns the whole history.
     """
     head = rooms.catalog.get_ref(target)
-    known = None if rebuild else rooms.journal.synced(target)
+    known = rooms.journal.synced(target)
     if known == head.hash:
         return head
     commits = list(rooms.catalog.history(head.hash, until=known))
     # A branch that was reset has left behind the commit we knew: what it holds now is all there is.
     lost = known is not None and _parent(commits) != known
-    rooms.journal.record(target, _events(commits), head.hash, rebuild=rebuild or lost or known is None)
+    rooms.journal.record(target, _events(commits), head.hash, rebuild=lost or known is None)
     return head
 
 

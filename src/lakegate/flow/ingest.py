@@ -89,7 +89,7 @@ def _write_audit_publish(rooms: Rooms, progress: Progress, request: WriteRequest
     except RejectedLateError as error:
         progress.update(reports=error.reports)
         return _rejected(rooms, progress)
-    return progress.end(status="published", publication=publication, branch_kept=False)
+    return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
 
 def _begin_again(rooms: Rooms, progress: Progress, order: IngestOrder) -> tuple[Ref, WriteRequest]:

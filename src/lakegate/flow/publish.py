@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lakegate.errors import AuditFailedError, ConflictError, LakegateError, OutcomeUnknownError
 from lakegate.flow import faults
 from lakegate.flow.audit import audit_again
+from lakegate.flow.discard import discard
 from lakegate.flow.history import (
     AUDIT_PROPERTY,
     BRANCH_PROPERTY,
@@ -79,9 +80,9 @@ def publish(
             attempt = _Attempt(rooms, run, note_reports)
             publication = _publish(rooms, run, attempt, require_lease)
     faults.reach("after-publish")
-    _delete_branch(rooms, run.branch)
+    left = not _delete_branch(rooms, run.branch)
     faults.reach("after-branch-delete")
-    return publication
+    return publication.model_copy(update={"branch_left": left})
 
 
 def find_publication(rooms: Rooms, run: Run, *, since: str | None = None) -> Publication | None:
@@ -282,12 +283,15 @@ def _summary(reports: Sequence[AuditReport]) -> str:
     return f"{len(results) - failed} passed, {failed} warned"
 
 
-def _delete_branch(rooms: Rooms, name: str) -> None:
-    # The data is published; a branch that cannot be dropped now is untidy, not wrong.
+def _delete_branch(rooms: Rooms, name: str) -> bool:
+    """Try to drop a branch whose data is published; return whether it is gone."""
+    # One that cannot be dropped now is untidy, not wrong.
     try:
-        rooms.catalog.delete_ref(rooms.catalog.get_ref(name))
+        discard(rooms, name)
     except LakegateError as error:
         rooms.narrator.note(f"Branch {name} could not be dropped: {error.message}")
+        return False
+    return True
 
 
 def _nothing(_: tuple[AuditReport, ...]) -> None:

@@ -59,7 +59,10 @@ def _published(rooms: Rooms, progress: Progress) -> Run:
     except LakegateError as error:
         return _undone(rooms, progress, error)
     return progress.end(
-        status="published", publication=publication, branch_kept=False, detail="Had passed its audit; published."
+        status="published",
+        publication=publication,
+        branch_kept=publication.branch_left,
+        detail="Had passed its audit; published.",
     )
 
 

@@ -78,7 +78,7 @@ def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
             latest = error.reports if isinstance(error, RejectedLateError) else progress.run.reports
             progress.end(status="rejected", reports=latest, branch_kept=True)
             raise
-        return progress.end(status="published", publication=publication, branch_kept=False)
+        return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
 
 def _run_of(rooms: Rooms, branch: str, found: Sequence[StagedTable]) -> Run:

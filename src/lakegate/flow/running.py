@@ -23,6 +23,10 @@ from lakegate.model.checks import AuditReport
 from lakegate.model.run import Publication, Run, RunError, RunStep
 
 
+class LeaseLostError(RetryableError):
+    """Another process has taken the run over, because this one was not heard of for too long."""
+
+
 class Progress:
     """A run as far as it has come. What it comes to is written to the journal at once."""
 
@@ -32,7 +36,12 @@ class Progress:
         self._lost = threading.Event()
 
     def update(self, **changes: object) -> None:
-        """Note ``changes`` of the run."""
+        """Note ``changes`` of the run.
+
+        Raises:
+            LeaseLostError: When it was taken over: what became of it is not ours to say any more.
+        """
+        self._hold()
         self.run = self.run.model_copy(update=changes)
         self._rooms.journal.save(self.run)
 
@@ -55,19 +64,24 @@ class Progress:
             self.run = self.run.model_copy(update={"steps": (*before, ended)})
 
     def end(self, **changes: object) -> Run:
-        """End the run: its lease goes, its claims are settled."""
+        """End the run: its lease goes, its claims are settled.
+
+        Raises:
+            LeaseLostError: When it was taken over.
+        """
+        self._hold()
         self.run = self.run.model_copy(update={"finished_at": datetime.now(UTC), **changes})
-        self._rooms.journal.end(self.run)
+        self._rooms.journal.end(self._as_told(self.run))
         return self.run
 
     def require_lease(self) -> None:
         """Stop a run that another process took over because this one was not heard of for too long.
 
         Raises:
-            RetryableError: When it was taken over.
+            LeaseLostError: When it was taken over.
         """
         if self._lost.is_set():
-            raise RetryableError(
+            raise LeaseLostError(
                 f"Run {self.run.run_id} was not heard of for too long and another process has taken it over.",
                 hint=f"See what became of it: lakegate runs {self.run.run_id}",
                 run_id=self.run.run_id,
@@ -77,6 +91,19 @@ class Progress:
     def lose(self) -> None:
         """Note that the lease is gone."""
         self._lost.set()
+
+    def _as_told(self, run: Run) -> Run:
+        """Return the run as it ended, with what the target's history has told of it meanwhile."""
+        known = self._rooms.journal.get(run.run_id) if run.status == "published" else None
+        if known is None or known.status != "reverted":
+            return run
+        return run.model_copy(update={"status": known.status, "reverted_by": known.reverted_by})
+
+    def _hold(self) -> None:
+        # A process that slept too long must not write over what the one that took its run over has written.
+        if not self._rooms.journal.renew(self.run.run_id):
+            self.lose()
+        self.require_lease()
 
 
 @contextmanager
@@ -129,6 +156,9 @@ def _cleaned_up(rooms: Rooms, progress: Progress) -> Iterator[None]:
         # The data is staged and audited: what to do with it is the user's choice now.
         _record_failure(rooms, progress, error, branch_kept=_stands(rooms, progress.run.branch))
         raise
+    except LeaseLostError:
+        _tidy_up_after_others(rooms, progress.run)
+        raise
     except AlreadyExistsError as error:
         _record_failure(rooms, progress, error, branch_kept=False)
         raise
@@ -145,6 +175,16 @@ def _cleaned_up(rooms: Rooms, progress: Progress) -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(rooms, progress)) from None
+
+
+def _tidy_up_after_others(rooms: Rooms, run: Run) -> None:
+    """Take back what this process did after another one had settled the run, and nothing else."""
+    with suppress(LakegateError):
+        settled = rooms.journal.get(run.run_id)
+        if settled is not None and settled.finished_at is not None:
+            rooms.journal.release(run.run_id)
+            if run.branch and not settled.branch_kept:
+                discard(rooms, run.branch, target=run.target)
 
 
 def _interrupted(rooms: Rooms, progress: Progress) -> str:

@@ -218,7 +218,7 @@ def _finish(
         # What was computed from a target that moved on is worth nothing; only running it again helps.
         discard(rooms, tx.branch)
         raise
-    progress.end(status="published", publication=publication, branch_kept=False)
+    progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
 
 def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:

@@ -67,7 +67,7 @@ class Database(ABC):
             yield
         except DBAPIError as error:
             raise self._explain(error) from error
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OSError) as error:
             raise RetryableError(f"The journal {self.name} cannot be used now: {error}.") from error
 
     @abstractmethod

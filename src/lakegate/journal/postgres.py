@@ -144,6 +144,15 @@ def _engine(url: URL, timeout_s: float | None, busy_timeout_s: float) -> sa.Engi
         cursor.execute(f"SET lock_timeout TO {milliseconds}")
         connection.commit()
 
+    def ping(connection: Any) -> bool:
+        # pg8000 lets a connection that was reset surface as it is, which the pool does not take for a lost one.
+        try:
+            return plain_ping(connection)
+        except OSError as error:
+            raise engine.dialect.loaded_dbapi.InterfaceError("network error") from error
+
+    plain_ping = engine.dialect.do_ping
+    engine.dialect.do_ping = ping  # type: ignore[assignment, method-assign]
     event.listen(engine, "connect", configure)
     event.listen(engine, "handle_error", _recognise_disconnect)
     return engine

@@ -95,6 +95,7 @@ class Publication(Value):
 
     Attributes:
         replayed: Tables whose data files were appended to a newer state than the one they were staged on.
+        branch_left: Whether the run's branch could not be dropped afterwards.
     """
 
     run_id: str
@@ -103,6 +104,7 @@ class Publication(Value):
     tables: tuple[str, ...]
     rows: int
     replayed: tuple[str, ...] = ()
+    branch_left: bool = False
 
 
 class KnownFile(Value):

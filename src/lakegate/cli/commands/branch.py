@@ -17,11 +17,12 @@ from lakegate.cli.render.console import echo_json, safe, say
     examples=(
         "lakegate branch list",
         "lakegate branch create january --from main --at 2026-01-31T07:00:00Z",
+        "lakegate branch reset january --to main",
         "lakegate branch delete january",
     ),
 )
 def branch() -> None:
-    """List, create and delete branches."""
+    """List, create, reset and delete branches."""
 
 
 @branch.command("list", examples=("lakegate branch list", "lakegate branch list -o json"))
@@ -59,6 +60,34 @@ def create_branch(app: App, /, *, name: str, source: str, at: str | None, output
         echo_json(ref.model_dump(mode="json"))
     else:
         say(f"[bold green]created[/]  branch {safe(ref.name)} at commit {ref.hash}")
+
+
+@branch.command(
+    "reset", examples=("lakegate branch reset january --to main", "lakegate branch reset dev --to main --at 2026-01-31")
+)
+@branch_argument("name")
+@click.option(
+    "--to",
+    required=True,
+    metavar="REF",
+    help="Where it is to stand: a branch, tag or commit.",
+    shell_complete=completions.refs,
+)
+@at_option("As REF was at this time (2026-01-31T07:00:00Z), or at this commit of it.")
+@click.option("--force", is_flag=True, help="Reset main, too: it loses what was published since.")
+@output_option()
+@pass_app
+def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool, output: str) -> None:
+    """Point the branch NAME at another commit. What was committed only there is reached by it no more.
+
+    To undo a publish on main, prefer `lakegate revert` and `lakegate table restore`: they keep the history.
+    """
+    with app.lake() as lake:
+        ref = lake.reset_branch(name, to=to, at=at, force=force)
+    if output == "json":
+        echo_json(ref.model_dump(mode="json"))
+    else:
+        say(f"[bold green]reset[/]  branch {safe(ref.name)} to commit {ref.hash}")
 
 
 @branch.command("delete", examples=("lakegate branch delete january",))

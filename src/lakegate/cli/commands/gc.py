@@ -50,8 +50,8 @@ def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> ti
 def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: timedelta | None, output: str) -> None:
     """Drop branches of rejected runs whose time is over, and delete files that no branch or tag reaches.
 
-    A file that any commit of a branch or tag needs is never deleted, nor one that may be written just now. The
-    warehouse must belong to this catalog alone.
+    A file that any commit of a branch or tag needs (back to gc.history, if that is set) is never deleted, nor one that
+    may be written just now. The warehouse must belong to this catalog alone.
     """
     with app.lake() as lake:
         report = lake.gc(dry_run=dry_run, keep_rejected=keep_rejected, grace=grace)

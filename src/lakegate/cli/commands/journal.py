@@ -35,7 +35,7 @@ def status(app: App, /, *, output: str) -> None:
 @output_option()
 @pass_app
 def rebuild(app: App, /, *, output: str) -> None:
-    """Learn again from main's whole history which runs and files were published.
+    """Learn again from main's history what was published.
 
     For a journal that was lost or restored from an old copy. Runs that it still knows keep all that is known of them;
     of others it learns what their commits tell.

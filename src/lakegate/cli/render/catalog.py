@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from lakegate.model.refs import Commit, Ref, TableDifference, TablePointer
 
 
-def show_refs(refs: Sequence[Ref]) -> None:
-    """Print branches with the commits they point at."""
+def show_refs(refs: Sequence[Ref], *, empty: str = "No branches.") -> None:
+    """Print branches or tags with the commits they point at; the sentence ``empty`` when there are none."""
     table = make_table("name", "kind", "commit")
-    rows_or_nothing(table, ((ref.name, ref.kind, ref.hash) for ref in refs), empty="No branches.")
+    rows_or_nothing(table, ((ref.name, ref.kind, ref.hash) for ref in refs), empty=empty)
 
 
 def show_commits(commits: Iterable[Commit]) -> None:

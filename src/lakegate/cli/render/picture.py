@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lakegate.cli.render.console import safe
+from lakegate.cli.render.runs import told_publication
 from lakegate.cli.render.text import clip, counted
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _on_target_after(run: Run) -> Iterator[str]:
     if run.reverted_by is not None:
         yield f"[red]✗[/]    reverted by run {safe(run.reverted_by)}"
     if run.publication is not None:
-        what = f"{counted(run.publication.rows, 'row')} of {safe(', '.join(run.publication.tables))}"
+        what = f"{told_publication(run, run.publication)}: {safe(', '.join(run.publication.tables))}"
         yield f"[green]◆[/]    {run.publication.commit[:_SHORT]}  {safe(run.target)}: published, {what}"
 
 
@@ -76,8 +77,8 @@ def _newer(run: Run, newer: Sequence[Commit]) -> Iterator[tuple[str, str]]:
         yield "○", f"{commit.hash[:_SHORT]}  {safe(clip(_first_line(commit), _MESSAGE))}{touched}"
     left = len(newer) - _NAMED
     if left > 0:
-        more = f"{left} or more" if len(newer) >= MOST_COMMITS else str(left)
-        yield "┊", f"{more} other commits on {safe(run.target)} in between"
+        more = f"{left} or more other commits" if len(newer) >= MOST_COMMITS else counted(left, "other commit")
+        yield "┊", f"{more} on {safe(run.target)} in between"
 
 
 def _first_line(commit: Commit) -> str:

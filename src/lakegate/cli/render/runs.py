@@ -14,7 +14,7 @@ from lakegate.cli.render.text import count, counted, duration
 if TYPE_CHECKING:
     from lakegate.cli.app import App
     from lakegate.model.checks import CheckResult
-    from lakegate.model.run import Run, StagedTable
+    from lakegate.model.run import Publication, Run, StagedTable
 
 _WHOLE = ("status", "rows", "took")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -142,13 +142,20 @@ def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:
     batch = "" if rows is None else f" {counted(rows, 'row')}"
     if run.publication is not None:
         reverted = "" if run.reverted_by is None else f"; reverted by run {run.reverted_by}"
-        return f"{table}  {counted(run.publication.rows, 'row')} in commit {run.publication.commit[:12]}{reverted}"
+        return f"{table}  {told_publication(run, run.publication)} in commit {run.publication.commit[:12]}{reverted}"
     if run.status == "rejected" and run.reports:
         failed, all_of = len(run.failures), sum(len(report.results) for report in run.reports)
         return f"{table}  {failed} of {counted(all_of, 'check')} failed; none of{batch} was published"
     if run.status == "skipped" and run.skipped_files:
         return f"{table}  {safe(told_skipped(run, statuses))}"
     return f"{table}  {safe(run.detail or batch.strip())}"
+
+
+def told_publication(run: Run, publication: Publication) -> str:
+    """Return what a run's commit brought, or took back."""
+    if run.kind in ("revert", "restore"):
+        return f"{run.kind} of {counted(len(publication.tables), 'table')}"
+    return counted(publication.rows, "row")
 
 
 def _notes(run: Run) -> list[str]:

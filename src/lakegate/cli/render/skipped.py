@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.render.console import safe, say
 from lakegate.cli.render.text import counted
-from lakegate.errors import NotFoundError
+from lakegate.errors import LakegateError, NotFoundError
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.model.run import KnownFile, Run
 
-Statuses = Mapping[str, str]
-"""How runs stand, by their id; one that the journal does not know is known from the history: it was published."""
+Statuses = Mapping[str, str | None]
+"""How runs stand, by their id; ``None`` when that cannot be told. Ones that are missing here are published."""
 NO_STATUSES: Statuses = {}
 _ON_MAIN = ("published", "reverted")
 _SHOWN = 5
@@ -29,11 +28,18 @@ def skipped_payload(files: Sequence[KnownFile]) -> list[dict[str, Any]]:
 
 def statuses_of(lake: Lake, files: Sequence[KnownFile]) -> Statuses:
     """Ask the journal how the runs stand that have these files."""
-    found: dict[str, str] = {}
-    for run_id in _owners(files):
-        with suppress(NotFoundError):
-            found[run_id] = lake.run(run_id).status
-    return found
+    return {run_id: _status(lake, run_id) for run_id in _owners(files)}
+
+
+def _status(lake: Lake, run_id: str) -> str | None:
+    try:
+        return lake.run(run_id).status
+    except NotFoundError:
+        # A journal that was lost knows files from main's history, whose runs were published.
+        return "published"
+    except LakegateError:
+        # This comes after the fact: it must not make a failure of an ingest that went well.
+        return None
 
 
 def told_skipped(run: Run, statuses: Statuses) -> str:
@@ -63,4 +69,6 @@ def _owners(files: Sequence[KnownFile]) -> Counter[str]:
 
 def _whose(run_id: str, statuses: Statuses) -> str:
     status = statuses.get(run_id, "published")
+    if status is None:
+        return f"with run {run_id}"
     return f"published by run {run_id}" if status in _ON_MAIN else f"left to run {run_id}, which is {status}"
