@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-jvm lint format bench lock clean
+.PHONY: help setup demo test test-unit test-jvm prove lint format bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-unit: $(READY) ## Run the tests that need no JVM (seconds)
 
 test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes)
 	$(BIN)/pytest -m jvm tests
+
+prove: $(READY) ## Run the long forms of the proofs (an hour); PROVE_SEED=N repeats a run
+	@PYTHONPATH=tests $(BIN)/python -m proofs $(if $(PROVE_SEED),--seed $(PROVE_SEED))
 
 lint: $(READY) ## Check style, types and the rules between rooms
 	$(BIN)/ruff format --check .

@@ -1,14 +1,17 @@
-"""``python -m benchmarks [--rounds N] [--only ingest|manifest|command]``: one line a figure on standard output."""
+"""``python -m benchmarks [--rounds N] [--only NAME]``: one line a figure on standard output."""
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
-from benchmarks import command, ingest, manifest
-from benchmarks.harness import Figure
+from benchmarks import command, history, ingest, manifest, replay, writers
+from benchmarks.harness import Figure, progress
+from benchmarks.past import Past, make_past
+from benchmarks.staging import Staging
 from lakegate.config import load_settings
 from lakegate.engine.sessions import session_settings
 from lakegate.engine.spark import SparkEngine
@@ -21,32 +24,85 @@ def main() -> None:
     """Measure on a stack of its own, in a folder that goes afterwards."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds of each contestant")
-    parser.add_argument("--only", choices=("ingest", "manifest", "command"), help="measure only these")
+    parser.add_argument("--only", choices=tuple(_GROUPS), action="append", help="measure only these")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lakegate-bench-") as folder:
         home = Path(folder)
         wiring = Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
         try:
-            with Lake(wiring) as lake:
-                for figure in _figures(lake, wiring, home, arguments.only, arguments.rounds):
-                    print(figure, flush=True)
+            with Lake(wiring) as lake, Staging(wiring.rooms) as staging:
+                bench = _Bench(lake, wiring, staging, arguments.rounds)
+                for name in arguments.only or _GROUPS:
+                    progress(name)
+                    for figure in _GROUPS[name](bench):
+                        print(figure, flush=True)
         finally:
             wiring.stack.down()
 
 
-def _figures(lake: Lake, wiring: Wiring, home: Path, only: str | None, rounds: int) -> Iterator[Figure]:
-    engine = wiring.engine
-    assert isinstance(engine, SparkEngine)
-    if only in (None, "ingest"):
-        yield from ingest.measure(lake, engine, home, rounds)
-    if only in (None, "manifest"):
-        yield from manifest.measure(wiring, engine, rounds * 3)
-    if only in (None, "command"):
-        source = home / "ten-thousand"
-        engine.session.range(0, 10_000, 1, 1).selectExpr(*ingest.COLUMNS).write.parquet(source.as_uri())
-        lake.ingest("bench.bare", source)
-        settings = session_settings(wiring.catalog.spark_options())
-        yield from command.measure(home, wiring.stack.up().spark_url, settings, source, rounds)
+class _Bench:
+    """What the benchmarks work with; what only some need is made when they do."""
+
+    def __init__(self, lake: Lake, wiring: Wiring, staging: Staging, rounds: int) -> None:
+        self.lake = lake
+        self.wiring = wiring
+        self.staging = staging
+        self.rounds = rounds
+
+    @property
+    def engine(self) -> SparkEngine:
+        engine = self.wiring.engine
+        assert isinstance(engine, SparkEngine)
+        return engine
+
+    @cached_property
+    def few(self) -> Past:
+        return make_past(self.wiring.rooms, self.lake.home, self.staging, 10)
+
+    @cached_property
+    def many(self) -> Past:
+        return make_past(self.wiring.rooms, self.lake.home, self.staging, 5_000)
+
+
+def _ingest(bench: _Bench) -> Iterator[Figure]:
+    return ingest.measure(bench.lake, bench.engine, bench.lake.home, bench.rounds)
+
+
+def _manifest(bench: _Bench) -> Iterator[Figure]:
+    return manifest.measure(bench.wiring, bench.engine, bench.rounds * 3)
+
+
+def _command(bench: _Bench) -> Iterator[Figure]:
+    source = bench.lake.home / "ten-thousand"
+    bench.engine.session.range(0, 10_000, 1, 1).selectExpr(*ingest.COLUMNS).write.parquet(source.as_uri())
+    bench.lake.ingest("bench.bare", source)
+    settings = session_settings(bench.wiring.catalog.spark_options())
+    return command.measure(bench.lake, bench.wiring.stack.up().spark_url, settings, source, bench.rounds)
+
+
+def _writers(bench: _Bench) -> Iterator[Figure]:
+    return writers.measure(bench.wiring.rooms, bench.staging, bench.lake.home, bench.rounds)
+
+
+def _replay(bench: _Bench) -> Iterator[Figure]:
+    rooms, rounds = bench.wiring.rooms, bench.rounds * 4
+    yield from replay.against_merge(rooms, bench.staging, bench.wiring.stack.up().nessie_uri, rounds)
+    yield from replay.by_size(rooms, bench.staging, rounds)
+    yield from replay.by_history(bench.few, bench.many, bench.staging, rounds)
+
+
+def _history(bench: _Bench) -> Iterator[Figure]:
+    return history.measure(bench.few, bench.many, bench.lake.home / "small", bench.rounds * 2)
+
+
+_GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
+    "ingest": _ingest,
+    "manifest": _manifest,
+    "command": _command,
+    "writers": _writers,
+    "replay": _replay,
+    "history": _history,
+}
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from benchmarks.harness import Figure, interleave
+from benchmarks.harness import Deliveries, Figure, prepared
+from lakegate.lake import Lake
 
 BARE = dedent("""
     import sys
@@ -26,16 +28,20 @@ BARE = dedent("""
 """)
 
 
-def measure(home: Path, url: str, settings: dict[str, str], source: Path, rounds: int) -> Iterator[Figure]:
+def measure(lake: Lake, url: str, settings: dict[str, str], source: Path, rounds: int) -> Iterator[Figure]:
     """Yield the ratio, and the peak memory of both clients."""
+    deliveries = Deliveries(lake.home / "commanded")
     peaks: dict[str, int] = {"ingest": 0, "bare": 0}
     options = [f"{key}={value}" for key, value in settings.items() if key.startswith("spark.sql.catalog.")]
     bare = [sys.executable, "-c", BARE, url, source.as_uri(), *options]
-    ingest = [sys.executable, "-m", "lakegate", "--home", str(home), "ingest", "bench.command", str(source)]
+    ingest = [sys.executable, "-m", "lakegate", "--home", str(lake.home), "ingest", "bench.command"]
     ingest += ["--check", "not_null(trip_id)", "--check", "row_count(min=1)"]
-    medians = interleave(
-        rounds, {"bare": lambda: _run("bare", bare, peaks), "ingest": lambda: _run("ingest", ingest, peaks)}
-    )
+
+    def prepare() -> Any:
+        return partial(_run, "ingest", [*ingest, str(deliveries.deliver(source))], peaks)
+
+    medians = prepared(rounds, {"bare": lambda: partial(_run, "bare", bare, peaks), "ingest": prepare})
+    assert len(lake.runs(table="bench.command", status="published", limit=1_000)) == rounds + 1
     detail = f"{medians['ingest']:.2f} s / {medians['bare']:.2f} s, 10,000 rows"
     yield Figure("command ingest / bare Connect script", medians["ingest"] / medians["bare"], 1.5, detail)
     memory = f"{peaks['ingest'] / 1024:.0f} MiB / {peaks['bare'] / 1024:.0f} MiB"

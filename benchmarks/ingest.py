@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Figure, interleave
+from benchmarks.harness import Deliveries, Figure, Prepare, prepared
 from lakegate.engine.spark import SparkEngine
 from lakegate.lake import Lake
 
@@ -57,24 +58,24 @@ def measure(lake: Lake, engine: SparkEngine, folder: Path, rounds: int) -> Itera
     if not source.exists():
         session.range(0, ROWS, 1, 4).selectExpr(*COLUMNS).write.parquet(source.as_uri())
     lake.ingest("bench.plain", source)
+    deliveries = Deliveries(folder / "deliveries")
 
     def plain() -> None:
         session.read.parquet(source.as_uri()).writeTo("lakegate.bench.plain").append()
 
-    def ingest(table: str, checks: tuple[str, ...]) -> None:
-        run = lake.ingest(table, source, checks=checks)
-        assert run.status == "published"
-        assert run.report is not None
-        evidence = {result.evidence for result in run.report.results}
-        assert ("scan" in evidence) == (checks is not FROM_METADATA), evidence
+    def ingest(table: str, checks: tuple[str, ...]) -> Prepare:
+        def prepare() -> Any:
+            return partial(_ingest, lake, table, deliveries.deliver(source), checks)
 
-    medians = interleave(
+        return prepare
+
+    medians = prepared(
         rounds,
         {
-            "plain": plain,
-            "metadata": lambda: ingest("bench.metadata", FROM_METADATA),
-            "mixed": lambda: ingest("bench.mixed", MIXED),
-            "unique": lambda: ingest("bench.unique", (*MIXED, "unique(trip_id)")),
+            "plain": lambda: plain,
+            "metadata": ingest("bench.metadata", FROM_METADATA),
+            "mixed": ingest("bench.mixed", MIXED),
+            "unique": ingest("bench.unique", (*MIXED, "unique(trip_id)")),
         },
     )
     base = medians["plain"]
@@ -84,3 +85,11 @@ def measure(lake: Lake, engine: SparkEngine, folder: Path, rounds: int) -> Itera
         ("unique", "ingest, 15 checks and unique / plain append", None),
     ):
         yield Figure(name, medians[key] / base, limit, f"{medians[key]:.2f} s / {base:.2f} s, {ROWS:,} rows x 9")
+
+
+def _ingest(lake: Lake, table: str, source: Path, checks: tuple[str, ...]) -> None:
+    run = lake.ingest(table, source, checks=checks)
+    assert run.status == "published"
+    assert run.report is not None
+    evidence = {result.evidence for result in run.report.results}
+    assert ("scan" in evidence) == (checks is not FROM_METADATA), evidence

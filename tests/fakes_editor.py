@@ -18,7 +18,7 @@ _NO_SNAPSHOT = -1
 
 
 class TableEdits:
-    """The two methods of :class:`~lakegate.protocols.TableEditor`."""
+    """The methods of :class:`~lakegate.protocols.TableEditor`."""
 
     versions: Any
     _ids: Iterator[int] = itertools.count(1)
@@ -44,6 +44,9 @@ class TableEdits:
             )
             moved = self._saved(version, onto)
         return moved
+
+    def trimmed(self, pointer: TablePointer, *, at_least: int = 1) -> TablePointer:  # noqa: ARG002 - keeps them all
+        return pointer
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         if not paths:

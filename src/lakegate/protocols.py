@@ -219,6 +219,15 @@ class TableEditor(Protocol):
         """
         ...
 
+    def trimmed(self, pointer: TablePointer, *, at_least: int = 1) -> TablePointer:
+        """Return the same state with metadata that lists no more snapshots than it is to keep, ``pointer`` if it does.
+
+        Args:
+            pointer: The table's state.
+            at_least: Number of the newest snapshots to keep in any case.
+        """
+        ...
+
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
 
@@ -288,7 +297,7 @@ class Engine(Protocol):
         ...
 
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
-        """Count rows that share their values in ``columns`` (none NULL) with another row, of the batch or of ``others``.
+        """Count rows that share their ``columns`` (none NULL) with another row, of the batch or of ``others``.
 
         Args:
             rows: The batch.
@@ -422,6 +431,10 @@ class Journal(Protocol):
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs, newest first."""
+        ...
+
+    def count(self) -> tuple[Mapping[str, int], int]:
+        """Return the number of runs by status, and that of published versions of files, once for each table."""
         ...
 
     # Leases: which runs somebody is working on

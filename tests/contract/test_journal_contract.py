@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from journals import START, FakeHolder, Shelf, memory_shelf, postgres_shelf, run, sqlite_shelf
+from journals import START, FakeHolder, Shelf, file, memory_shelf, postgres_shelf, run, sqlite_shelf
 from lakegate.errors import RetryableError
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import RunStep
@@ -186,3 +186,15 @@ def test_a_turn_ends_with_an_error_too(journal: Journal) -> None:
         fail()
     with journal.turn("x", timeout_s=0) as ours:
         assert ours
+
+
+def test_runs_and_published_files_are_counted(journal: Journal) -> None:
+    assert journal.count() == ({}, 0)
+    journal.begin(run(1))
+    journal.claim("r01", "a.b", [file("a"), file("b")])
+    journal.claim("r01", "c.d", [file("a")])
+    assert journal.count() == ({"running": 1}, 0)
+
+    journal.end(run(1, status="published"))
+    journal.save(run(2, status="failed"))
+    assert journal.count() == ({"published": 1, "failed": 1}, 3)

@@ -1,4 +1,8 @@
-"""Interrupted, killed, cut off: whatever happens to a command or its servers, main has all of a batch or nothing."""
+"""Interrupted, killed, cut off: what a command tells whose run or servers something happened to.
+
+That main has all of a batch or nothing, whatever happens where, is proven by :mod:`proofs.crash_matrix`; of its cases
+those that kill servers run here, where a stack is at hand that may be killed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import psutil
@@ -22,15 +25,16 @@ from e2e_support import LAKEGATE, Cli, press_ctrl_c, write, write_trips
 from lakegate.config import LocalSettings
 from lakegate.engine.failures import translated
 from lakegate.errors import EngineUnavailableError
-from lakegate.flow.faults import FaultPoint
+from lakegate.flow.faults import POINTS
 from lakegate.local.stack import LocalStack
 from lakegate.narration import SilentNarrator
+from proofs import crash_matrix
 
 pytestmark = pytest.mark.jvm
 
-POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
 PUBLISHED_AT = ("after-publish", "after-branch-delete")
-MEMORY = {"LAKEGATE_LOCAL_SPARK_MEMORY": "1g", "LAKEGATE_LOCAL_NESSIE_MEMORY": "384m"}
+SETTINGS = '[local]\nspark_memory = "1g"\nnessie_memory = "384m"\n'
+SEED = 4
 ROWS = 20
 BIG_ROWS = 3_000_000
 # The real program, that runs another one to its end when the flow reaches the given point.
@@ -55,7 +59,8 @@ main()
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     """A project with servers of its own, as these tests kill them."""
     home = tmp_path_factory.mktemp("faulty-home")
-    yield Cli(home, MEMORY)
+    (home / "lakegate.toml").write_text(SETTINGS, encoding="utf-8")
+    yield Cli(home)
     LocalStack(home, LocalSettings(), SilentNarrator()).down()
 
 
@@ -132,42 +137,34 @@ def test_interrupted_at(cli: Cli, table: str, tmp_path: Path, point: str) -> Non
         assert after == before
 
 
-@pytest.mark.parametrize(
-    ("point", "then"),
-    [
-        ("before-stage", "nothing"),
-        ("after-branch", "discard"),
-        ("after-stage", "publish"),
-        ("after-audit", "discard"),
-        ("before-publish", "publish"),
-        ("after-publish", "publish"),
-        ("after-publish", "discard"),
-        ("after-branch-delete", "nothing"),
-    ],
-)
-def test_killed_at(cli: Cli, table: str, tmp_path: Path, point: str, then: str) -> None:
+def test_killed_before_its_audit_and_recovered(cli: Cli, table: str, tmp_path: Path) -> None:
     source = write_trips(tmp_path / "a.parquet", ROWS)
-    branch = f"killed/{point}-{then}"
     before = cli.branches()
-    done = cli.run("ingest", table, source, "-c", "unique(id)", "--branch", branch, fault=f"{point}:kill")
+    done = cli.run("ingest", table, source, "--branch", "killed/early", fault="after-stage:kill")
     assert done.returncode == -signal.SIGKILL
-    after = cli.branches()
-    published = point in PUBLISHED_AT
-    assert (after["main"] != before["main"]) == published
-    assert (cli.count(table) or 0) == (ROWS if published else 0)
-    assert (branch in after) == (then != "nothing")
+    assert set(cli.branches()) == {*before, "killed/early"}
 
-    if then == "discard":
-        dropped = cli.run("discard", branch)
-        assert dropped.returncode == 0, dropped.stderr
-        assert cli.branches()["main"] == after["main"]
-    elif then == "publish":
-        run = cli.json("publish", branch)
-        assert (run["status"], run["rows"]["published"]) == ("published", ROWS)
-        assert [check["check"] for check in run["checks"]] == ["unique(id)"]
-        assert run["commit"] == cli.branches()["main"]
-        assert cli.json("runs", run["run_id"])["status"] == "published"
-        assert cli.count(table) == ROWS
+    (run,) = cli.json("recover")
+    assert (run["table"], run["status"]) == (table, "failed")
+    assert "Undone" in cli.json("runs", run["run_id"])["detail"]
+    assert cli.branches() == before
+    assert cli.json("recover") == []
+    require_works(cli, table, source)
+
+
+def test_killed_after_its_audit_and_delivered_again(cli: Cli, table: str, tmp_path: Path) -> None:
+    """The second delivery publishes the first one's run, and has nothing left to do."""
+    source = write_trips(tmp_path / "a.parquet", ROWS)
+    before = cli.branches()
+    done = cli.run("ingest", table, source, "--branch", "killed/late", fault="before-commit:kill")
+    assert done.returncode == -signal.SIGKILL
+    assert cli.branches() == {**before, "killed/late": cli.branches()["killed/late"]}
+
+    again = cli.json("ingest", table, source)
+    (first,) = cli.json("runs", "--table", table, "--status", "published")
+    assert (again["status"], first["commit"]) == ("skipped", cli.branches()["main"])
+    assert first["run_id"] in again["detail"]
+    assert cli.count(table) == ROWS
     assert set(cli.branches()) == set(before)
 
 
@@ -203,7 +200,7 @@ def test_a_server_killed_during_the_write(cli: Cli, table: str, big: Path, tmp_p
     assert "Traceback" not in err
     if name == "nessie":
         assert f"lakegate discard {branch}" in err
-        assert cli.run("discard", branch).returncode == 0
+        assert cli.run("recover").returncode == 0
     assert cli.branches() == before
     require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
 
@@ -245,24 +242,24 @@ def test_spark_killed_before_the_audit(cli: Cli, table: str, tmp_path: Path) -> 
     require_works(cli, table, source)
 
 
-@pytest.mark.parametrize("point", ["before-stage", "before-publish", "after-publish"])
-def test_nessie_killed(cli: Cli, table: str, tmp_path: Path, point: str) -> None:
+def test_nessie_killed_before_the_publish(cli: Cli, table: str, tmp_path: Path) -> None:
     source = write_trips(tmp_path / "a.parquet", ROWS)
     before = cli.branches()
-    branch = f"gone/{point}"
-    done = run_and_kill(cli, "nessie", point, "ingest", table, source, "-c", "unique(id)", "--branch", branch)
+    branch = "gone/nessie"
+    done = run_and_kill(cli, "nessie", "before-publish", "ingest", table, source, "--branch", branch)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert "Traceback" not in done.stderr
-    if point == "after-publish":
-        assert done.returncode == 0, done.stderr
-        assert cli.count(table) == ROWS
-    else:
-        assert (done.returncode, done.stdout) == (3, ""), done.stderr
-        assert f"lakegate discard {branch}" in done.stderr
-        assert cli.branches()["main"] == before["main"]
-        assert cli.count(table) is None
-    if branch in cli.branches():
-        assert cli.run("discard", branch).returncode == 0
-    assert set(cli.branches()) == set(before)
+    assert f"lakegate discard {branch}" in done.stderr
+    assert set(cli.branches()) == {*before, branch}
+
+    assert cli.run("recover").returncode == 0
+    assert cli.branches() == before
+    require_works(cli, table, source)
+
+
+def test_crash_matrix_of_servers(cli: Cli, namespace: str) -> None:
+    proof = crash_matrix.prove(cli.home, crash_matrix.some_server_cases(SEED), namespace=namespace)
+    assert not proof.failures, proof.details
 
 
 @contextmanager
@@ -295,31 +292,19 @@ def test_a_disk_that_fills_up_during_the_write(cli: Cli, table: str, namespace: 
     require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
 
 
-def test_two_commands_at_once_into_two_tables(cli: Cli, namespace: str, tmp_path: Path) -> None:
-    source = write_trips(tmp_path / "a.parquet", ROWS)
-    before = cli.branches()
-    tables = (f"{namespace}.a", f"{namespace}.b")
-    commands = [cli.start("ingest", table, source, "-c", "unique(id)") for table in tables]
-    told = [command.communicate(timeout=300) for command in commands]
-    assert [command.returncode for command in commands] == [0, 0], told
-    assert [cli.count(table) for table in tables] == [ROWS, ROWS]
-    assert set(cli.branches()) == set(before)
-
-
 def test_two_commands_at_once_into_one_table(cli: Cli, table: str, tmp_path: Path) -> None:
-    """The second to publish is told of the first, and keeps its branch."""
-    source = write_trips(tmp_path / "a.parquet", ROWS)
-    require_works(cli, table, source)
+    """The one that comes second is put on top of the first."""
+    first, quick, slow = (write_trips(tmp_path / f"{n}.parquet", ROWS, start=n * ROWS) for n in range(3))
+    require_works(cli, table, first)
     before = cli.branches()
-    quick: list[str | Path] = [*LAKEGATE, "--home", cli.home, "ingest", table, source, "--branch", "race/quick"]
-    slow = run_and_meanwhile(cli, "before-publish", quick, "ingest", table, source, "--branch", "race/slow")
+    meanwhile: list[str | Path] = [*LAKEGATE, "--home", cli.home, "ingest", table, quick]
+    done = run_and_meanwhile(cli, "before-commit", meanwhile, "ingest", table, slow, "-o", "json")
 
-    assert (slow.returncode, slow.stdout) == (3, ""), slow.stderr
-    assert f"{table} changed on main after this run started" in slow.stderr
-    assert "lakegate discard race/slow" in slow.stderr
-    assert set(cli.branches()) == {*before, "race/slow"}
-    assert cli.count(table) == 2 * ROWS
-    assert cli.run("discard", "race/slow").returncode == 0
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    assert (run["status"], run["commit"]) == ("published", cli.branches()["main"])
+    assert cli.count(table) == 3 * ROWS
+    assert set(cli.branches()) == set(before)
 
 
 def test_spark_killed_after_the_write_is_not_missed(cli: Cli, table: str, tmp_path: Path) -> None:

@@ -10,14 +10,20 @@ from __future__ import annotations
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
 from typing import Literal, get_args
 
 from e2e_support import trips, write_trips
-from lakegate.errors import LakegateError
+from lakegate.errors import (
+    AlreadyPublishedError,
+    ConflictError,
+    LakegateError,
+    NotReplayableError,
+    OutcomeUnknownError,
+)
 from lakegate.flow.faults import POINTS, FaultPoint
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
@@ -35,7 +41,7 @@ from proofs.worker import Job
 Kind = Literal["append", "create", "multi-table"]
 Victim = Literal["client", "nessie", "spark"]
 Outcome = Literal["published", "undone", "kept", "not on the way"]
-"""``kept``: not published, and the branch stands for the user, who was told so."""
+"""``kept``: not published, and the branch stands for the user, who was told so and may publish or discard it."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 VICTIMS: tuple[Victim, ...] = get_args(Victim)
@@ -44,6 +50,9 @@ ALL = 1_000_000
 NOT_ON_THE_WAY: frozenset[tuple[FaultPoint, Kind]] = frozenset(
     {("after-claim", "multi-table"), ("before-stage", "multi-table")}
 )
+_USERS_CHOICE = {
+    error.code for error in (ConflictError, AlreadyPublishedError, NotReplayableError, OutcomeUnknownError)
+}
 # What is to become of a run whose client was killed there: what was audited is published, what was not is undone.
 CLIENT_KILLED: Mapping[FaultPoint, Outcome] = {
     "after-claim": "undone",
@@ -91,8 +100,10 @@ def some_server_cases(seed: int) -> list[Case]:
     return [chooser.choice([case for case in cases if case.victim == victim]) for victim in ("nessie", "spark")]
 
 
-def prove(home: Path, cases: Sequence[Case], *, namespace: str = "crash") -> ProofResult:
-    """Play the cases one by one, in the project in ``home``, whose servers may be killed."""
+def prove(
+    home: Path, cases: Sequence[Case], *, namespace: str = "crash", tell: Callable[[str], None] = lambda _: None
+) -> ProofResult:
+    """Play the cases one by one, in the project in ``home``, whose servers may be killed; ``tell`` of each."""
     outcomes: dict[Case, str] = {}
     failures: list[str] = []
     with Workers(home) as workers:
@@ -105,6 +116,7 @@ def prove(home: Path, cases: Sequence[Case], *, namespace: str = "crash") -> Pro
             failures += [f"{case}: {problem}" for problem in problems]
             if problems:
                 outcomes[case] += " (!)"
+            tell(f"{case}: {outcomes[case]}")
         failures += matrix.finish()
     return ProofResult("crash matrix", len(cases), failures, report(outcomes))
 
@@ -112,9 +124,9 @@ def prove(home: Path, cases: Sequence[Case], *, namespace: str = "crash") -> Pro
 def report(outcomes: Mapping[Case, str]) -> str:
     """Return points x outcomes as text, a column for each victim and kind that was tried."""
     columns = [pair for pair in product(VICTIMS, KINDS) if any((case.victim, case.kind) == pair for case in outcomes)]
-    table = [["point", *(f"{victim}: {kind}" for victim, kind in columns)]]
-    for point in POINTS:
-        table.append([point, *(outcomes.get(Case(victim, point, kind), "") for victim, kind in columns)])
+    head = ["point", *(f"{victim}: {kind}" for victim, kind in columns)]
+    rows = [[point, *(outcomes.get(Case(victim, point, kind), "") for victim, kind in columns)] for point in POINTS]
+    table = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
 
@@ -144,15 +156,16 @@ class _Matrix:
         with connect(self._home) as lake:
             lake.recover()
             runs = [run for run in lake.runs(limit=ALL) if run.run_id not in known]
-            outcome, found = self._judge(lake, case, runs, number, tables)
+            left = {ref.name for ref in lake.branches()} - branches
+            kept = [run for run in runs if run.branch in left]
+            outcome, found = self._judge(lake, case, runs, number, tables, kept=bool(kept))
             problems += found
-            left = {ref.name for ref in lake.branches()} - branches - {run.branch for run in runs if run.branch_kept}
-            problems += [f"branch {branch} is left" for branch in left]
+            problems += _leaked(left, kept)
             problems += [f"still to be recovered: {run.run_id}" for run in lake.recover()]
             problems += journal_problems(lake, tables)
         problems += self._again(case, job, number, outcome)
         with connect(self._home) as lake:
-            problems += self._settle_kept(lake, runs)
+            problems += self._settle_kept(lake, kept)
             problems += journal_problems(lake, tables)
             problems += self._content_problems(lake, tables)
         return outcome, problems
@@ -176,7 +189,7 @@ class _Matrix:
         created = f"{self._namespace}.created_{number}"
         if kind == "multi-table":
             tables = (f"{self._namespace}.a", f"{self._namespace}.b", created)
-            return Job(appends={table: (start, ROWS) for table in tables}, checks=["unique(id)"])
+            return Job(appends=dict.fromkeys(tables, (start, ROWS)), checks=["unique(id)"])
         source = write_trips(self._home / "sources" / self._namespace / f"{number}.parquet", ROWS, start=start)
         table = f"{self._namespace}.a" if kind == "append" else created
         return Job(table=table, paths=[str(source)], checks=["unique(id)"], on_busy="skip")
@@ -203,7 +216,7 @@ class _Matrix:
         return f"the client answered {answer}" if internal else None
 
     def _judge(
-        self, lake: Lake, case: Case, runs: Sequence[Run], number: int, tables: Sequence[str]
+        self, lake: Lake, case: Case, runs: Sequence[Run], number: int, tables: Sequence[str], *, kept: bool
     ) -> tuple[Outcome, list[str]]:
         there = [_rows(number) <= ids(lake, table) for table in tables]
         published = all(there)
@@ -218,7 +231,6 @@ class _Matrix:
             problems.append(f"the journal says {statuses} of it; its rows are {'there' if published else 'not there'}")
         if sum(commits[run.run_id] for run in runs) != int(published):
             problems.append(f"main has {commits} commits of it")
-        kept = any(run.branch_kept for run in runs)
         outcome: Outcome = "published" if published else "kept" if kept else "undone"
         if (case.point, case.kind) in NOT_ON_THE_WAY:
             problems += [] if published else [f"it was {outcome} though nobody was killed"]
@@ -241,9 +253,9 @@ class _Matrix:
         expected = "skipped" if published else "published"
         return [] if answer["status"] == expected else [f"again: {answer}, not {expected}"]
 
-    def _settle_kept(self, lake: Lake, runs: Sequence[Run]) -> Iterator[str]:
+    def _settle_kept(self, lake: Lake, kept: Sequence[Run]) -> Iterator[str]:
         """Try to publish branches that were kept, whose files are published by now, and drop them."""
-        for run in (run for run in runs if run.branch_kept):
+        for run in kept:
             if run.kind == "ingest":
                 try:
                     lake.publish(run.branch)
@@ -260,6 +272,12 @@ class _Matrix:
             if found != expected:
                 yield f"{table} has {dict(found - expected)} too much and lacks {dict(expected - found)}"
                 self._expected[table] = found
+
+
+def _leaked(left: Collection[str], kept: Sequence[Run]) -> Iterator[str]:
+    """Yield which branches are left that nobody answers for: a run has ended, and its branch was to stand no longer."""
+    for_the_user = {run.branch for run in kept if run.error is not None and run.error.code in _USERS_CHOICE}
+    yield from (f"branch {branch} is left" for branch in left if branch not in for_the_user)
 
 
 def _tables(job: Job) -> list[str]:

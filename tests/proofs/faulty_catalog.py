@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -56,10 +57,8 @@ class Line:
             self._arrive(request)
 
     def _arrive(self, request: CommitRequest) -> None:
-        try:
+        with contextlib.suppress(LakegateError):  # nobody waits for the answer any more
             self.catalog.commit(request)
-        except LakegateError:
-            pass  # nobody waits for the answer any more
 
 
 class FaultyCatalog:

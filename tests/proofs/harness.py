@@ -15,9 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 import psutil
+import pyarrow as pa
 from pyiceberg.table import StaticTable
 
 from lakegate.catalogs.localfiles import local_path
@@ -90,7 +91,7 @@ class Worker:
 
     def answer(self) -> Answer:
         """Return the answer to the job under way; raises as :meth:`do`."""
-        return cast(Answer, json.loads(self._line()))
+        return cast("Answer", json.loads(self._line()))
 
     def wait_stopped(self) -> bool:
         """Wait until the process has stopped itself; ``False`` when it ended, or answered, without doing so."""
@@ -170,7 +171,7 @@ class Workers:
         self._all.append(worker)
         return worker
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,12 +198,16 @@ def ids(lake: Lake, table: str) -> Counter[int]:
     if pointer is None:
         return Counter()
     found = StaticTable.from_metadata(str(local_path(pointer.metadata_location)))
-    return Counter(found.scan(selected_fields=("id",)).to_arrow().column("id").to_pylist())
+    return _counted(found.scan(selected_fields=("id",)).to_arrow())
 
 
 def ids_by_spark(lake: Lake, table: str) -> Counter[int]:
     """Return what :func:`ids` returns, as Spark reads it."""
-    return Counter(lake.query(f"SELECT id FROM {table}").to_arrow().column("id").to_pylist())
+    return _counted(lake.query(f"SELECT id FROM {table}").to_arrow())
+
+
+def _counted(rows: pa.Table) -> Counter[int]:
+    return Counter(int(str(value)) for value in rows.column("id").to_pylist())
 
 
 def published_runs(lake: Lake, tables: Collection[str]) -> Counter[str]:

@@ -193,7 +193,9 @@ class Model:
         effects, rewritten = perform(event.run_id, order, self.state)
         assert not order.fails, f"P1 transaction {event.run_id} failed and was published"
         tables = tuple(dict.fromkeys(effect.table for effect in effects))
-        return replace(event, effects=tuple(effects), tables=tables, checks=self._checks(event.run_id, order), rewritten=rewritten)
+        return replace(
+            event, effects=tuple(effects), tables=tables, checks=self._checks(event.run_id, order), rewritten=rewritten
+        )
 
     def _checks(self, run_id: str, order: Ingest | Transact) -> CheckSet:
         return "none" if run_id in self.unaudited else order.checks
@@ -270,4 +272,4 @@ def _keys(rows: Rows) -> set[int | None]:
 
 
 def _told(rows: Rows) -> str:
-    return ", ".join(f"{row}×{count}" for row, count in sorted(rows.items(), key=str))
+    return ", ".join(f"{count} of {row}" for row, count in sorted(rows.items(), key=str))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from hypothesis import strategies as st
@@ -168,7 +168,7 @@ Operation: TypeAlias = Ingest | Transact | PublishKept | Discard | Revert | Reco
 History: TypeAlias = tuple[Operation, ...]
 
 _FAULTS: tuple[Fault, ...] = ("lost", "late", "never", "conflict", "away")
-_MEANWHILE = ("after-branch", "after-stage", "after-audit", "before-publish", "commit:target", "journal:claim", "tx-step")
+_MEANWHILE = ("after-branch", "after-stage", "after-audit", "before-publish", "journal:claim", "tx-step")
 _POOLS = (TABLES[:1], TABLES[:1], TABLES[:2], TABLES)
 
 
@@ -185,16 +185,34 @@ def histories(*, longest: int, on_main: bool = True) -> st.SearchStrategy[Histor
 def _histories(pool: tuple[str, ...], longest: int, *, on_main: bool) -> st.SearchStrategy[History]:
     inner = _operations(pool, st.just(()) | st.lists(_broken(), max_size=1).map(tuple), on_main=on_main)
     rivals = st.lists(inner, min_size=1, max_size=2).map(tuple)
-    meanwhile = st.builds(
+    rival = st.builds(At, spot=st.sampled_from((*_MEANWHILE, "commit:target")), action=st.builds(Do, rivals))
+    # Nobody sleeps in the middle of a commit: a request arrives before the lease of who sent it runs out, or never.
+    asleep = st.builds(
         At,
         spot=st.sampled_from(_MEANWHILE),
-        action=st.one_of(st.builds(Do, rivals), st.builds(Do, rivals), st.builds(Stall, st.just(()) | rivals)),
+        action=st.builds(Stall, st.just(()) | rivals),
         nth=st.sampled_from((1, 1, 1, 2)),
         after=st.booleans(),
     )
-    interruptions = st.just(()) | st.lists(meanwhile | _broken(), max_size=2).map(tuple)
+    interruptions = st.just(()) | st.lists(st.one_of(rival, rival, asleep, _broken()), max_size=2).map(tuple)
     outer = _operations(pool, interruptions, on_main=on_main)
-    return st.lists(outer, min_size=1, max_size=longest).map(tuple)
+    # Garbage is collected between operations only: what is under way is younger than the grace period.
+    between = [st.just(Collect())] if on_main else []
+    alike = st.builds(_met_by_its_like, outer, st.sampled_from((*_MEANWHILE, "commit:target")), st.booleans())
+    return st.lists(st.one_of(*[outer] * 10, *[alike] * 4, *between), min_size=1, max_size=longest).map(tuple)
+
+
+def _met_by_its_like(operation: Operation, spot: str, lost: bool) -> Operation:
+    """Have an operation meet another one that wants the very same, or one for each table of its own."""
+    loses: tuple[Operation, ...] = (LoseJournal(),) if lost else ()
+    match operation:
+        case Ingest():
+            return replace(operation, at=(At(spot, Do((*loses, replace(operation, at=())))),))
+        case Transact():
+            touched = dict.fromkeys(table for step in operation.steps for table in (step.table, step.source))
+            rivals = tuple(Outsider("append", table) for table in touched)
+            return replace(operation, at=(At(spot, Do(rivals if lost else (replace(operation, at=()),))),))
+    return operation
 
 
 def _broken() -> st.SearchStrategy[At]:
@@ -252,7 +270,7 @@ def _operations(
         st.just(LoseJournal()),
     ]
     if on_main:
-        rare += [st.builds(PublishKept, which=which, lax=st.booleans(), at=interruptions), st.just(Collect())]
+        rare += [st.builds(PublishKept, which=which, lax=st.booleans(), at=interruptions)]
     reverts = st.builds(Revert, which=which, cascade=st.booleans(), at=interruptions)
     # Ingests are what most histories are about.
     return st.one_of(ingests, ingests, ingests, transactions, transactions, reverts, st.one_of(*rare))

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from e2e_support import trips
 from lakegate.errors import LakegateError
@@ -65,18 +65,18 @@ def main() -> None:
 
 def _answer(lake: Lake, job: Job) -> Answer:
     started = time.monotonic()
-    status: str | Literal["error"] = "error"
-    run_id, replayed, code, message = None, False, "", ""
+    answer = Answer(status="error", run_id=None, replayed=False, seconds=0.0, code="", message="")
     try:
         run = _ingest(lake, job) if "table" in job else _transact(lake, job)
     except LakegateError as error:
-        code, message = error.code, error.message
         run_id = error.context.get("run_id")
+        answer["code"], answer["message"] = error.code, error.message
+        answer["run_id"] = None if run_id is None else str(run_id)
     else:
-        status, run_id = run.status, run.run_id
-        replayed = run.publication is not None and bool(run.publication.replayed)
-    seconds = time.monotonic() - started
-    return Answer(status=status, run_id=run_id, replayed=replayed, seconds=seconds, code=code, message=message)
+        answer["status"], answer["run_id"] = run.status, run.run_id
+        answer["replayed"] = run.publication is not None and bool(run.publication.replayed)
+    answer["seconds"] = time.monotonic() - started
+    return answer
 
 
 def _ingest(lake: Lake, job: Job) -> Run:
@@ -92,7 +92,8 @@ def _transact(lake: Lake, job: Job) -> Run:
 
 
 def _say(what: Any) -> None:
-    print(json.dumps(what), flush=True)
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ class Journal(MemoryJournal):
 
     def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
         # Who waits here waits for a process that goes on only when this one is done. Nothing depends on a turn.
-        return nullcontext(False)
+        return nullcontext(enter_result=False)
 
 
 class Process:
@@ -279,6 +279,7 @@ class World:
 
     def asleep(self, process: Process, operations: Sequence[Any]) -> None:
         """Let a process sleep for longer than its leases last; whether it lives cannot be told from elsewhere."""
+        self.line.arrive()
         self.alive[process.name] = None
         self.clock += timedelta(seconds=2 * LEASE_S)
         self.meanwhile(operations)

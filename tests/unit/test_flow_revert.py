@@ -152,7 +152,7 @@ def test_appends_that_were_reverted_meanwhile_do_not_come_back(three: House) -> 
 def test_an_append_that_a_later_run_rewrote_is_refused_naming_it(three: House) -> None:
     three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
     head = three.head()
-    with pytest.raises(NotRevertableError, match="alone: run over changed the rows it published to") as caught:
+    with pytest.raises(NotRevertableError, match="alone: run over relies on its rows in nyc") as caught:
         three.undo("r2")
 
     assert caught.value.hint == "To undo them together: lakegate revert r2 --cascade"

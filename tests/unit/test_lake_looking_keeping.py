@@ -84,13 +84,13 @@ def test_the_status_of_a_journal(house: FakeLakehouse) -> None:
     lake = open_lake(house)
     empty = lake.journal_status()
     assert (empty.location, empty.version) == (str(Path("/project/.lakegate/journal.db")), HEAD)
-    assert (empty.runs, empty.newest, empty.synced) == (0, None, None)
+    assert (empty.runs, empty.files, empty.newest, empty.synced) == ({}, 0, None, None)
     house.journal.save(run(1))
     house.journal.begin(run(2, status="running"))
     head = lake.rebuild_journal().head
     full = open_lake(house, journal={"url": "postgresql://me@db/lake"}).journal_status()
     assert (full.location, full.synced) == ("postgresql://me@db/lake", head.hash)
-    assert (full.runs, full.running, full.abandoned, full.newest) == (2, 1, (), run(2).run_id)
+    assert (full.runs, full.abandoned, full.newest) == ({"published": 1, "running": 1}, (), run(2).run_id)
 
 
 def test_recover_with_nothing_to_do(house: FakeLakehouse) -> None:

@@ -210,6 +210,7 @@ def test_many_files_are_narrated(tmp_path: Path) -> None:
     assert recorder.last is not None
     assert recorder.last[2] == "bytes"
 
+
 def test_few_files_are_not_narrated(tmp_path: Path) -> None:
     recorder = Recorder()
     discover([str(write(tmp_path / "a.parquet", i=[1]))], narrator=recorder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.errors import InputError, SourceError
-from lakegate.sources import discover, from_uri, to_uri
+from lakegate.sources import changed_files, discover, from_uri, to_uri
 from lakegate.sources.paths import is_ignored, resolve
 
 SUFFIXES = (".csv", ".parquet")
@@ -189,10 +190,22 @@ def test_values_in_folder_names_are_not_lost_silently(tmp_path: Path) -> None:
     assert discover([f"{tmp_path}/**/*.csv"]).rows == 2
 
 
-def test_the_version_changes_with_the_file(tmp_path: Path) -> None:
+def test_the_version_changes_with_the_content_and_the_stamp_with_a_touch(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv")
-    before = discover([str(file)]).files[0]
+    batch = discover([str(file)])
+    before = batch.files[0]
     assert before == discover([str(file)]).files[0]
-    assert before.version == f"{file.stat().st_size}-{file.stat().st_mtime_ns}"
+    assert before.version == f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+    assert before.stamp == f"{file.stat().st_size}-{file.stat().st_mtime_ns}"
+    assert not changed_files(batch)
+
     os.utime(file, ns=(1, 1))
+    touched = discover([str(file)]).files[0]
+    assert touched.version == before.version
+    assert touched.stamp != before.stamp
+    assert list(changed_files(batch)) == [before]
+
+    file.write_text(file.read_text() + "9\n")
     assert discover([str(file)]).files[0].version != before.version
+    file.unlink()
+    assert list(changed_files(batch)) == [before]

@@ -108,10 +108,14 @@ class IcebergTableEditor:
         head = _listed(following, head, ManifestList(head.manifests.meta, tuple(kept)), "delete", told)
         return self._commit(table, [head.snapshot or {}])
 
-    def trimmed(self, pointer: TablePointer) -> TablePointer:
+    def trimmed(self, pointer: TablePointer, *, at_least: int = 1) -> TablePointer:
         """Return the table with metadata that lists no more snapshots than it is to keep (docs/decisions/0010).
 
         The state itself, its schemas and its files stay as they are. Returns ``pointer`` when nothing is to be done.
+
+        Args:
+            pointer: The table's state.
+            at_least: Number of the newest snapshots to keep whatever the table's property says.
 
         Raises:
             NotFoundError: When the metadata file is missing.
@@ -119,7 +123,7 @@ class IcebergTableEditor:
             EngineError: When it cannot be read, or the new one not be written, just now.
         """
         table = self._table(pointer)
-        shorter = documents.trimmed(table.document, pointer.metadata_location)
+        shorter = documents.trimmed(table.document, pointer.metadata_location, at_least)
         return pointer if shorter is table.document else self._save(table, shorter, pointer.snapshot_id)
 
     def _append_of(self, staged: _Table, table: _Table, head: _Head, snapshot_id: int) -> tuple[Document, ManifestList]:

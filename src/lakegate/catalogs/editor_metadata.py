@@ -178,9 +178,9 @@ def without_old_snapshots(document: Document, at_least: int = 1) -> Document:
     return {**document, **shorter, "snapshot-log": _log_of(document, kept)}
 
 
-def trimmed(document: Document, previous: str) -> Document:
+def trimmed(document: Document, previous: str, at_least: int = 1) -> Document:
     """Return the metadata that follows the one at ``previous`` without old snapshots; itself when there are none."""
-    shorter = without_old_snapshots(document)
+    shorter = without_old_snapshots(document, at_least)
     return document if shorter is document else _following(shorter, previous, now_ms(document))
 
 

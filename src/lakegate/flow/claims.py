@@ -28,11 +28,13 @@ class Share:
     Attributes:
         batch: The files to ingest; none when all are published or somebody else's.
         skipped: The others, and whose they are.
+        busy: Whether some of those are not published yet, but left to a run that is at them.
         replaces: Runs whose rows in the table go when this batch is published.
     """
 
     batch: Batch
     skipped: tuple[KnownFile, ...]
+    busy: bool = False
     replaces: tuple[str, ...] = ()
 
 
@@ -55,7 +57,7 @@ def claim_files(rooms: Rooms, order: IngestOrder, base: Ref) -> Share:
         raise _changed(order, claim.changed)
     files, replaces = _with_replaced(rooms, order, claim, base)
     skipped = tuple(known for known in (*claim.published, *claim.busy) if known.file.uri not in {f.uri for f in files})
-    return Share(order.batch.only(files), skipped, replaces)
+    return Share(order.batch.only(files), skipped, bool(claim.busy), replaces)
 
 
 def _claim(rooms: Rooms, order: IngestOrder) -> Claim:

@@ -18,7 +18,7 @@ from lakegate.flow.running import Progress, running
 from lakegate.flow.stage import stage
 from lakegate.model.plan import IngestOrder
 from lakegate.model.refs import Ref
-from lakegate.model.run import KnownFile, Run, WriteRequest
+from lakegate.model.run import Run, WriteRequest
 
 _ATTEMPTS = 3
 
@@ -110,13 +110,12 @@ def _rejected(rooms: Rooms, progress: Progress) -> Run:
 
 
 def _skipped(progress: Progress, share: Share) -> Run:
-    return progress.end(
-        status="skipped", branch="", branch_kept=False, skipped_files=share.skipped, detail=_why(share.skipped)
-    )
+    return progress.end(status="skipped", branch="", branch_kept=False, skipped_files=share.skipped, detail=_why(share))
 
 
-def _why(skipped: tuple[KnownFile, ...]) -> str:
-    runs = list(dict.fromkeys(known.run_id for known in skipped))
-    what = "The file was" if len(skipped) == 1 else f"All {len(skipped):,} files were"
+def _why(share: Share) -> str:
+    runs = list(dict.fromkeys(known.run_id for known in share.skipped))
+    what = "The file was" if len(share.skipped) == 1 else f"All {len(share.skipped):,} files were"
     by = f"run {runs[0]}" if len(runs) == 1 else f"runs {runs[0]} and {len(runs) - 1:,} other(s)"
-    return f"{what} already published by {by}; nothing to do."
+    happened = f"left to or already published by {by}" if share.busy else f"already published by {by}"
+    return f"{what} {happened}; nothing to do."

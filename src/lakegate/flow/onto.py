@@ -31,7 +31,8 @@ def put_onto(rooms: Rooms, run: Run, staged: StagedTable, now: TablePointer | No
         pointer = _replayed(rooms, run, staged, now)
     else:
         # A table that the target lacks must be put without an id, one that it has with the target's.
-        pointer = staged.pointer.model_copy(update={"content_id": now.content_id if now else None})
+        pointer = rooms.editor.trimmed(staged.pointer, at_least=len(staged.snapshot_ids))
+        pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
     if run.request is not None and run.request.replaces:
         pointer = _without_replaced(rooms, run, pointer, head)
     return Onto(pointer, replayed=moved)

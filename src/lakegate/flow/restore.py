@@ -40,7 +40,7 @@ def restore_table(rooms: Rooms, table: TableIdentifier, at: Ref, *, new_run_id: 
     if then is None:
         raise NotFoundError(
             f"There was no table {table} at commit {at.hash[:12]}.",
-            hint=f"lakegate table list --ref {target} --at shows nothing of it; see: lakegate log {target}",
+            hint=f"lakegate log {target} shows which commits changed it.",
             table=str(table),
             commit=at.hash,
         )

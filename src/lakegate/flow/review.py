@@ -56,11 +56,13 @@ def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
     """Publish ``branch``; tables whose very state has not passed an audit yet are audited first.
 
     Raises:
+        InputError: When the run that wrote it failed before all was written.
         AuditFailedError: When an audit fails, or failed before on this state.
         ConflictError: When the target changed on one of the tables in a way that the branch cannot be put on top of.
     """
     recover(rooms)
     sync(rooms, "main")
+    _require_all_written(rooms, branch)
     run = _run_of(rooms, branch, find_staged(rooms, branch))
     with running(rooms, run.model_copy(update={"status": "staged", "error": None})) as progress:
         with progress.step("audit"):
@@ -79,6 +81,17 @@ def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
             progress.end(status="rejected", reports=latest, branch_kept=True)
             raise
         return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+
+
+def _require_all_written(rooms: Rooms, branch: str) -> None:
+    run = rooms.journal.find_by_branch(branch)
+    if run is not None and run.status == "failed" and not run.staged:
+        raise InputError(
+            f"Run {run.run_id} failed before all was written to branch {branch}; half of it cannot be published.",
+            hint=f"lakegate discard {branch}",
+            branch=branch,
+            run_id=run.run_id,
+        )
 
 
 def _run_of(rooms: Rooms, branch: str, found: Sequence[StagedTable]) -> Run:

@@ -41,7 +41,7 @@ class Progress:
         Raises:
             LeaseLostError: When it was taken over: what became of it is not ours to say any more.
         """
-        self._hold()
+        self.require_lease()
         self.run = self.run.model_copy(update=changes)
         self._rooms.journal.save(self.run)
 
@@ -69,7 +69,7 @@ class Progress:
         Raises:
             LeaseLostError: When it was taken over.
         """
-        self._hold()
+        self.require_lease()
         self.run = self.run.model_copy(update={"finished_at": datetime.now(UTC), **changes})
         self._rooms.journal.end(self._as_told(self.run))
         return self.run
@@ -80,6 +80,9 @@ class Progress:
         Raises:
             LeaseLostError: When it was taken over.
         """
+        # The heartbeat would tell us too late when this very process slept.
+        if not self._rooms.journal.renew(self.run.run_id):
+            self.lose()
         if self._lost.is_set():
             raise LeaseLostError(
                 f"Run {self.run.run_id} was not heard of for too long and another process has taken it over.",
@@ -98,12 +101,6 @@ class Progress:
         if known is None or known.status != "reverted":
             return run
         return run.model_copy(update={"status": known.status, "reverted_by": known.reverted_by})
-
-    def _hold(self) -> None:
-        # A process that slept too long must not write over what the one that took its run over has written.
-        if not self._rooms.journal.renew(self.run.run_id):
-            self.lose()
-        self.require_lease()
 
 
 @contextmanager

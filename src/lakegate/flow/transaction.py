@@ -81,6 +81,8 @@ class Transaction:
     def overwrite(self, table: str, rows: Any, *, partition_by: Sequence[str] = ()) -> None:
         """Replace all rows of a table; arguments and errors as for :meth:`append`."""
         identifier = TableIdentifier.parse(table)
+        # An empty table is overwritten by appending, but what others append meanwhile must not survive it.
+        self._reads[identifier] = None
         self._engine.overwrite(identifier, rows, self._create(identifier, partition_by))
 
     def upsert(self, table: str, rows: Any, *, keys: Sequence[str], partition_by: Sequence[str] = ()) -> None:

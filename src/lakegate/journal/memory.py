@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -153,6 +153,13 @@ class MemoryJournal:
             self._store.leases.pop(run.run_id, None)
             self._store.settle(run.run_id, published=run.status == "published")
             self.save(run)
+
+    def count(self) -> tuple[Mapping[str, int], int]:
+        """Return the number of runs by status, and that of published versions of files."""
+        with self._store.lock:
+            known = [version for versions in self._store.versions.values() for version in versions]
+            published = sum(version.state == PUBLISHED for version in known)
+            return Counter(run.status for run in self._store.runs.values()), published
 
     def abandoned(self) -> Sequence[Run]:
         """Return the runs that nobody works on any more though they have not ended, oldest first."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+
+from sqlalchemy import func, select
 
 from lakegate.journal import claims, history
 from lakegate.journal import runs as stored
@@ -12,6 +14,7 @@ from lakegate.journal.database import Database
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.leases import Leases
 from lakegate.journal.schema import ensure_schema
+from lakegate.journal.tables import CLAIMS, RUNS
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, HistoryEvent
 from lakegate.model.run import KnownFile, Run
@@ -101,6 +104,14 @@ class SqlJournal:
             claims.lock_claims_of(self._database, connection, run.run_id)
             claims.settle(connection, run.run_id, run.status)
             stored.store(self._database, connection, run)
+
+    def count(self) -> tuple[Mapping[str, int], int]:
+        """Return the number of runs by status, and that of published versions of files."""
+        with self._database.reading() as connection:
+            by_status = select(RUNS.c.status, func.count()).group_by(RUNS.c.status)
+            runs = dict(connection.execute(by_status).tuples())
+            published = select(func.count()).select_from(CLAIMS).where(CLAIMS.c.state == claims.PUBLISHED)
+            return runs, connection.execute(published).scalar_one()
 
     def abandoned(self) -> Sequence[Run]:
         """Return the runs that nobody works on any more though they have not ended, oldest first."""

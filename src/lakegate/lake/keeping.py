@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from lakegate.config import HOME_NAME
+from lakegate.flow.expire import drop_left_branches
 from lakegate.flow.gc import gc
 from lakegate.flow.rebuild import rebuild
 from lakegate.flow.recover import recover
@@ -15,8 +16,6 @@ from lakegate.model.gc import GcReport
 from lakegate.model.keeping import JournalStatus, RebuiltJournal
 from lakegate.model.run import Run
 
-_COUNTED_RUNS = 1_000
-
 
 class Keeping(LakeBase):
     """Keeps the lake tidy."""
@@ -24,13 +23,18 @@ class Keeping(LakeBase):
     def recover(self) -> Sequence[Run]:
         """Finish or undo every run whose process died, by asking the catalog; every ingest does this first.
 
+        Branches that runs could not drop because the catalog was away are dropped, too.
+
         Returns:
             The runs that were settled, as they ended.
 
         Raises:
             RetryableError: When catalog or journal are away.
         """
-        return recover(self._wiring.rooms)
+        rooms = self._wiring.rooms
+        settled = recover(rooms)
+        drop_left_branches(rooms)
+        return settled
 
     def gc(
         self,
@@ -72,14 +76,14 @@ class Keeping(LakeBase):
         from lakegate.journal.schema import HEAD  # noqa: PLC0415 - loads sqlalchemy
 
         journal = self._wiring.journal
-        newest = journal.runs(limit=_COUNTED_RUNS)
+        newest = journal.runs(limit=1)
+        runs, files = journal.count()
         return JournalStatus(
             location=self.settings.journal.url or str(self.home / HOME_NAME / "journal.db"),
             version=HEAD,
             synced=journal.synced(MAIN),
-            runs=len(newest),
-            counted_runs=_COUNTED_RUNS,
-            running=len(journal.runs(status="running", limit=_COUNTED_RUNS)),
+            runs=dict(runs),
+            files=files,
             abandoned=tuple(run.run_id for run in journal.abandoned()),
             newest=newest[0].run_id if newest else None,
         )

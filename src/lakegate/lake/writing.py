@@ -11,6 +11,7 @@ from typing import TypedDict, TypeVar, Unpack
 from lakegate.errors import ConflictError, NotFoundError
 from lakegate.flow import review
 from lakegate.flow.discard import discard
+from lakegate.flow.history import sync
 from lakegate.flow.ingest import ingest
 from lakegate.flow.plan import plan
 from lakegate.flow.transaction import Transaction, transaction
@@ -79,7 +80,7 @@ class Writing(LakeBase):
     def plan(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> IngestPlan:
         """Return what :meth:`ingest` would do, or raise what would stop it. Writes nothing."""
         order = self._order(table, paths, options)
-        planned = plan(self._wiring.rooms, order)
+        planned = plan(self._wiring.rooms, order, base=sync(self._wiring.rooms, MAIN))
         known = self._wiring.journal.known(table, order.batch.files)
         return planned.model_copy(update={"known": known})
 

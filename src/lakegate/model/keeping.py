@@ -13,9 +13,8 @@ class JournalStatus(Value):
         location: Its file, or its database's URL without password.
         version: Version of its tables.
         synced: Commit of ``main`` up to which its history is known; ``None`` when nothing is.
-        runs: Runs it knows, the newest :attr:`counted_runs` at most.
-        counted_runs: How many runs were counted at most; there may be more when ``runs`` is as many.
-        running: Runs that have not ended.
+        runs: Number of runs it knows by their status.
+        files: Versions of source files that are published, counted once for each table.
         abandoned: Ids of those whose process is gone: they wait for ``lakegate recover``.
         newest: Id of the newest run.
     """
@@ -23,9 +22,8 @@ class JournalStatus(Value):
     location: str
     version: str
     synced: str | None
-    runs: int
-    counted_runs: int
-    running: int
+    runs: dict[str, int]
+    files: int
     abandoned: tuple[str, ...] = ()
     newest: str | None = None
 

@@ -78,26 +78,18 @@ def _show_folders(folders: Sequence[CollectedFolder]) -> None:
 
 
 def status_payload(status: JournalStatus) -> dict[str, Any]:
-    """Return the journal's status for machines; ``runs`` may be more where ``more_runs`` is true."""
-    return {
-        "location": status.location,
-        "version": status.version,
-        "synced": status.synced,
-        "runs": status.runs,
-        "more_runs": status.runs >= status.counted_runs,
-        "running": status.running,
-        "abandoned": list(status.abandoned),
-        "newest": status.newest,
-    }
+    """Return the journal's status for machines."""
+    return status.model_dump(mode="json")
 
 
 def show_journal_status(app: App, status: JournalStatus) -> None:
     """Print where the journal is and what it knows."""
-    more = " or more" if status.runs >= status.counted_runs else ""
+    by_status = ", ".join(f"{count(number)} {name}" for name, number in sorted(status.runs.items()))
     facts = {
         "journal": status.location,
         "version": status.version,
-        "runs": f"{count(status.runs)}{more}, {count(status.running)} running",
+        "runs": f"{count(sum(status.runs.values()))}" + (f" ({by_status})" if by_status else ""),
+        "files": f"{count(status.files)} published",
         "newest": status.newest or "none",
         "main": f"known up to commit {status.synced}" if status.synced else "its history was not read yet",
     }

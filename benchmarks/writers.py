@@ -1,0 +1,116 @@
+"""Sixteen processes that publish to one table at the same time, against sixteen that have a table each.
+
+What they publish is staged and audited before; measured is from their common start to the end of the last one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Figure, Prepare, prepared, progress
+from benchmarks.staging import ROWS, Staging
+from lakegate.config import load_settings
+from lakegate.flow.publish import publish
+from lakegate.flow.rooms import Rooms
+from lakegate.lake import MAIN
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.run import Run
+from lakegate.narration import SilentNarrator
+from lakegate.wiring import Wiring
+
+WRITERS = 16
+RUNS = 4
+_PATIENCE_S = 300.0
+
+
+def measure(rooms: Rooms, staging: Staging, home: Path, rounds: int) -> Iterator[Figure]:
+    """Yield publishes per second to one table against those to a table for each writer."""
+    one = [staging.create("bench.shared")] * WRITERS
+    each = [staging.create(f"bench.own_{number:02}") for number in range(WRITERS)]
+    with _writers(home) as writers:
+        medians = prepared(
+            rounds, {"one": _contestant(staging, writers, one), "each": _contestant(staging, writers, each)}
+        )
+    for tables in (one, each):
+        _require_all_rows(rooms, tables, (rounds + 1) * WRITERS * RUNS)
+    rates = {name: WRITERS * RUNS / seconds for name, seconds in medians.items()}
+    detail = f"{rates['one']:.1f} / {rates['each']:.1f} publishes a second, {WRITERS} processes x {RUNS} runs"
+    yield Figure("publishes, one table / a table each", rates["one"] / rates["each"], 0.5, detail, bound="least")
+
+
+class _Writers:
+    """The processes, and what they and we meet at."""
+
+    def __init__(self, pipes: Sequence[Connection], start: Barrier) -> None:
+        self._pipes = pipes
+        self._start = start
+
+    def publish(self, shares: Sequence[Sequence[Run]]) -> float:
+        """Let each writer publish its share; return the seconds from the start to the last one's end."""
+        for pipe, share in zip(self._pipes, shares, strict=True):
+            pipe.send([run.model_dump_json() for run in share])
+        self._start.wait(_PATIENCE_S)
+        started = time.monotonic()
+        return max(_answer(pipe) for pipe in self._pipes) - started
+
+
+def _answer(pipe: Connection) -> float:
+    assert pipe.poll(_PATIENCE_S), "a writer does not answer"
+    ended: float = pipe.recv()
+    return ended
+
+
+@contextmanager
+def _writers(home: Path) -> Iterator[_Writers]:
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(WRITERS + 1)
+    pairs = [context.Pipe() for _ in range(WRITERS)]
+    processes = [context.Process(target=_write, args=(home, theirs, start), daemon=True) for _, theirs in pairs]
+    try:
+        for process in processes:
+            process.start()
+        for ours, _ in pairs:
+            _answer(ours)
+        progress(f"{WRITERS} writers are ready")
+        yield _Writers([ours for ours, _ in pairs], start)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _write(home: Path, pipe: Connection, start: Barrier) -> None:
+    """Be a writer: publish what comes through ``pipe``, until the end of it all."""
+    wiring = Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
+    rooms = wiring.rooms
+    rooms.catalog.get_ref(MAIN)
+    pipe.send(time.monotonic())
+    while True:
+        runs = [Run.model_validate_json(text) for text in pipe.recv()]
+        start.wait(_PATIENCE_S)
+        for run in runs:
+            publish(rooms, run, fresh=True)
+        pipe.send(time.monotonic())
+
+
+def _contestant(staging: Staging, writers: _Writers, tables: Sequence[TableIdentifier]) -> Prepare:
+    def prepare() -> Any:
+        shares = [[staging.stage(table) for _ in range(RUNS)] for table in tables]
+        return lambda: writers.publish(shares)
+
+    return prepare
+
+
+def _require_all_rows(rooms: Rooms, tables: Sequence[TableIdentifier], runs: int) -> None:
+    head = rooms.catalog.get_ref(MAIN)
+    pointers = [rooms.catalog.get_table(table, head) for table in dict.fromkeys(tables)]
+    files = [file for pointer in pointers if pointer is not None for file in rooms.reader.files(pointer)]
+    assert len({file.path for file in files}) == len(files) == runs, (len(files), runs)
+    assert sum(file.rows for file in files) == runs * ROWS

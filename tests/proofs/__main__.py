@@ -1,0 +1,85 @@
+"""``python -m proofs [--seed N] [--only PROOF] [--short]``: the proofs, and one table of what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lakegate.config import LocalSettings
+from lakegate.local.stack import LocalStack
+from lakegate.narration import SilentNarrator
+from proofs import contention, crash_matrix, state_machine, storm
+from proofs.result import ProofResult
+
+_SETTINGS = '[local]\nspark_memory = "2g"\nnessie_memory = "512m"\n'
+
+Proof = Callable[[Path, int], ProofResult]
+
+
+def main() -> int:
+    """Run the proofs on a stack of their own; return 1 when one failed, else 0."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, help="the same seed gives the same cases; by default a new one")
+    parser.add_argument("--only", choices=sorted(_LONG), help="run only this one")
+    parser.add_argument("--short", action="store_true", help="run the short forms, as the tests do")
+    arguments = parser.parse_args()
+    seed = random.randrange(10**6) if arguments.seed is None else arguments.seed  # noqa: S311 - not a secret
+    _tell(f"Seed: {seed}")
+    proofs = _SHORT if arguments.short else _LONG
+    chosen = {arguments.only: proofs[arguments.only]} if arguments.only else proofs
+    with tempfile.TemporaryDirectory(prefix="lakegate-proofs-") as folder:
+        home = Path(folder)
+        (home / "lakegate.toml").write_text(_SETTINGS, encoding="utf-8")
+        try:
+            results = [_run(name, proof, home, seed) for name, proof in chosen.items()]
+        finally:
+            LocalStack(home, LocalSettings(), SilentNarrator()).down()
+    sys.stdout.write(table(results, seed) + "\n")
+    return int(any(result.failures for result in results))
+
+
+def table(results: Sequence[ProofResult], seed: int) -> str:
+    """Return what the proofs came to: one line each, their details, and every failure."""
+    lines = [f"{'proof':<20} {'cases':>8} {'failures':>9}   (seed {seed})"]
+    lines += [f"{result.proof:<20} {result.cases:>8,} {len(result.failures):>9,}" for result in results]
+    for result in results:
+        lines += ["", f"{result.proof}:", result.details] if result.details else []
+    for result in results:
+        lines += [f"\nFAILED {result.proof}: {failure}" for failure in result.failures]
+    return "\n".join(lines)
+
+
+def _run(name: str, proof: Proof, home: Path, seed: int) -> ProofResult:
+    _tell(f"Proving: {name}")
+    return proof(home, seed)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _some_crashes(home: Path, seed: int) -> ProofResult:
+    cases = [*crash_matrix.some_client_cases(seed), *crash_matrix.some_server_cases(seed)]
+    return crash_matrix.prove(home, cases, tell=_tell)
+
+
+_LONG: Mapping[str, Proof] = {
+    "state-machine": lambda _, seed: state_machine.prove(10_000, seed),
+    "crash-matrix": lambda home, _: crash_matrix.prove(home, crash_matrix.all_cases(), tell=_tell),
+    "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
+    "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
+}
+_SHORT: Mapping[str, Proof] = {
+    "state-machine": lambda _, seed: state_machine.prove(300, seed),
+    "crash-matrix": _some_crashes,
+    "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),
+    "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
