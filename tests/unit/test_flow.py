@@ -32,7 +32,7 @@ from lakegate.flow.stage import stage
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable, WriteRequest
-from lakegate.model.tables import WriteTarget
+from lakegate.model.tables import CreateTable, WriteTarget
 
 
 @pytest.fixture
@@ -159,6 +159,24 @@ def test_a_branch_that_changed_after_its_audit_is_not_published(house: FakeLakeh
     with pytest.raises(ConflictError, match="after it was audited"):
         publish(house.rooms, audited(request, staged, report))
     assert house.rows_on("main", "nyc.trips") == []
+
+
+def test_a_branch_that_somebody_else_wrote_another_table_to_is_not_published(house: FakeLakehouse) -> None:
+    request = planned(house).request
+    staged = stage(house.rooms, request)
+    report = audit(house.rooms, staged, request.checks)
+    other = WriteTarget(
+        table=TableIdentifier.parse("nyc.other"),
+        ref=request.branch,
+        table_schema=None,
+        create=CreateTable(location="mem://warehouse/nyc/other"),
+    )
+    house.append(house.batch("other", CLEAN), other)
+
+    with pytest.raises(ConflictError, match=r"nyc\.other was written to branch .* too"):
+        publish(house.rooms, audited(request, staged, report))
+    assert house.rows_on("main", "nyc.trips") == []
+    assert request.branch in branches(house)
 
 
 def test_a_failed_report_cannot_be_published(house: FakeLakehouse) -> None:

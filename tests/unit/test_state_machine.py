@@ -7,6 +7,7 @@ import pytest
 from proofs.operations import (
     At,
     Break,
+    Collect,
     Crash,
     Do,
     History,
@@ -57,6 +58,21 @@ FOUND: dict[str, History] = {
         PLAIN,
         Ingest("w.a", OTHER_FILE, at=(At("before-publish", Do((LoseJournal(), Ingest("w.a", OTHER_FILE)))),)),
     ),
+    "checks are answered again for what moved": (
+        PLAIN,
+        Ingest(
+            "w.a",
+            ((1, 1),),
+            checks="unique",
+            at=(At("before-publish", Do((Ingest("w.a", ((2, 0),), checks="unique"),))),),
+        ),
+    ),
+    "what others refer to is not reverted alone": (
+        PLAIN,
+        Ingest("w.b", OTHER_FILE, checks="fk"),
+        Revert(1),
+    ),
+    "what is reached is not collected": (PLAIN, Collect()),
     "of two upserts one is done again": (
         PLAIN,
         Transact(

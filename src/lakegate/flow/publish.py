@@ -264,17 +264,24 @@ def _require_passed(staged: StagedTable, report: AuditReport) -> None:
 
 
 def _require_untouched(rooms: Rooms, run: Run) -> None:
+    """Check that the branch holds what was audited, and nothing else."""
+    base = run.staged[0].base
     branch = rooms.catalog.get_ref(run.branch)
-    now = rooms.catalog.get_tables([staged.table for staged in run.staged], branch)
-    for staged in run.staged:
-        found = now[staged.table]
-        if found is None or found.metadata_location != staged.pointer.metadata_location:
-            raise ConflictError(
-                f"{staged.table} changed on branch {run.branch} after it was audited.",
-                hint=f"lakegate audit {staged.table} --branch {run.branch}",
-                branch=run.branch,
-                table=str(staged.table),
-            )
+    audited = {str(staged.table): staged.pointer.metadata_location for staged in run.staged}
+    found = dict.fromkeys(audited, "")
+    for difference in rooms.catalog.diff(Ref(name=base, hash=base, kind="detached"), branch):
+        if difference.kind != "namespace":
+            found[difference.table] = difference.right.metadata_location if difference.right else ""
+    other = next((table for table, location in found.items() if audited.get(table) != location), None)
+    if other is not None:
+        raise ConflictError(
+            f"{other} changed on branch {run.branch} after it was audited."
+            if other in audited
+            else f"{other} was written to branch {run.branch} too, and has not been audited.",
+            hint=f"lakegate audit {other} --branch {run.branch}",
+            branch=run.branch,
+            table=other,
+        )
 
 
 def _summary(reports: Sequence[AuditReport]) -> str:
