@@ -1,0 +1,152 @@
+"""What was intended, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from lakegate.model.batch import SourceFile
+from lakegate.model.journal import Claim, HistoryEvent
+from lakegate.model.run import KnownFile, Run
+
+
+class Journal(Protocol):
+    """What was intended, and how it ended (``lakegate.journal``). The catalog stays the truth about data.
+
+    All methods raise :class:`~lakegate.errors.RetryableError` when the journal is away or locked for too long.
+    """
+
+    # Runs
+
+    def save(self, run: Run) -> None:
+        """Insert or replace ``run`` by its id, with its steps and check results."""
+        ...
+
+    def get(self, run_id: str) -> Run | None:
+        """Return the run, or ``None``."""
+        ...
+
+    def find(self, prefix: str) -> Sequence[Run]:
+        """Return up to 10 runs whose id starts with ``prefix``, newest first."""
+        ...
+
+    def find_by_branch(self, branch: str) -> Run | None:
+        """Return the newest run that wrote to ``branch``, or ``None``."""
+        ...
+
+    def runs(
+        self,
+        *,
+        table: str | None = None,
+        status: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
+        """Return runs, newest first."""
+        ...
+
+    def count(self) -> tuple[Mapping[str, int], int]:
+        """Return the number of runs by status, and that of published versions of files, once for each table."""
+        ...
+
+    # Leases: which runs somebody is working on
+
+    def begin(self, run: Run) -> None:
+        """Save ``run`` and take its lease for this process, in one transaction."""
+        ...
+
+    def renew(self, run_id: str) -> bool:
+        """Tell that this process still works on the run; return whether the lease is still its own."""
+        ...
+
+    def end(self, run: Run) -> None:
+        """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
+
+        A published run's claims become published files; any other run's claims are released.
+        """
+        ...
+
+    def abandoned(self) -> Sequence[Run]:
+        """Return the runs whose lease's holder is dead or has not renewed it in time, oldest first."""
+        ...
+
+    def take_over(self, run_id: str) -> bool:
+        """Take an abandoned run's lease for this process; return whether that worked: only one taker gets it."""
+        ...
+
+    # Source files
+
+    def claim(
+        self,
+        run_id: str,
+        table: str,
+        files: Sequence[SourceFile],
+        *,
+        take_changed: bool = False,
+        take_free: bool = True,
+    ) -> Claim:
+        """Claim source files for a run, each version once per table, in one transaction.
+
+        Args:
+            run_id: The run.
+            table: Table the files go to, as text.
+            files: Files in the version that was looked at: ``uri`` and ``version`` count.
+            take_changed: Claim files whose path was published in another version.
+            take_free: When some of the files are busy: claim the others all the same. Else nothing is claimed then.
+
+        Returns:
+            What was claimed, and why the rest was not.
+        """
+        ...
+
+    def known(self, table: str, files: Sequence[SourceFile]) -> Claim:
+        """Return what :meth:`claim` would answer a new run, and claim nothing (``claimed`` is empty then)."""
+        ...
+
+    def earlier(self, table: str, files: Sequence[SourceFile]) -> Sequence[KnownFile]:
+        """Return what was published to ``table`` under the paths of ``files`` in other versions than these."""
+        ...
+
+    def release(self, run_id: str) -> None:
+        """Give back what the run claimed and did not publish."""
+        ...
+
+    # What main's history says
+
+    def synced(self, target: str) -> str | None:
+        """Return the commit of ``target`` up to which its history is known here; ``None`` when nothing is."""
+        ...
+
+    def record(self, target: str, events: Sequence[HistoryEvent], head: str, *, rebuild: bool = False) -> None:
+        """Take over what commits of ``target`` say (oldest first), in one transaction; ``head`` is then known.
+
+        Published files are kept as published (whoever claimed them), those of reverted runs are forgotten, and runs
+        that were published or reverted are marked so.
+
+        Args:
+            target: The branch.
+            events: One for each commit that concerns runs.
+            head: The newest commit seen.
+            rebuild: Forget all published files first: the events are the whole history.
+        """
+        ...
+
+    # Turns
+
+    def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Wait for our turn at ``name`` (a table to publish to), for ``timeout_s`` seconds at most.
+
+        It spares rivals for one table from doing again what another one's commit made void; nothing depends on it for
+        being right. Ends with the process that holds it.
+
+        Returns:
+            A context manager of whether we got it.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections. Idempotent."""
+        ...
