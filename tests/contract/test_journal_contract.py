@@ -198,3 +198,14 @@ def test_runs_and_published_files_are_counted(journal: Journal) -> None:
     journal.end(run(1, status="published"))
     journal.save(run(2, status="failed"))
     assert journal.count() == ({"published": 1, "failed": 1}, 3)
+
+
+def test_a_lease_that_was_given_up_may_be_taken_at_once(journal: Journal) -> None:
+    journal.begin(run(1))
+    journal.abandon("r01")
+
+    assert [one.run_id for one in journal.abandoned()] == ["r01"]
+    assert not journal.renew("r01")
+    assert journal.take_over("r01")
+    assert journal.renew("r01")
+    journal.abandon("r02")

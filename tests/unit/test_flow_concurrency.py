@@ -10,7 +10,7 @@ import pytest
 from fakes import FakeLakehouse
 from flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
 from lakegate.audits import parse_checks
-from lakegate.errors import ConflictError, InputError, RetryableError
+from lakegate.errors import CatalogUnavailableError, ConflictError, InputError, RetryableError
 from lakegate.flow.history import FILES_PROPERTY, decode_files, encode_files, sync
 from lakegate.flow.ingest import ingest
 from lakegate.flow.recover import recover
@@ -282,3 +282,19 @@ def test_the_commit_tells_the_files(house: FakeLakehouse) -> None:
 
     assert decode_files(commit.properties[FILES_PROPERTY]) == (("file:///r1.parquet", "1"),)
     assert parse_checks("not_null(passengers)")
+
+
+def test_recovery_that_fails_leaves_the_run_to_the_next_one(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.rooms, ordered(house)))
+
+    def away(*_: object, **__: object) -> None:
+        raise CatalogUnavailableError("Nessie is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "delete_ref", away)
+        with pytest.raises(CatalogUnavailableError):
+            recover(house.rooms)
+    (settled,) = recover(house.rooms)
+    assert (settled.status, branches(house)) == ("failed", ["main"])

@@ -68,6 +68,14 @@ def test_an_exception_discards_everything(house: FakeLakehouse) -> None:
     assert tx.run.status == "failed"
 
 
+def test_an_audit_that_fails_inside_the_block_ends_the_transaction_too(house: FakeLakehouse) -> None:
+    with pytest.raises(AuditFailedError, match="of another branch"), begun(house) as tx:
+        tx.append("nyc.trips", CLEAN)
+        raise AuditFailedError("Of another branch: of another branch.")
+    assert (tx.run.status, branches(house)) == ("failed", ["main"])
+    assert recover(house.rooms) == ()
+
+
 def test_one_failing_table_holds_back_all(house: FakeLakehouse) -> None:
     with pytest.raises(AuditFailedError, match="not_null_passengers"), begun(house) as tx:
         tx.append("nyc.totals", TOTALS)

@@ -93,8 +93,13 @@ def gc(
 
 
 def _written_before(rooms: Rooms, grace: timedelta, now: datetime) -> datetime:
-    running = rooms.journal.runs(status="running", limit=_ALL_RUNS)
-    return min([now, *(run.started_at for run in running)]) - grace
+    going_on = [
+        run
+        for status in ("running", "staged")
+        for run in rooms.journal.runs(status=status, limit=_ALL_RUNS)
+        if run.finished_at is None
+    ]
+    return min([now, *(run.started_at for run in going_on)]) - grace
 
 
 class _Garbage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from lakegate.errors import CatalogUnavailableError, LakegateError, OutcomeUnknownError
 from lakegate.flow.discard import discard
 from lakegate.flow.publish import RejectedLateError, find_publication, publish
@@ -21,7 +23,17 @@ def recover(rooms: Rooms) -> tuple[Run, ...]:
     Raises:
         CatalogUnavailableError: When the catalog is away; what is left is settled next time.
     """
-    return tuple(_settle(rooms, run) for run in rooms.journal.abandoned() if rooms.journal.take_over(run.run_id))
+    return tuple(_settled(rooms, run) for run in rooms.journal.abandoned() if rooms.journal.take_over(run.run_id))
+
+
+def _settled(rooms: Rooms, run: Run) -> Run:
+    try:
+        return _settle(rooms, run)
+    except BaseException:
+        # So that the next one to come may try again, though this very process lives on.
+        with suppress(LakegateError):
+            rooms.journal.abandon(run.run_id)
+        raise
 
 
 def _settle(rooms: Rooms, run: Run) -> Run:

@@ -146,8 +146,10 @@ def _heartbeat(rooms: Rooms, progress: Progress) -> Iterator[None]:
 def _cleaned_up(rooms: Rooms, progress: Progress) -> Iterator[None]:
     try:
         yield
-    except AuditFailedError:
-        # The run has ended, rejected: that is written down already.
+    except AuditFailedError as error:
+        # A run that was rejected has ended: that is written down already.
+        if progress.run.finished_at is None:
+            _record_failure(rooms, progress, error, branch_kept=_drop_branch(rooms, progress.run.branch))
         raise
     except (ConflictError, OutcomeUnknownError) as error:
         # The data is staged and audited: what to do with it is the user's choice now.

@@ -215,14 +215,11 @@ class _Draft:
 
     def _find_readers(self, change: Change) -> None:
         for commit in self._past.commits[self._order[change.commit.hash] + 1 :]:
-            if str(change.table) in tables_read_by(commit) and self._relies(commit, change.table):
+            if str(change.table) in tables_read_by(commit) and self._relies(commit):
                 self._found.setdefault(commit.hash, Dependent(commit, change.table, "relies on its rows in"))
 
-    def _relies(self, commit: Commit, table: TableIdentifier) -> bool:
-        if not any(self._past.stands(commit, written, without=self._runs) for written in tables_of(commit)):
-            return False
-        # What only appends to the table it has read wanted to know that its rows were new there.
-        return tables_of(commit) != (str(table),) or not self._change(commit, table).appended
+    def _relies(self, commit: Commit) -> bool:
+        return any(self._past.stands(commit, written, without=self._runs) for written in tables_of(commit))
 
     def _depend(self, changes: Sequence[Change], what: str) -> None:
         for one in changes:

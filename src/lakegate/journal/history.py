@@ -117,6 +117,7 @@ def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -
             "publication": run.publication if known else publication,
             "finished_at": run.finished_at or max(time, run.started_at),
             "reverted_by": None,
+            "error": None,
         }
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
@@ -14,6 +14,11 @@ from lakegate.journal.database import Database
 from lakegate.journal.holder import Holder
 from lakegate.journal.tables import LEASES, RUNS, as_text
 from lakegate.model.run import Run
+
+NOBODY = ""
+"""Holder of a lease that was given up."""
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Leases:
@@ -61,6 +66,11 @@ class Leases:
         if lease is not None and lease.holder != self._holder.identity():
             raise taken(run_id)
         connection.execute(delete(LEASES).where(LEASES.c.run_id == run_id))
+
+    def abandon(self, connection: Connection, run_id: str) -> None:
+        """Keep a run's lease as one that nobody holds, when it is ours."""
+        ours = LEASES.c.run_id == run_id, LEASES.c.holder == self._holder.identity()
+        connection.execute(update(LEASES).where(*ours).values(holder=NOBODY, expires_at=as_text(_LONG_AGO)))
 
     def abandoned(self, connection: Connection) -> Sequence[Run]:
         """Return the runs of leases that nobody keeps up, oldest first."""

@@ -13,7 +13,7 @@ from lakegate.journal.claims import CLAIMED, PUBLISHED, KnownVersion, decide, ot
 from lakegate.journal.database import Clock, utc_now
 from lakegate.journal.history import Tale, put_together, told
 from lakegate.journal.holder import Holder, ProcessHolder
-from lakegate.journal.leases import taken
+from lakegate.journal.leases import NOBODY, taken
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, HistoryEvent
 from lakegate.model.run import KnownFile, Run
@@ -175,6 +175,13 @@ class MemoryJournal:
                 return False
             self._lease(run_id)
             return True
+
+    def abandon(self, run_id: str) -> None:
+        """Give up our lease of a run that has not ended."""
+        with self._store.lock:
+            lease = self._store.leases.get(run_id)
+            if lease is not None and self._is_ours(lease):
+                self._store.leases[run_id] = _Lease(NOBODY, self._clock())
 
     def claim(
         self,

@@ -108,8 +108,8 @@ class SqlJournal:
     def count(self) -> tuple[Mapping[str, int], int]:
         """Return the number of runs by status, and that of published versions of files."""
         with self._database.reading() as connection:
-            by_status = select(RUNS.c.status, func.count()).group_by(RUNS.c.status)
-            runs = dict(connection.execute(by_status).tuples())
+            by_status = select(RUNS.c.status, func.count().label("number")).group_by(RUNS.c.status)
+            runs = {str(row.status): int(row.number) for row in connection.execute(by_status)}
             published = select(func.count()).select_from(CLAIMS).where(CLAIMS.c.state == claims.PUBLISHED)
             return runs, connection.execute(published).scalar_one()
 
@@ -122,6 +122,11 @@ class SqlJournal:
         """Take an abandoned run's lease; return whether we are the one who got it."""
         with self._database.writing() as connection:
             return self._leases.take_over(connection, run_id)
+
+    def abandon(self, run_id: str) -> None:
+        """Give up our lease of a run that has not ended."""
+        with self._database.writing() as connection:
+            self._leases.abandon(connection, run_id)
 
     def claim(
         self,

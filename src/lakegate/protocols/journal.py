@@ -77,6 +77,10 @@ class Journal(Protocol):
         """Take an abandoned run's lease for this process; return whether that worked: only one taker gets it."""
         ...
 
+    def abandon(self, run_id: str) -> None:
+        """Give up our lease of a run that has not ended: anyone may take it over at once."""
+        ...
+
     # Source files
 
     def claim(
