@@ -92,7 +92,7 @@ def _replay(bench: _Bench) -> Iterator[Figure]:
 
 
 def _history(bench: _Bench) -> Iterator[Figure]:
-    return history.measure(bench.few, bench.many, bench.lake.home / "small", bench.rounds * 2)
+    return history.measure(bench.few, bench.many, bench.lake.home / "small", bench.rounds * 3)
 
 
 _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {

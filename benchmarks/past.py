@@ -3,7 +3,7 @@
 A stack for each would measure how two JVMs share a machine. So both ages have one catalog and one engine; what differs
 is what grows with the number of runs: the history of the target, the table's metadata, the journal. Each earlier run
 has its commit with the properties of a real one, and its rows in the journal (run, steps, checks, claims, event), made
-by the journal's own methods from these commits and from copies of the first run, which is real. The table's newest
+by the journal's own functions from these commits and from copies of the first run, which is real. The table's newest
 state is real metadata: a manifest of all but the last 100 runs, and 100 appends, which Iceberg merges at the first
 ingest to come, as it does at every 100th. The states between have no metadata, as nothing asks for them.
 """
@@ -32,7 +32,9 @@ from lakegate.flow.history import (
 )
 from lakegate.flow.ingest import ingest
 from lakegate.flow.rooms import Rooms
-from lakegate.journal.opening import open_sqlite
+from lakegate.journal import runs as stored
+from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.sql import SqlJournal
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.plan import IngestOrder
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -75,7 +77,8 @@ class Past:
 def make_past(rooms: Rooms, folder: Path, staging: Staging, runs: int) -> Past:
     """Return a lake after ``runs`` runs, the first of which is real."""
     target = f"after-{runs}"
-    own = replace(rooms, journal=open_sqlite(folder / target / HOME_NAME / "journal.db"))
+    database = SqliteDatabase(folder / target / HOME_NAME / "journal.db")
+    own = replace(rooms, journal=SqlJournal(database))
     root = rooms.catalog.create_branch(target, rooms.catalog.get_ref("main"))
     sync(own, target)
     past = Past(own, target, TableIdentifier.parse(f"bench.after_{runs}"))
@@ -86,7 +89,9 @@ def make_past(rooms: Rooms, folder: Path, staging: Staging, runs: int) -> Past:
     singles = min(_APPENDS, runs - 1)
     bulk = runs - 1 - singles
     grown = staging.grown(pointer, [*([bulk] if bulk else []), *([1] * singles)])
-    _repeat(past, first, pointer, grown, runs - 1)
+    copies = _repeat(past, first, pointer, grown, runs - 1)
+    with database.writing() as connection:
+        stored.store(database, connection, *copies)
     commits = sum(1 for _ in rooms.catalog.history(target, until=root.hash))
     assert commits >= runs, commits
     return past
@@ -101,8 +106,8 @@ def small_file(folder: Path) -> Path:
     return path
 
 
-def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, times: int) -> None:
-    """Let it look as if ``times`` more such runs as ``first`` had led from ``before`` to ``after``."""
+def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, times: int) -> list[Run]:
+    """Let it look as if ``times`` more such runs as ``first`` had led from ``before`` to ``after``; return them."""
     catalog, journal = past.rooms.catalog, past.rooms.journal
     head = catalog.get_ref(past.target)
     runs: list[Run] = []
@@ -115,8 +120,7 @@ def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, t
             progress(f"{number:,} of {times:,} earlier runs")
     events = [event_of(commit) for commit in catalog.history(head.hash, until=journal.synced(past.target))]
     journal.record(past.target, [event for event in reversed(events) if event is not None], head.hash)
-    for run in runs:
-        journal.save(run)
+    return runs
 
 
 def _copied(first: Run, head: Ref, number: int) -> Run:

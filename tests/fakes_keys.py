@@ -75,7 +75,8 @@ class KeyLookups:
         groups = self.versions[pointer.metadata_location].rows.items()
         if isinstance(rows, AddedRows):
             groups = [(i, group) for i, group in groups if (rows.after_snapshot_id or 0) < i <= rows.snapshot_id]
-        return [row for _, group in groups for row in group]
+        gone = rows.without if isinstance(rows, TableAt) else ()
+        return [row for i, group in groups if f"mem://data/{i}" not in gone for row in group]
 
 
 def _where(rows: Sequence[Row], columns: Sequence[str], fails: Callable[[Key], bool]) -> list[Row]:

@@ -237,6 +237,21 @@ def test_a_table_is_created_moved_and_dropped(place: Place) -> None:
     assert place.version("trips", created) == 0
 
 
+def test_a_ref_and_its_tables_are_found_together(place: Place) -> None:
+    place.create("trips")
+    trips, absent = place.table("trips"), place.table("absent")
+    ref, tables = place.catalog.get_ref_with_tables(place.branch, [trips, absent])
+    assert ref == place.head()
+    assert tables == {trips: place.catalog.get_table(trips, ref), absent: None}
+    assert tables[trips] is not None
+    tag = place.catalog.create_tag(f"{place.branch}-tag", ref)
+    place.move("trips", 1)
+    assert place.catalog.get_ref_with_tables(tag.name, [trips]) == (tag, {trips: tables[trips]})
+    for name in ("nowhere", "main~1"):
+        with pytest.raises(NotFoundError):
+            place.catalog.get_ref_with_tables(name, [trips])
+
+
 def test_a_table_without_a_snapshot_keeps_its_minus_one(place: Place) -> None:
     place.commit(place.pointer("empty", -1))
     assert place.version("empty") == -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import zipfile
 from datetime import date, datetime
 from decimal import Decimal
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.errors import ConflictError, NotFoundError, QueryError
+from e2e_support import unchanged
+from lakegate.errors import InputError, NotFoundError, QueryError
 from lakegate.flow.stage import stage
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
@@ -105,7 +107,7 @@ def test_a_rejected_first_batch_leaves_no_table_on_main(lake: Lake, namespace: s
         count(lake, table)
 
 
-def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path) -> None:
+def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path, tmp_path: Path) -> None:
     table = f"{namespace}.green"
     source = shared_data / "green_tripdata_2024-01.parquet"
     published = lake.ingest(table, source, checks=["row_count(min=1)"], partition_by=["days(lpep_pickup_datetime)"])
@@ -124,7 +126,10 @@ def test_real_taxi_trips(lake: Lake, namespace: str, shared_data: Path) -> None:
         "in_range(lpep_pickup_datetime, min='2024-01-01')",
         "accepted_values(RatecodeID, [1, 2, 3, 4, 5, 6])",
     ]
-    rejected = lake.ingest(table, source, checks=checks, on_failure="drop")
+    again = lake.ingest(table, source)
+    assert (again.status, again.skipped_files[0].run_id) == ("skipped", published.run_id)
+    copy = shutil.copy(source, tmp_path / "again.parquet")
+    rejected = lake.ingest(table, copy, checks=checks, on_failure="drop")
     assert rejected.report is not None
     assert [(r.columns, r.failing_rows) for r in rejected.report.results] == [
         (("passenger_count",), 3_415),
@@ -185,20 +190,20 @@ def test_nobody_sees_what_is_staged(lake: Lake, wiring: Wiring, namespace: str, 
     lake.discard(staged.branch)
 
 
-def test_main_that_moved_on_the_same_table_is_a_conflict(lake: Lake, namespace: str, tmp_path: Path) -> None:
+def test_a_branch_that_main_has_overtaken_is_published_on_top(lake: Lake, namespace: str, tmp_path: Path) -> None:
     table = f"{namespace}.trips"
-    source = write_trips(tmp_path / "a.parquet", 10)
-    lake.ingest(table, source)
+    lake.ingest(table, write_trips(tmp_path / "a.parquet", 10))
     slow = lake.ingest(table, write_trips(tmp_path / "b.parquet", 10, nulls=1), checks=["not_null(passengers)"])
-    lake.ingest(table, source)
+    lake.ingest(table, write_trips(tmp_path / "c.parquet", 5))
     lake.audit(table, branch=slow.branch, checks=["not_null(id)"])
+    staged = {file.path for file in lake.table(table, ref=slow.branch).files()}
 
-    with pytest.raises(ConflictError, match="changed on main after this run started") as caught:
-        lake.publish(slow.branch)
-    assert slow.branch in branch_names(lake)
-    assert "Publish" in caught.value.message
-    assert count(lake, table) == 20
-    lake.discard(slow.branch)
+    run = lake.publish(slow.branch)
+    assert run.publication is not None
+    assert (run.status, run.publication.replayed) == ("published", (table,))
+    assert slow.branch not in branch_names(lake)
+    assert count(lake, table) == 25
+    assert staged < {file.path for file in lake.table(table).files()}
 
 
 def test_an_older_commit_is_read_with_its_own_schema(
@@ -298,3 +303,28 @@ def test_reserved_words_can_name_tables_and_columns(lake: Lake, namespace: str, 
     assert run.report is not None
     assert [r.failing_rows for r in run.report.results] == [0, 0, 1, 0, 2]
     lake.discard(run.branch)
+
+
+def test_newer_content_replaces_older_though_its_keys_are_unique(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    unique = ["unique(id, scope='table')"]
+    name = f"{namespace}.trips"
+    lake.ingest(name, write_trips(tmp_path / "a.parquet", 10), checks=unique)
+    lake.ingest(name, write_trips(tmp_path / "b.parquet", 5, start=100), checks=unique)
+    write_trips(tmp_path / "a.parquet", 12)
+
+    run = lake.ingest(name, tmp_path / "a.parquet", checks=unique, on_changed="replace")
+    assert run.status == "published"
+    found = lake.query(f"SELECT count(*), count(DISTINCT id) FROM {name}").to_arrow().to_pylist()
+    assert [tuple(row.values()) for row in found] == [(17, 17)]
+    rejected = lake.ingest(name, write_trips(tmp_path / "c.parquet", 3, start=10), checks=unique)
+    assert (rejected.status, [failure.failing_rows for failure in rejected.failures]) == ("rejected", [2])
+
+
+def test_newer_content_is_refused_until_somebody_decides(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    name = f"{namespace}.trips"
+    lake.ingest(name, write_trips(tmp_path / "a.parquet", 10))
+    assert lake.ingest(name, tmp_path / "a.parquet").status == "skipped"
+    write_trips(tmp_path / "a.parquet", 12)
+    with unchanged(lake), pytest.raises(InputError, match="with other content"):
+        lake.ingest(name, tmp_path / "a.parquet")
+    assert lake.table(name).rows == 10

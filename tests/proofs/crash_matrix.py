@@ -28,6 +28,7 @@ from lakegate.flow.faults import POINTS, FaultPoint
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
 from proofs.harness import (
+    Worker,
     WorkerDiedError,
     Workers,
     ids,
@@ -141,6 +142,7 @@ class _Matrix:
         self._numbers = count()
         self._expected: dict[str, Counter[int]] = {}
         self._begun = False
+        self._other: Worker | None = None
 
     def play(self, case: Case) -> tuple[Outcome, list[str]]:
         """Play one case; return what became of the batch, and what is wrong with that."""
@@ -244,9 +246,10 @@ class _Matrix:
         published = outcome in ("published", "not on the way")
         if published and case.kind == "multi-table":
             return []
-        worker = self._workers.take()
-        answer = worker.do(job)
-        worker.end()
+        if case.victim != "client":
+            self._other = None  # its sessions ended with the server
+        self._other = self._other or self._workers.start()
+        answer = self._other.do(job)
         if not published:
             for table in _tables(job):
                 self._expected.setdefault(table, Counter()).update(_rows(number))

@@ -113,6 +113,11 @@ class FaultyCatalog:
     ) -> Mapping[TableIdentifier, TablePointer | None]:
         return self._read("get_tables", lambda: self._catalog.get_tables(tables, ref))
 
+    def get_ref_with_tables(
+        self, name: str, tables: Collection[TableIdentifier]
+    ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
+        return self._read("get_ref", lambda: self._catalog.get_ref_with_tables(name, tables))
+
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
         return iter(self._read("diff", lambda: list(self._catalog.diff(left, right))))
 

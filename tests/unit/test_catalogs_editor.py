@@ -215,6 +215,7 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
     assert short == long.model_copy(update={"metadata_location": short.metadata_location})
     assert ids_at(short) == list(range(8))
     assert editor.trimmed(short) is short
+    assert editor.trimmed(long, at_least=len(snapshots)) is long
 
 
 def test_all_replayed_snapshots_are_kept(tables: IcebergTables, editor: IcebergTableEditor) -> None:

@@ -54,6 +54,10 @@ class Server:
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
 
+def contents(*found: object) -> dict[str, object]:
+    return {"contents": list(found), "effectiveReference": {"type": "BRANCH", "name": "main", "hash": HASH}}
+
+
 def answer(body: Any, status: int = 200) -> httpx.Response:
     return httpx.Response(status, json=body)
 
@@ -153,7 +157,7 @@ def test_reading_is_tried_again(away: httpx.Response | Exception) -> None:
 
 
 def test_reading_many_keys_is_tried_again() -> None:
-    server = Server(httpx.ReadError(""), answer({"contents": []}))
+    server = Server(httpx.ReadError(""), answer(contents()))
     assert catalog(server).get_table(TableIdentifier.parse("nyc.trips"), MAIN) is None
     assert len(server.asked) == 2
 
@@ -384,14 +388,14 @@ def test_foreign_names_are_shown_and_skipped_without_a_crash() -> None:
 def test_other_contents_are_not_tables() -> None:
     view = {"key": {"elements": ["nyc", "trips"]}, "content": {"type": "ICEBERG_VIEW", "id": "1"}}
     with pytest.raises(InputError, match="iceberg view"):
-        catalog(Server(answer({"contents": [view]}))).get_table(TableIdentifier.parse("nyc.trips"), MAIN)
+        catalog(Server(answer(contents(view)))).get_table(TableIdentifier.parse("nyc.trips"), MAIN)
     changed = {"key": {"elements": ["nyc", "v"]}, "from": view["content"], "to": {"type": "UDF"}}
     (difference,) = catalog(Server(answer({"diffs": [changed]}))).diff(MAIN, MAIN)
     assert (difference.kind, difference.left, difference.right) == ("other", None, None)
 
 
 def test_reading_at_a_ref_asks_for_its_commit() -> None:
-    server = Server(answer({"contents": []}))
+    server = Server(answer(contents()))
     lake = catalog(server)
     table = TableIdentifier.parse("nyc.trips")
     lake.get_table(table, Ref(name="wap/x", hash=HASH))

@@ -16,7 +16,7 @@ from lakegate.flow.ingest import ingest
 from lakegate.flow.recover import recover
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Run
 
 
@@ -37,6 +37,41 @@ def test_a_run_that_was_overtaken_is_replayed_without_writing_again(
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MOST, *MORE]
     assert house.writes == 3
     assert branches(house) == ["main"]
+
+
+def test_what_is_published_has_the_metadata_trimmed(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+
+    def trimmed(pointer: TablePointer, *, at_least: int = 1) -> TablePointer:
+        kept.append(at_least)
+        house.versions["mem://trimmed"] = house.versions[pointer.metadata_location]
+        return pointer.model_copy(update={"metadata_location": "mem://trimmed"})
+
+    monkeypatch.setattr(house, "trimmed", trimmed)
+    ingest(house.rooms, ordered(house))
+
+    found = house.catalog.get_table(TRIPS, house.catalog.get_ref("main"))
+    assert found is not None
+    assert found.metadata_location == "mem://trimmed"
+    assert kept == [1]
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_what_comes_to_a_branch_while_it_is_published_is_not_dropped_with_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_on() -> None:
+        branch = next(ref for ref in house.catalog.list_refs() if ref.name != "main")
+        house.catalog.commit(
+            CommitRequest(branch=branch.name, base=branch.hash, message="late", namespaces=(("late",),))
+        )
+
+    with when_reached(monkeypatch, "before-publish", write_on):
+        run = ingest(house.rooms, ordered(house))
+
+    assert run.status == "published"
+    assert run.branch_kept
+    assert branches(house) == ["main", run.branch]
 
 
 def test_two_runs_that_create_one_table_both_publish(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +157,19 @@ def test_other_content_replaces_the_rows_of_that_file_when_asked(house: FakeLake
     assert replaced is not None
     assert (replaced.status, replaced.reverted_by) == ("reverted", "r2")
     assert len(list(house.catalog.history("main"))) == 3
+
+
+def test_rows_that_are_replaced_do_not_count_against_unique_keys(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unique = ("unique(id, scope='table')",)
+    ingest(house.rooms, ordered(house, checks=unique))
+    newer = ordered(house, [*CLEAN, *MORE], run="r2", file="r1", version="2", on_changed="replace", checks=unique)
+    with when_reached(monkeypatch, "before-publish", lambda: ingest(house.rooms, ordered(house, MOST, run="r3"))):
+        run = ingest(house.rooms, newer)
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*MOST, *CLEAN, *MORE]
 
 
 def test_a_unique_key_that_a_rival_published_meanwhile_rejects_the_run(

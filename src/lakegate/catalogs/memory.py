@@ -137,6 +137,13 @@ class MemoryCatalog:
         """Return where each of ``tables`` stands at ``ref.hash``."""
         return {table: self.get_table(table, ref) for table in tables}
 
+    def get_ref_with_tables(
+        self, name: str, tables: Collection[TableIdentifier]
+    ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
+        """Return branch or tag ``name`` and where each of ``tables`` stands at its head."""
+        ref = self.get_ref(name)
+        return ref, self.get_tables(tables, ref)
+
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit and return the branch at its new head."""
         with self._lock:

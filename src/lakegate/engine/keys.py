@@ -130,6 +130,13 @@ def _comparable_as_text(kind: str) -> bool:
     return kind == "string" or kind.partition("(")[0] in _EXACT_AS_TEXT
 
 
+def text_literal(text: str) -> str:
+    """Return ``text`` for Spark SQL, in hexadecimal, so that nothing in it has to be quoted.
+
+    Spark folds it to a constant before it plans the scan.
+    """
+    return f"CAST(unhex('{text.encode().hex()}') AS STRING)"
+
+
 def _literal(text: str, kind: str) -> str:
-    # In hexadecimal, so that no text has to be quoted; Spark folds it to a constant before it plans the scan.
-    return f"CAST(CAST(unhex('{text.encode().hex()}') AS STRING) AS {kind})"
+    return f"CAST({text_literal(text)} AS {kind})"

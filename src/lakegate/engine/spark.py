@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakegate.engine.failures import translated
-from lakegate.engine.keys import KeyLookup, require_columns
+from lakegate.engine.keys import KeyLookup, require_columns, text_literal
 from lakegate.engine.reader import read_as, read_batch, source_schema
 from lakegate.engine.sessions import CATALOG, SessionFactory, end_session, is_connect, session_settings
 from lakegate.engine.transaction import SparkTransaction, transaction_settings
@@ -211,7 +211,9 @@ class SparkEngine:
         reader = self.session.read
         if isinstance(rows, TableAt):
             # Nessie's TableReference: table@reference#hash. Settles the commit, wherever the reference is by now.
-            return reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
+            frame = reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
+            gone = ", ".join(text_literal(path) for path in rows.without)
+            return frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame
         if rows.after_snapshot_id is not None:
             reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from lakegate.audits import Others, Schemas, parse_checks, rerun, run_audit
 from lakegate.flow import faults
+from lakegate.flow.published import published_files
 from lakegate.flow.rooms import Rooms
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
@@ -16,7 +17,12 @@ from lakegate.model.tables import AddedRows, Rows
 
 
 def audit(
-    rooms: Rooms, staged: StagedTable, checks: Sequence[Check], *, beside: Sequence[StagedTable] = ()
+    rooms: Rooms,
+    staged: StagedTable,
+    checks: Sequence[Check],
+    *,
+    beside: Sequence[StagedTable] = (),
+    replaces: Sequence[str] = (),
 ) -> AuditReport:
     """Answer ``checks`` about the rows of ``staged``.
 
@@ -25,6 +31,7 @@ def audit(
         staged: What was written.
         checks: What to ask. Those of scope ``table`` look at the target as it was when the run began.
         beside: Other tables of the same run, which are published together with this one.
+        replaces: Runs whose rows go when this one is published.
 
     Returns:
         The report. A check that failed is a value in it.
@@ -43,7 +50,7 @@ def audit(
         engine=rooms.engine,
         metadata_location=staged.pointer.metadata_location,
         narrator=rooms.narrator,
-        others=_others(rooms, staged, beside, at),
+        others=_others(rooms, staged, beside, at, replaces),
         at=at.hash,
         schemas=schemas_at(rooms, at, beside),
     )
@@ -65,7 +72,7 @@ def audit_again(
         added=rooms.reader.added_files(staged.pointer, staged.snapshot_ids),
         engine=rooms.engine,
         narrator=rooms.narrator,
-        others=_others(rooms, staged, run.staged, at),
+        others=_others(rooms, staged, run.staged, at, run.request.replaces if run.request else ()),
         at=at.hash,
         schemas=schemas_at(rooms, at, run.staged),
     )
@@ -90,7 +97,9 @@ def _rows(staged: StagedTable) -> AddedRows:
     )
 
 
-def _others(rooms: Rooms, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> Others:
+def _others(
+    rooms: Rooms, staged: StagedTable, beside: Sequence[StagedTable], at: Ref, replaces: Sequence[str]
+) -> Others:
     """Return where tables are read as they would be after publishing, without the rows that are audited."""
     by_name = {one.table: one for one in beside}
 
@@ -101,7 +110,13 @@ def _others(rooms: Rooms, staged: StagedTable, beside: Sequence[StagedTable], at
         if own is not None and own.change == "rewrite":
             return (_rows(own),)
         on_target = rooms.catalog.get_table(table, at) is not None
-        there: tuple[Rows, ...] = (TableAt(table=table, ref=at.name, hash=at.hash),) if on_target else ()
+        gone = _replaced_files(rooms, table, replaces, at) if on_target and table == staged.table else ()
+        there: tuple[Rows, ...] = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone),) if on_target else ()
         return there if own is None else (*there, _rows(own))
 
     return find
+
+
+def _replaced_files(rooms: Rooms, table: TableIdentifier, replaces: Sequence[str], at: Ref) -> tuple[str, ...]:
+    found = (published_files(rooms, run_id, at).get(table, frozenset()) for run_id in replaces)
+    return tuple(sorted(path for paths in found for path in paths))

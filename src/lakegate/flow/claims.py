@@ -11,7 +11,7 @@ from lakegate.flow.history import FILES_PROPERTY, decode_files
 from lakegate.flow.published import find_commit
 from lakegate.flow.recover import recover
 from lakegate.flow.rooms import Rooms
-from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim
 from lakegate.model.plan import IngestOrder
 from lakegate.model.refs import Ref
@@ -26,13 +26,13 @@ class Share:
     """What of a batch is this run's.
 
     Attributes:
-        batch: The files to ingest; none when all are published or somebody else's.
+        files: The files to ingest; none when all are published or somebody else's.
         skipped: The others, and whose they are.
         busy: Whether some of those are not published yet, but left to a run that is at them.
         replaces: Runs whose rows in the table go when this batch is published.
     """
 
-    batch: Batch
+    files: tuple[SourceFile, ...]
     skipped: tuple[KnownFile, ...]
     busy: bool = False
     replaces: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ def claim_files(rooms: Rooms, order: IngestOrder, base: Ref) -> Share:
         raise _changed(order, claim.changed)
     files, replaces = _with_replaced(rooms, order, claim, base)
     skipped = tuple(known for known in (*claim.published, *claim.busy) if known.file.uri not in {f.uri for f in files})
-    return Share(order.batch.only(files), skipped, bool(claim.busy), replaces)
+    return Share(files, skipped, bool(claim.busy), replaces)
 
 
 def _claim(rooms: Rooms, order: IngestOrder) -> Claim:

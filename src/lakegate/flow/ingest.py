@@ -40,9 +40,9 @@ def ingest(rooms: Rooms, order: IngestOrder) -> Run:
     with running(rooms, _started(request)) as progress:
         for attempt in range(1, _ATTEMPTS + 1):
             share = claim_files(rooms, order, base)
-            if not share.batch.files:
+            if not share.files:
                 return _skipped(progress, share)
-            request = request.model_copy(update={"batch": share.batch, "replaces": share.replaces})
+            request = request.model_copy(update={"batch": request.batch.only(share.files), "replaces": share.replaces})
             progress.update(request=request, base=request.base, skipped_files=share.skipped)
             faults.reach("after-claim")
             try:
@@ -73,7 +73,7 @@ def _write_audit_publish(rooms: Rooms, progress: Progress, request: WriteRequest
         staged = stage(rooms, request)
     progress.update(status="staged", staged=(staged,), branch_kept=True)
     with progress.step("audit"):
-        report = audit(rooms, staged, request.checks)
+        report = audit(rooms, staged, request.checks, replaces=request.replaces)
     progress.update(reports=(report,))
     if not report.passed:
         return _rejected(rooms, progress)

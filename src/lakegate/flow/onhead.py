@@ -35,6 +35,7 @@ def commit_on_head(
     build: Build,
     *,
     unknown: Callable[[], OutcomeUnknownError],
+    look: Callable[[], Ref] | None = None,
     require_lease: Callable[[], None] | None = None,
 ) -> str:
     """Commit what ``build`` makes of the head of ``target``, and return the commit's hash.
@@ -45,13 +46,14 @@ def commit_on_head(
         run_id: Run id in the commit's properties, by which it is found when its answer was lost.
         build: Called for each attempt.
         unknown: Makes the error for when the catalog went away with the commit and has not come back.
+        look: Returns the branch as it is now, for those who want to know more of it in the same request.
         require_lease: Called before each attempt; raises when somebody else has taken the run over.
 
     Raises:
         ConflictError: When the branch never stood still.
         OutcomeUnknownError: What ``unknown`` makes.
     """
-    attempt = _Attempt(rooms, target, run_id, build, unknown)
+    attempt = _Attempt(rooms, target, run_id, look or (lambda: rooms.catalog.get_ref(target)), build, unknown)
     retrying = Retrying(
         retry=retry_if_exception_type(_Rival),
         stop=stop_after_attempt(_ATTEMPTS),
@@ -73,17 +75,24 @@ class _Attempt:
     """Tries to commit, and remembers since when a commit of its own may be on its way."""
 
     def __init__(
-        self, rooms: Rooms, target: str, run_id: str, build: Build, unknown: Callable[[], OutcomeUnknownError]
+        self,
+        rooms: Rooms,
+        target: str,
+        run_id: str,
+        look: Callable[[], Ref],
+        build: Build,
+        unknown: Callable[[], OutcomeUnknownError],
     ) -> None:
         self._rooms = rooms
         self._target = target
         self._run_id = run_id
+        self._look = look
         self._build = build
         self._unknown = unknown
         self._lost_since: str | None = None
 
     def commit(self) -> str:
-        head = self._rooms.catalog.get_ref(self._target)
+        head = self._look()
         if self._lost_since is not None and (own := self._own_commit(head.hash)) is not None:
             return own
         built = self._build(head)

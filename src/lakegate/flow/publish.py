@@ -99,7 +99,13 @@ def find_publication(rooms: Rooms, run: Run, *, since: str | None = None) -> Pub
 
 def _publish(rooms: Rooms, run: Run, attempt: _Attempt, require_lease: Callable[[], None] | None) -> Publication:
     commit = commit_on_head(
-        rooms, run.target, run.run_id, attempt.build, unknown=lambda: _unknown(run), require_lease=require_lease
+        rooms,
+        run.target,
+        run.run_id,
+        attempt.build,
+        unknown=lambda: _unknown(run),
+        look=attempt.look,
+        require_lease=require_lease,
     )
     return _publication(run, commit, replayed=attempt.replayed)
 
@@ -127,13 +133,18 @@ class _Attempt:
         self._reports = run.reports
         self._seen = run.base or run.staged[0].base
         self._checked_at = {report.table: report.at or self._seen for report in run.reports}
+        self._states: States = {}
         self.replayed: tuple[TableIdentifier, ...] = ()
+
+    def look(self) -> Ref:
+        """Return the target as it is now, and remember its tables for :meth:`build`."""
+        head, self._states = self._rooms.catalog.get_ref_with_tables(self._run.target, self._tables())
+        return head
 
     def build(self, head: Ref) -> CommitRequest | str:
         """Return what to commit on top of ``head``, or the run's commit when it is there already."""
-        rooms, run = self._rooms, self._run
+        rooms, run, states = self._rooms, self._run, self._states
         self.replayed = ()
-        states = rooms.catalog.get_tables(self._tables(), head)
         published = self._look_at_history(head, states)
         if published is not None:
             return published

@@ -130,4 +130,5 @@ def _audit(
     at = Ref(name=staged.target, hash=staged.base)
     schema = rooms.reader.metadata(staged.pointer).table_schema
     resolved = validate_checks(checks, schema, schemas_at(rooms, at, run.staged))
-    return audit(rooms, staged, resolved, beside=run.staged)
+    replaces = run.request.replaces if run.request is not None else ()
+    return audit(rooms, staged, resolved, beside=run.staged, replaces=replaces)

@@ -41,11 +41,15 @@ class TablePointer(Value):
 
 
 class TableAt(Value):
-    """A table as it stands at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit."""
+    """A table as it stands at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit.
+
+    ``without`` are paths of data files whose rows do not count, because they are about to go.
+    """
 
     table: TableIdentifier
     ref: str
     hash: str
+    without: tuple[str, ...] = ()
 
 
 class Commit(Value):

@@ -111,6 +111,16 @@ class Catalog(Protocol):
         """Return where each of ``tables`` stands at ``ref.hash``, as :meth:`get_table` does, all in one request."""
         ...
 
+    def get_ref_with_tables(
+        self, name: str, tables: Collection[TableIdentifier]
+    ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
+        """Return branch or tag ``name`` and where each of ``tables`` stands at its head, all in one request.
+
+        Raises:
+            NotFoundError: When there is no such reference.
+        """
+        ...
+
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit and return the branch at its new head.
 

@@ -165,8 +165,18 @@ class NessieCatalog:
         self, tables: Collection[TableIdentifier], ref: Ref
     ) -> Mapping[TableIdentifier, TablePointer | None]:
         """Return where each of ``tables`` stands at ``ref.hash``, in one request; raises as :meth:`get_table`."""
-        contents = self._client.get_contents(_at(ref), [table.parts for table in tables]) if tables else {}
+        if not tables:
+            return {}
+        _, contents = self._client.get_contents(_at(ref), [table.parts for table in tables])
         return {table: _required_table(table, contents.get(table.parts), ref) for table in tables}
+
+    def get_ref_with_tables(
+        self, name: str, tables: Collection[TableIdentifier]
+    ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
+        """Return a reference and where each of ``tables`` stands at its head; raises also as :meth:`get_table`."""
+        found, contents = self._client.get_contents(path_of(_looked_up(name)), [table.parts for table in tables])
+        ref = _ref(found)
+        return ref, {table: _required_table(table, contents.get(table.parts), ref) for table in tables}
 
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit; see :meth:`lakegate.protocols.Catalog.commit`.

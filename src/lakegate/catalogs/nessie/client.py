@@ -144,8 +144,10 @@ class NessieClient:
         path = f"trees/{path_of(name, expected_hash)}"
         self._send("DELETE", path, request, models.ReferenceAnswer, {"type": kind}, None)
 
-    def get_contents(self, at: str, keys: Sequence[tuple[str, ...]]) -> Mapping[tuple[str, ...], models.Content]:
-        """Return what ``keys`` hold, in one request; keys that do not exist are left out.
+    def get_contents(
+        self, at: str, keys: Sequence[tuple[str, ...]]
+    ) -> tuple[models.Reference, Mapping[tuple[str, ...], models.Content]]:
+        """Return where was read, and what ``keys`` hold there; keys that do not exist are left out.
 
         Args:
             at: Where to read, as :func:`path_of` makes it.
@@ -155,7 +157,7 @@ class NessieClient:
         body = {"requestedKeys": [{"elements": list(key)} for key in keys]}
         path = f"trees/{at}/contents"
         answer = self._retrying(lambda: self._send("POST", path, request, models.ContentsAnswer, {}, body))
-        return {item.key.elements: item.content for item in answer.contents}
+        return answer.effective_reference, {item.key.elements: item.content for item in answer.contents}
 
     def list_entries(self, at: str, content_type: str, *, content: bool) -> Iterator[models.Entry]:
         """Yield the keys that hold ``content_type`` (``ICEBERG_TABLE``, ``NAMESPACE``), page by page.

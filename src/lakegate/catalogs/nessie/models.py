@@ -85,6 +85,7 @@ class ContentsAnswer(Wire):
     """Answer of ``POST /trees/{ref}/contents``; keys that do not exist are left out."""
 
     contents: tuple[KeyedContent, ...]
+    effective_reference: Reference
 
 
 class Entry(Wire):

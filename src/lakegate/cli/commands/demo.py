@@ -83,8 +83,8 @@ def _generate(app: App, folder: Path, rows: int) -> tuple[list[str], list[str]]:
 
 
 def _run(lake: Lake, clean: list[str], dirty: list[str]) -> _Tour:
-    published = lake.ingest(TABLE, clean, checks=CHECKS, on_failure="keep")
-    rejected = lake.ingest(TABLE, dirty, checks=CHECKS, on_failure="keep")
+    published = lake.ingest(TABLE, clean, checks=CHECKS, on_failure="keep", on_changed="append")
+    rejected = lake.ingest(TABLE, dirty, checks=CHECKS, on_failure="keep", on_changed="append")
     rows = [(ref.name, count) for ref, count in lake.rows_per_branch(TABLE)]
     return _Tour(published, rejected, rows)
 
