@@ -45,7 +45,7 @@ class TableEdits:
             moved = self._saved(version, onto)
         return moved
 
-    def trimmed(self, pointer: TablePointer, *, at_least: int = 1) -> TablePointer:  # noqa: ARG002 - keeps them all
+    def trimmed(self, pointer: TablePointer, *, at_least: int = 1) -> TablePointer:
         return pointer
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:

@@ -197,7 +197,7 @@ class Process:
         return self.name
 
     def is_alive(self, identity: str) -> bool | None:
-        return self._world.alive[identity]
+        return self._world.alive.get(identity, False)
 
     @contextmanager
     def call(self, name: str) -> Iterator[None]:
