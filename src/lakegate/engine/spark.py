@@ -13,7 +13,6 @@ from lakegate.engine.failures import translated
 from lakegate.engine.keys import KeyLookup, require_columns, text_literal
 from lakegate.engine.reader import read_as, read_batch, source_schema
 from lakegate.engine.sessions import CATALOG, SessionFactory, end_session, is_connect, session_settings
-from lakegate.engine.transaction import SparkTransaction, transaction_settings
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.partitioning import PartitionTransform
@@ -24,6 +23,8 @@ from lakegate.protocols import Step
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lakegate.engine.transaction import SparkTransaction
 
 FILE_COLUMN = "_file"
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
@@ -153,6 +154,11 @@ class SparkEngine:
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Return what writes to ``branch`` for a run, in a session of its own."""
+        from lakegate.engine.transaction import (  # noqa: PLC0415 - loads sqlglot
+            SparkTransaction,
+            transaction_settings,
+        )
+
         settings = session_settings(self._catalog_options(Ref(name=branch, hash="", kind="branch")))
         session = self._sessions(transaction_settings(settings, run_id))
         key = f"transaction:{run_id}:{id(session)}"

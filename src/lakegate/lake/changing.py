@@ -1,5 +1,7 @@
 """The facade's part that changes references, and undoes."""
 
+# ruff: noqa: PLC0415 - an ingest, whose start is waited for, needs none of the undoing
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,8 +10,6 @@ from datetime import datetime
 from lakegate.errors import InputError
 from lakegate.flow.discard import discard
 from lakegate.flow.history import sync
-from lakegate.flow.restore import reset_branch, restore_table
-from lakegate.flow.revert import revert
 from lakegate.lake.base import MAIN, LakeBase
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
@@ -39,6 +39,8 @@ class Changing(LakeBase):
             RetryableError: When catalog or journal are away, or ``main`` never stood still. Nothing was changed.
             OutcomeUnknownError: When the catalog went away with the commit.
         """
+        from lakegate.flow.revert import revert
+
         sync(self._wiring.rooms, MAIN)
         run_id = self._find_run(run).run_id
         return revert(
@@ -64,6 +66,8 @@ class Changing(LakeBase):
             OutcomeUnknownError: When the catalog went away with the commit.
         """
         identifier = TableIdentifier.parse(table)
+        from lakegate.flow.restore import restore_table
+
         return restore_table(self._wiring.rooms, identifier, self._resolve(MAIN, at), new_run_id=new_run_id())
 
     def create_branch(self, name: str, source: str = MAIN, *, at: str | datetime | None = None) -> Ref:
@@ -102,6 +106,8 @@ class Changing(LakeBase):
             InputError: When it is a tag, or is ``main`` without ``force``.
             ConflictError: When something was committed to it at this very moment.
         """
+        from lakegate.flow.restore import reset_branch
+
         return reset_branch(self._wiring.rooms, name, self._resolve(to, at), force=force)
 
     def tags(self) -> Sequence[Ref]:
