@@ -28,7 +28,7 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.flow import faults, onhead, review
-from lakegate.flow.discard import discard
+from lakegate.flow.discard import discard_run
 from lakegate.flow.gc import gc
 from lakegate.flow.history import sync
 from lakegate.flow.ingest import ingest
@@ -208,11 +208,9 @@ class Play(World):
 
     def _discard(self, process: Process, which: int) -> None:
         branch = self._pick(which)
-        if branch is None or not discard(process.rooms, branch, target=self.target):
-            return
-        run = process.journal.find_by_branch(branch)
-        if run is not None and run.status != "published":
-            process.journal.save(run.model_copy(update={"status": "discarded", "branch_kept": False}))
+        if branch is not None:
+            with contextlib.suppress(NotFoundError):
+                discard_run(process.rooms, branch, target=self.target)
 
     def _revert(self, process: Process, which: int, *, cascade: bool) -> None:
         known = [event.run_id for event in self.model.events if not event.run_id.startswith("outsider")]

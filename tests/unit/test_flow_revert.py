@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lakegate.errors import ConflictError, InputError, NotFoundError, NotRevertableError, OutcomeUnknownError
+from lakegate.flow.discard import discard_run
 from lakegate.flow.history import REVIVES_PROPERTY, decode_revived, sync
 from lakegate.flow.rebuild import rebuild
 from lakegate.flow.recover import recover
@@ -138,6 +139,17 @@ def test_an_upsert_is_undone(three: House) -> None:
     run = three.undo("up")
     assert three.rows() == [*A, *B, *C]
     assert run.undone == (UndoneTable(table="nyc.trips", rows=-1, data_files=0),)
+
+
+def test_dropping_the_branch_of_a_reverted_run_leaves_it_reverted(three: House) -> None:
+    run = three.journal.get("r2")
+    assert run is not None
+    three.catalog.create_branch(run.branch, three.catalog.get_ref("main"))
+    three.undo("r2")
+
+    discarded = discard_run(three.rooms, run.branch)
+    assert discarded is not None
+    assert (discarded.status, discarded.branch_kept) == ("reverted", False)
 
 
 def test_appends_that_were_reverted_meanwhile_do_not_come_back(three: House) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakegate.errors import InputError, NotFoundError
 from lakegate.flow.rooms import Rooms
 from lakegate.model.refs import Ref
+from lakegate.model.run import Run
 
 
 def discard(rooms: Rooms, branch: str, *, target: str = "main", seen: Ref | None = None) -> bool:
@@ -39,3 +40,24 @@ def discard(rooms: Rooms, branch: str, *, target: str = "main", seen: Ref | None
     except NotFoundError:
         return False
     return True
+
+
+def discard_run(rooms: Rooms, branch: str, *, target: str = "main") -> Run | None:
+    """Drop ``branch`` as :func:`discard` does, and note it of the run that wrote it.
+
+    Returns:
+        The run: ``discarded``, unless it was published before; ``None`` when the journal knows none.
+
+    Raises:
+        NotFoundError: When there is no such branch.
+    """
+    if not discard(rooms, branch, target=target):
+        raise NotFoundError(f"There is no branch '{branch}'.", hint="lakegate branch list", branch=branch)
+    run = rooms.journal.find_by_branch(branch)
+    if run is None:
+        return None
+    # What was published stays so, or reverted, whatever becomes of a branch that could not be dropped then.
+    status = "discarded" if run.publication is None else run.status
+    discarded = run.model_copy(update={"status": status, "branch_kept": False})
+    rooms.journal.save(discarded)
+    return discarded

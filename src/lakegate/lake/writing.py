@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
-from lakegate.errors import ConflictError, NotFoundError
+from lakegate.errors import ConflictError
 from lakegate.flow import review
-from lakegate.flow.discard import discard
+from lakegate.flow.discard import discard_run
 from lakegate.flow.history import sync
 from lakegate.flow.ingest import ingest
 from lakegate.flow.plan import plan
@@ -180,21 +180,13 @@ class Writing(LakeBase):
         """Drop ``branch`` with all that was written to it.
 
         Returns:
-            The run that wrote it, now ``discarded``; ``None`` when the journal knows none.
+            The run that wrote it, ``discarded`` unless it was published before; ``None`` when the journal knows none.
 
         Raises:
             NotFoundError: When there is no such branch.
             InputError: When it is ``main``, or a tag.
         """
-        rooms = self._wiring.rooms
-        if not discard(rooms, branch):
-            raise NotFoundError(f"There is no branch '{branch}'.", hint="lakegate branch list", branch=branch)
-        run = rooms.journal.find_by_branch(branch)
-        if run is None or run.status == "published":
-            return run
-        discarded = run.model_copy(update={"status": "discarded", "branch_kept": False})
-        rooms.journal.save(discarded)
-        return discarded
+        return discard_run(self._wiring.rooms, branch)
 
     def _order(self, table: str, paths: Paths, options: IngestOptions) -> IngestOrder:
         identifier = TableIdentifier.parse(table)
