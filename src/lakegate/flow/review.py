@@ -56,13 +56,13 @@ def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
     """Publish ``branch``; tables whose very state has not passed an audit yet are audited first.
 
     Raises:
-        InputError: When the run that wrote it failed before all was written.
+        InputError: When the run that wrote it failed before all was written, or was published and reverted since.
         AuditFailedError: When an audit fails, or failed before on this state.
         ConflictError: When the target changed on one of the tables in a way that the branch cannot be put on top of.
     """
     recover(rooms)
     sync(rooms, "main")
-    _require_all_written(rooms, branch)
+    _require_publishable(rooms, branch)
     run = _run_of(rooms, branch, find_staged(rooms, branch))
     with running(rooms, run.model_copy(update={"status": "staged", "error": None})) as progress:
         with progress.step("audit"):
@@ -83,8 +83,15 @@ def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
         return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
 
-def _require_all_written(rooms: Rooms, branch: str) -> None:
+def _require_publishable(rooms: Rooms, branch: str) -> None:
     run = rooms.journal.find_by_branch(branch)
+    if run is not None and run.status == "reverted":
+        raise InputError(
+            f"Run {run.run_id} was published from branch {branch} and reverted by run {run.reverted_by}.",
+            hint=f"Ingest its files again, and drop the branch: lakegate discard {branch}",
+            branch=branch,
+            run_id=run.run_id,
+        )
     if run is not None and run.status == "failed" and not run.staged:
         raise InputError(
             f"Run {run.run_id} failed before all was written to branch {branch}; half of it cannot be published.",
