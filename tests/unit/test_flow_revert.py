@@ -11,6 +11,7 @@ from lakegate.flow.discard import discard_run
 from lakegate.flow.history import REVIVES_PROPERTY, decode_revived, sync
 from lakegate.flow.rebuild import rebuild
 from lakegate.flow.recover import recover
+from lakegate.flow.review import publish_branch
 from lakegate.flow.transaction import Transaction
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
@@ -150,6 +151,19 @@ def test_dropping_the_branch_of_a_reverted_run_leaves_it_reverted(three: House) 
     discarded = discard_run(three.rooms, run.branch)
     assert discarded is not None
     assert (discarded.status, discarded.branch_kept) == ("reverted", False)
+
+
+def test_the_branch_of_a_reverted_run_is_not_published_again(three: House) -> None:
+    run = three.journal.get("r2")
+    assert run is not None
+    three.catalog.create_branch(run.branch, three.catalog.get_ref("main"))
+    three.undo("r2")
+
+    with pytest.raises(InputError, match="was published from branch .* and reverted"):
+        publish_branch(three.rooms, run.branch, configured=lambda _: ())
+    undone = three.journal.get("r2")
+    assert undone is not None
+    assert undone.status == "reverted"
 
 
 def test_appends_that_were_reverted_meanwhile_do_not_come_back(three: House) -> None:
