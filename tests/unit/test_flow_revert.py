@@ -159,7 +159,7 @@ def test_the_branch_of_a_reverted_run_is_not_published_again(three: House) -> No
     three.catalog.create_branch(run.branch, three.catalog.get_ref("main"))
     three.undo("r2")
 
-    with pytest.raises(InputError, match="was published from branch .* and reverted"):
+    with pytest.raises(InputError, match=r"was published from branch .* and reverted"):
         publish_branch(three.rooms, run.branch, configured=lambda _: ())
     undone = three.journal.get("r2")
     assert undone is not None
