@@ -6,12 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from lakegate.errors import ConflictError, InputError, NotFoundError, NotRevertableError, OutcomeUnknownError
+from lakegate.errors import (
+    CatalogUnavailableError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    NotRevertableError,
+    OutcomeUnknownError,
+)
+from lakegate.flow import review
 from lakegate.flow.discard import discard_run
 from lakegate.flow.history import REVIVES_PROPERTY, decode_revived, sync
 from lakegate.flow.rebuild import rebuild
 from lakegate.flow.recover import recover
-from lakegate.flow.review import publish_branch
 from lakegate.flow.transaction import Transaction
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
@@ -153,15 +160,23 @@ def test_dropping_the_branch_of_a_reverted_run_leaves_it_reverted(three: House) 
     assert (discarded.status, discarded.branch_kept) == ("reverted", False)
 
 
-def test_the_branch_of_a_reverted_run_is_not_published_again(three: House) -> None:
-    run = three.journal.get("r2")
-    assert run is not None
-    three.catalog.create_branch(run.branch, three.catalog.get_ref("main"))
-    three.undo("r2")
+def test_the_branch_of_a_reverted_run_is_not_published_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: Ref) -> None:
+        raise CatalogUnavailableError("Nessie is away.")
 
+    with monkeypatch.context() as patch:
+        patch.setattr(three.catalog, "delete_ref", away)
+        three.add("r4", [{"id": 6, "passengers": 6}])
+    left = three.journal.get("r4")
+    assert left is not None
+    assert (left.status, left.branch_kept) == ("published", True)
+    three.undo("r4")
+
+    trips = TableIdentifier.parse("nyc.trips")
+    assert review.audit_branch(three.rooms, trips, left.branch, checks=(), configured=lambda _: ()).passed
     with pytest.raises(InputError, match=r"was published from branch .* and reverted"):
-        publish_branch(three.rooms, run.branch, configured=lambda _: ())
-    undone = three.journal.get("r2")
+        review.publish_branch(three.rooms, left.branch, configured=lambda _: ())
+    undone = three.journal.get("r4")
     assert undone is not None
     assert undone.status == "reverted"
 

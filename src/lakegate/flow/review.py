@@ -120,6 +120,8 @@ def _run_of(rooms: Rooms, branch: str, found: Sequence[StagedTable]) -> Run:
 
 def _audited(run: Run, reports: Sequence[AuditReport], **changes: object) -> Run:
     status = "staged" if all(report.passed for report in reports) else "rejected"
+    if run.publication is not None:
+        status = run.status  # looking at what is left of its branch does not change what became of it
     return run.model_copy(update={"reports": tuple(reports), "status": status, **changes})
 
 
