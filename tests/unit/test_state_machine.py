@@ -86,6 +86,19 @@ FOUND: dict[str, History] = {
             at=(At("before-publish", Do((Transact((Step("overwrite", "w.a", keys=(1,)),)),))),),
         ),
     ),
+    "who wakes too late leaves no claims": (
+        Ingest(
+            "w.a",
+            ((1, 1), (3, 1)),
+            on_changed="replace",
+            on_failure="drop",
+            on_busy="skip",
+            at=(
+                At("journal:claim", Stall((Ingest("w.a", ((2, 1), (1, 0)), on_changed="append", on_busy="skip"),))),
+                At("journal:end", Break("never")),
+            ),
+        ),
+    ),
     "appenders all publish": (
         Ingest(
             "w.a",

@@ -179,11 +179,11 @@ def _cleaned_up(rooms: Rooms, progress: Progress) -> Iterator[None]:
 def _tidy_up_after_others(rooms: Rooms, run: Run) -> None:
     """Take back what this process did after another one had settled the run, and nothing else."""
     with suppress(LakegateError):
+        # Claims that were made too late would be nobody's; those that still count stand in the catalog's history.
+        rooms.journal.release(run.run_id)
         settled = rooms.journal.get(run.run_id)
-        if settled is not None and settled.finished_at is not None:
-            rooms.journal.release(run.run_id)
-            if run.branch and not settled.branch_kept:
-                discard(rooms, run.branch, target=run.target)
+        if settled is not None and settled.finished_at is not None and run.branch and not settled.branch_kept:
+            discard(rooms, run.branch, target=run.target)
 
 
 def _interrupted(rooms: Rooms, progress: Progress) -> str:
@@ -242,3 +242,6 @@ def _record_failure(rooms: Rooms, progress: Progress, error: LakegateError, *, b
     except LakegateError as journal_error:
         # The first error is the one the user must see.
         rooms.narrator.note(f"The journal could not be written: {journal_error.message}")
+        # Nobody would take back what was claimed after another process had settled the run.
+        with suppress(LakegateError):
+            rooms.journal.release(progress.run.run_id)
