@@ -19,7 +19,7 @@ from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
 from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
-from lakegate.model.run import OnBusy, OnChanged, OnFailure
+from lakegate.model.order import OnBusy, OnChanged, OnFailure
 from lakegate.model.schema import nearest
 
 FILE_NAME = "lakegate.toml"
@@ -66,6 +66,8 @@ class JournalSettings(_Section):
     """Password of the database, by reference: ``env:NAME``."""
     lease_s: float = Field(default=60.0, gt=0)
     """Seconds after which a run whose process on another machine was not heard of may be taken over."""
+    park_s: float = Field(default=3600.0, gt=0)
+    """Seconds for which a run that waits for its next step in an orchestrator is left alone."""
 
     @field_validator("url")
     @classmethod

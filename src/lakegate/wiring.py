@@ -49,6 +49,7 @@ class Wiring:
             warehouse=self.warehouse,
             changed_files=_changed_files,
             lease_s=self.settings.journal.lease_s,
+            park_s=self.settings.journal.park_s,
         )
 
     @cached_property

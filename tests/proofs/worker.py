@@ -17,7 +17,8 @@ from e2e_support import trips
 from lakegate.errors import LakegateError
 from lakegate.flow import faults
 from lakegate.lake import Lake, connect
-from lakegate.model.run import OnBusy, Run
+from lakegate.model.order import OnBusy
+from lakegate.model.run import Run
 
 
 class Job(TypedDict, total=False):

@@ -24,6 +24,8 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("down", "stack", "down", "Stop the local stack.", START),
     Entry("status", "stack", "status", "Show what of the local stack is running.", START),
     Entry("ingest", "ingest", "ingest", "Write files to a branch, audit them, publish them.", INGEST),
+    Entry("watch", "watch", "watch", "Ingest new files as they come, until stopped.", INGEST),
+    Entry("backfill", "backfill", "backfill", "Ingest the files of a range of time, some at a time.", INGEST),
     Entry("audit", "audit", "audit", "Run checks on what a branch adds to a table.", INGEST),
     Entry("publish", "publish", "publish", "Publish an audited branch to main in one commit.", INGEST),
     Entry("discard", "discard", "discard", "Drop a branch and all that was written to it.", INGEST),

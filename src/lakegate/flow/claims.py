@@ -13,7 +13,7 @@ from lakegate.flow.recover import recover
 from lakegate.flow.rooms import Rooms
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim
-from lakegate.model.plan import IngestOrder
+from lakegate.model.order import IngestOrder
 from lakegate.model.refs import Ref
 from lakegate.model.run import KnownFile
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lakegate.errors import InputError, NotFoundError
+from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
 from lakegate.flow.rooms import Rooms
 from lakegate.model.refs import Ref
-from lakegate.model.run import Run
+from lakegate.model.run import RUN_ID_PROPERTY, Run
 
 
 def discard(rooms: Rooms, branch: str, *, target: str = "main", seen: Ref | None = None) -> bool:
@@ -40,6 +40,35 @@ def discard(rooms: Rooms, branch: str, *, target: str = "main", seen: Ref | None
     except NotFoundError:
         return False
     return True
+
+
+def discard_own(rooms: Rooms, run: Run) -> None:
+    """Drop the branch of a run that is begun again, as far as the run made it.
+
+    Raises:
+        AlreadyExistsError: When a branch of that name holds something else.
+    """
+    if run.branch and (run.run_id in run.branch or _is_own(rooms, run)):
+        discard(rooms, run.branch, target=run.target)
+
+
+def _is_own(rooms: Rooms, run: Run) -> bool:
+    try:
+        commits = list(rooms.catalog.history(run.branch, until=run.base, operations=True))
+    except NotFoundError:
+        return False
+    written = {commit.properties.get(RUN_ID_PROPERTY) for commit in commits if not commit.puts}
+    for pointer in (pointer for commit in commits for pointer in commit.puts):
+        found = rooms.reader.snapshots(pointer)
+        written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id)
+    if written <= {run.run_id}:
+        return True
+    raise AlreadyExistsError(
+        f"Branch '{run.branch}' was meant for run {run.run_id} and holds something else.",
+        hint=f"Look at it, then drop it: lakegate discard {run.branch}",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
 
 
 def discard_run(rooms: Rooms, branch: str, *, target: str = "main") -> Run | None:

@@ -1,61 +1,141 @@
-"""Ingest: the whole way of a batch. Reads like the diagram in ARCHITECTURE.md."""
+"""Ingest: the whole way of a batch, at once or step by step. Reads like the diagram in ARCHITECTURE.md."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Literal
 
-from lakegate.errors import AlreadyPublishedError, NotReplayableError
+from lakegate.errors import AlreadyPublishedError, ConflictError, NotFoundError, NotReplayableError, RetryableError
 from lakegate.flow import faults
 from lakegate.flow.audit import audit
 from lakegate.flow.claims import Share, claim_files
-from lakegate.flow.discard import discard
+from lakegate.flow.discard import discard, discard_own
 from lakegate.flow.history import sync
 from lakegate.flow.plan import plan
 from lakegate.flow.publish import RejectedLateError, publish
-from lakegate.flow.recover import recover
+from lakegate.flow.recover import recover, settle
 from lakegate.flow.rooms import Rooms
 from lakegate.flow.running import Progress, running
-from lakegate.flow.stage import stage
-from lakegate.model.plan import IngestOrder
+from lakegate.flow.stage import stage, wrote_since
+from lakegate.model.order import IngestOrder
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run, WriteRequest
 
+Stage = Literal["write", "audit", "publish"]
+"""How far a run is brought."""
+
 _ATTEMPTS = 3
+_POLL_S = 0.2
 
 
-def ingest(rooms: Rooms, order: IngestOrder) -> Run:
+def ingest(
+    rooms: Rooms, order: IngestOrder, *, until: Stage = "publish", parks: bool = False, again: bool = False
+) -> Run:
     """Write, audit, and publish or reject one batch; leave out the files that are published already.
 
+    Args:
+        rooms: The lake's rooms.
+        order: What is wanted.
+        until: How far to go now.
+        parks: Leave the run to :func:`go_on` when ``until`` is reached, and when the step may be tried again.
+        again: Whether a run of this id was begun before, so that something of it may be under way or published.
+
     Returns:
-        The run: ``published``, ``rejected``, or ``skipped`` when no file of the batch was new. It is in the journal.
+        The run: ``published``, ``rejected``, or ``skipped`` when no file of the batch was new; or as it is parked. It
+        is in the journal.
 
     Raises:
         InputError: When what is wanted cannot be done. Nothing was written.
         LakegateError: When the run could not be finished. Its branch is dropped, unless the message names it.
         KeyboardInterrupt: When interrupted; likewise.
     """
+    if order.batch.rows == 0:
+        return _skip_empty(rooms, order)
     recover(rooms)
     base = sync(rooms, order.target)
     request = plan(rooms, order, base=base).request
-    with running(rooms, _started(request)) as progress:
-        for attempt in range(1, _ATTEMPTS + 1):
-            share = claim_files(rooms, order, base)
-            if not share.files:
-                return _skipped(progress, share)
-            request = request.model_copy(update={"batch": request.batch.only(share.files), "replaces": share.replaces})
-            progress.update(request=request, base=request.base, skipped_files=share.skipped)
-            faults.reach("after-claim")
-            try:
-                return _write_audit_publish(rooms, progress, request)
-            except (AlreadyPublishedError, NotReplayableError) as error:
-                if attempt == _ATTEMPTS:
-                    raise
-                rooms.narrator.note(f"{error.message.split(';')[0]}; doing it again on top of that.")
-                base, request = _begin_again(rooms, progress, order)
-        raise AssertionError("the last attempt returns or raises")
+    run = _started(request, order if parks else None)
+    with running(rooms, run, park_s=rooms.park_s if parks else None) as progress:
+        return _advance(rooms, progress, order, until, base, again=again)
 
 
-def _started(request: WriteRequest) -> Run:
+def go_on(
+    rooms: Rooms, run_id: str, *, until: Stage, order: Callable[[], IngestOrder] | None = None, parks: bool = True
+) -> Run:
+    """Bring a run as far as ``until``, from wherever it stopped: called again, it finds what was done.
+
+    A run that failed, or whose branch somebody took away, is begun again.
+
+    Args:
+        rooms: The lake's rooms.
+        run_id: The run.
+        until: How far to go now.
+        order: Makes the order of a run that is not known yet, or failed; by default the failed run's own.
+        parks: See :func:`ingest`.
+
+    Raises:
+        NotFoundError: When there is no such run, and no ``order``.
+        RetryableError: When another process works on it all the time.
+        LakegateError: As :func:`ingest`. The run of a step that may be tried again is parked.
+    """
+    run = _resume(rooms, run_id)
+    if run is not None and run.finished_at is not None and run.status != "failed":
+        return run
+    if run is None or run.finished_at is not None:
+        wanted = _order_again(rooms, run_id, run, order)
+        return ingest(rooms, wanted, until=until, parks=parks, again=run is not None)
+    with running(rooms, run, begun=True, park_s=rooms.park_s if parks else None) as progress:
+        wanted = run.order or _order_again(rooms, run_id, None, order)
+        # What a process that died had not finished writing is not worth finding out.
+        base = Ref(name=run.target, hash=run.base or "") if run.staged else _begin_again(rooms, progress, wanted)
+        return _advance(rooms, progress, wanted, until, base, again=True)
+
+
+def undo(rooms: Rooms, run_id: str, *, reason: str) -> Run:
+    """End a run that will not be gone on with: what it wrote goes, unless it was published or is kept for looking at.
+
+    Raises:
+        NotFoundError: When there is no such run.
+        RetryableError: When another process works on it, or the catalog is away.
+    """
+    run = _resume(rooms, run_id)
+    if run is None:
+        raise _unknown(run_id)
+    if run.finished_at is not None:
+        return run
+    return settle(rooms, run, publishes=False, reason=reason)
+
+
+def _resume(rooms: Rooms, run_id: str) -> Run | None:
+    """Take the run's lease; wait for as long as one lasts whose process on another machine may have died."""
+    deadline = time.monotonic() + rooms.lease_s * 1.2
+    while True:
+        try:
+            return rooms.journal.resume(run_id)
+        except RetryableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _order_again(rooms: Rooms, run_id: str, failed: Run | None, order: Callable[[], IngestOrder] | None) -> IngestOrder:
+    if failed is not None and failed.branch_kept:
+        # What is left of it would be in the way of its own second beginning.
+        discard_own(rooms, failed)
+    if order is not None:
+        return order()
+    if failed is not None and failed.order is not None:
+        return failed.order
+    raise _unknown(run_id)
+
+
+def _unknown(run_id: str) -> NotFoundError:
+    return NotFoundError(f"There is no run '{run_id}' that could be gone on with.", hint="lakegate runs", run_id=run_id)
+
+
+def _started(request: WriteRequest, order: IngestOrder | None) -> Run:
     return Run(
         run_id=request.run_id,
         tables=(str(request.table),),
@@ -64,25 +144,59 @@ def _started(request: WriteRequest) -> Run:
         started_at=datetime.now(UTC),
         target=request.target,
         base=request.base,
+        order=order,
         request=request,
     )
 
 
-def _write_audit_publish(rooms: Rooms, progress: Progress, request: WriteRequest) -> Run:
-    with progress.step("write"):
-        staged = stage(rooms, request)
-    progress.update(status="staged", staged=(staged,), branch_kept=True)
-    with progress.step("audit"):
-        report = audit(rooms, staged, request.checks, replaces=request.replaces)
-    progress.update(reports=(report,))
-    if not report.passed:
+def _advance(rooms: Rooms, progress: Progress, order: IngestOrder, until: Stage, base: Ref, *, again: bool) -> Run:
+    """Bring the run as far as ``until``; begin it again when the target moved so that what was staged is void."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        if not progress.run.staged:
+            share = claim_files(rooms, order, base)
+            if not share.files:
+                return _skipped(progress, share)
+            _note_share(progress, share)
+            faults.reach("after-claim")
+        try:
+            return _write_audit_publish(rooms, progress, until, again=again)
+        except ConflictError as error:
+            void = isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(rooms, progress.run)
+            if attempt == _ATTEMPTS or not void:
+                raise
+            rooms.narrator.note(f"{error.message.split(';')[0]}; doing it again on top of that.")
+            base = _begin_again(rooms, progress, order)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _note_share(progress: Progress, share: Share) -> None:
+    request = _request(progress.run)
+    request = request.model_copy(update={"batch": request.batch.only(share.files), "replaces": share.replaces})
+    progress.update(request=request, base=request.base, skipped_files=share.skipped)
+
+
+def _write_audit_publish(rooms: Rooms, progress: Progress, until: Stage, *, again: bool) -> Run:
+    if not progress.run.staged:
+        with progress.step("write"):
+            staged = stage(rooms, _request(progress.run))
+        progress.update(status="staged", staged=(staged,), branch_kept=True)
+    if until == "write":
+        return progress.run
+    if not progress.run.reports:
+        request = _request(progress.run)
+        with progress.step("audit"):
+            report = audit(rooms, progress.run.staged[0], request.checks, replaces=request.replaces)
+        progress.update(reports=(report,))
+    if not all(report.passed for report in progress.run.reports):
         return _rejected(rooms, progress)
+    if until == "audit":
+        return progress.run
     try:
         with progress.step("publish"):
             publication = publish(
                 rooms,
                 progress.run,
-                fresh=True,
+                fresh=not again,
                 require_lease=progress.require_lease,
                 note_reports=progress.note_reports,
             )
@@ -92,13 +206,14 @@ def _write_audit_publish(rooms: Rooms, progress: Progress, request: WriteRequest
     return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
 
-def _begin_again(rooms: Rooms, progress: Progress, order: IngestOrder) -> tuple[Ref, WriteRequest]:
-    """Drop what was staged and plan anew on what the target is now."""
-    discard(rooms, order.branch, target=order.target)
+def _begin_again(rooms: Rooms, progress: Progress, order: IngestOrder) -> Ref:
+    """Drop what was staged and plan anew on what the target is now; return that."""
+    discard_own(rooms, progress.run)
     rooms.journal.release(order.run_id)
     base = sync(rooms, order.target)
     progress.update(status="running", staged=(), reports=(), branch_kept=False)
-    return base, plan(rooms, order, base=base).request
+    progress.update(request=plan(rooms, order, base=base).request)
+    return base
 
 
 def _rejected(rooms: Rooms, progress: Progress) -> Run:
@@ -109,8 +224,30 @@ def _rejected(rooms: Rooms, progress: Progress) -> Run:
     return progress.end(status="rejected", branch_kept=keep)
 
 
+def _request(run: Run) -> WriteRequest:
+    if run.request is None:
+        raise AssertionError("an ingest has a request")
+    return run.request
+
+
 def _skipped(progress: Progress, share: Share) -> Run:
     return progress.end(status="skipped", branch="", branch_kept=False, skipped_files=share.skipped, detail=_why(share))
+
+
+def _skip_empty(rooms: Rooms, order: IngestOrder) -> Run:
+    now = datetime.now(UTC)
+    files = "file holds" if len(order.batch.files) == 1 else f"{len(order.batch.files)} files hold"
+    run = Run(
+        run_id=order.run_id,
+        tables=(str(order.table),),
+        branch="",
+        status="skipped",
+        started_at=now,
+        finished_at=now,
+        detail=f"The source {files} no rows; nothing to publish.",
+    )
+    rooms.journal.save(run)
+    return run
 
 
 def _why(share: Share) -> str:

@@ -10,8 +10,9 @@ from lakegate.flow.audit import schemas_at
 from lakegate.flow.fit import require_fit
 from lakegate.flow.rooms import Rooms
 from lakegate.model.identifiers import validate_ref_name
+from lakegate.model.order import IngestOrder
 from lakegate.model.partitioning import PartitionTransform
-from lakegate.model.plan import IngestOrder, IngestPlan
+from lakegate.model.plan import IngestPlan
 from lakegate.model.refs import Ref
 from lakegate.model.run import WriteRequest
 from lakegate.model.schema import UNKNOWN, Schema

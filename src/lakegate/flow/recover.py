@@ -23,12 +23,23 @@ def recover(rooms: Rooms) -> tuple[Run, ...]:
     Raises:
         CatalogUnavailableError: When the catalog is away; what is left is settled next time.
     """
-    return tuple(_settled(rooms, run) for run in rooms.journal.abandoned() if rooms.journal.take_over(run.run_id))
+    return tuple(settle(rooms, run) for run in rooms.journal.abandoned() if rooms.journal.take_over(run.run_id))
 
 
-def _settled(rooms: Rooms, run: Run) -> Run:
+def settle(rooms: Rooms, run: Run, *, publishes: bool = True, reason: str | None = None) -> Run:
+    """End a run whose lease is ours, by what the catalog says of it.
+
+    Args:
+        rooms: The lake's rooms.
+        run: The run.
+        publishes: Whether to publish what has passed its audit; else that goes, too.
+        reason: Why the rest is undone; default: its process died.
+
+    Raises:
+        CatalogUnavailableError: When the catalog is away; the run is left to whoever comes next.
+    """
     try:
-        return _settle(rooms, run)
+        return _settle(rooms, run, publishes=publishes, reason=reason)
     except BaseException:
         # So that the next one to come may try again, though this very process lives on.
         with suppress(LakegateError):
@@ -36,9 +47,10 @@ def _settled(rooms: Rooms, run: Run) -> Run:
         raise
 
 
-def _settle(rooms: Rooms, run: Run) -> Run:
+def _settle(rooms: Rooms, run: Run, *, publishes: bool, reason: str | None) -> Run:
     progress = Progress(rooms, run)
-    with rooms.narrator.step(f"Recovering run {run.run_id}, whose process ended without a word"):
+    doing = f"Recovering run {run.run_id}, whose process ended without a word"
+    with rooms.narrator.step(doing if publishes else f"Undoing run {run.run_id}"):
         publication = find_publication(rooms, run)
         if publication is not None:
             _drop(rooms, run)
@@ -47,9 +59,9 @@ def _settle(rooms: Rooms, run: Run) -> Run:
             )
         if run.reports and not all(report.passed for report in run.reports):
             return _rejected(rooms, progress)
-        if run.staged and len(run.staged) == len(run.reports):
+        if publishes and run.staged and len(run.staged) == len(run.reports):
             return _published(rooms, progress)
-        return _undone(rooms, progress, LakegateError("Its process ended before the audit was done."))
+        return _undone(rooms, progress, LakegateError(reason or "Its process ended before the audit was done."))
 
 
 def _rejected(rooms: Rooms, progress: Progress) -> Run:

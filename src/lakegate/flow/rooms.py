@@ -17,6 +17,7 @@ class Rooms:
         engine: A call, not an object: connecting takes seconds, and much can be done without.
         changed_files: Returns the files of a batch that are no longer as they were looked at.
         lease_s: Seconds after which a run's lease runs out when its process stopped renewing it.
+        park_s: Seconds for which a run that waits for its next step is left alone.
     """
 
     catalog: Catalog
@@ -28,3 +29,4 @@ class Rooms:
     warehouse: str
     changed_files: Callable[[Batch], Sequence[SourceFile]]
     lease_s: float = 60.0
+    park_s: float = 3600.0

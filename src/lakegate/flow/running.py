@@ -70,9 +70,20 @@ class Progress:
             LeaseLostError: When it was taken over.
         """
         self.require_lease()
-        self.run = self.run.model_copy(update={"finished_at": datetime.now(UTC), **changes})
+        kept = self.run.order if changes.get("status") == "failed" else None
+        self.run = self.run.model_copy(update={"finished_at": datetime.now(UTC), "order": kept, **changes})
         self._rooms.journal.end(self._as_told(self.run))
         return self.run
+
+    def park(self, for_s: float, error: LakegateError | None = None) -> None:
+        """Leave the run to its next step, or to another try of this one when it failed with ``error``.
+
+        Raises:
+            LeaseLostError: When it was taken over.
+        """
+        self.require_lease()
+        self.run = self.run.model_copy(update={"error": _record(error)})
+        self._rooms.journal.park(self.run, for_s=for_s)
 
     def require_lease(self) -> None:
         """Stop a run that another process took over because this one was not heard of for too long.
@@ -104,15 +115,25 @@ class Progress:
 
 
 @contextmanager
-def running(rooms: Rooms, run: Run) -> Iterator[Progress]:
+def running(rooms: Rooms, run: Run, *, begun: bool = False, park_s: float | None = None) -> Iterator[Progress]:
     """Hold the lease of ``run`` while the body works on it, and clean up when it fails.
 
-    The body ends the run by :meth:`Progress.end`; a run that was not is failed.
+    The body ends the run by :meth:`Progress.end`; a run that was not is failed, or parked when that is wanted.
+
+    Args:
+        rooms: The lake's rooms.
+        run: The run.
+        begun: Whether its lease is ours already.
+        park_s: Park the run for so many seconds when the body leaves it without end, or fails in a way that another
+            try may mend.
     """
-    rooms.journal.begin(run)
+    if not begun:
+        rooms.journal.begin(run)
     progress = Progress(rooms, run)
-    with _heartbeat(rooms, progress), _cleaned_up(rooms, progress):
+    with _heartbeat(rooms, progress), _cleaned_up(rooms, progress, park_s):
         yield progress
+    if park_s is not None and progress.run.finished_at is None:
+        progress.park(park_s)
     if progress.run.status == "published":
         # So that the journal never holds a file for published without holding its commit, too: a target that is reset
         # later is then noticed. The next run would have to read this commit anyway.
@@ -143,7 +164,7 @@ def _heartbeat(rooms: Rooms, progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def _cleaned_up(rooms: Rooms, progress: Progress) -> Iterator[None]:
+def _cleaned_up(rooms: Rooms, progress: Progress, park_s: float | None) -> Iterator[None]:
     try:
         yield
     except AuditFailedError as error:
@@ -151,29 +172,53 @@ def _cleaned_up(rooms: Rooms, progress: Progress) -> Iterator[None]:
         if progress.run.finished_at is None:
             _record_failure(rooms, progress, error, branch_kept=_drop_branch(rooms, progress.run.branch))
         raise
-    except (ConflictError, OutcomeUnknownError) as error:
-        # The data is staged and audited: what to do with it is the user's choice now.
-        _record_failure(rooms, progress, error, branch_kept=_stands(rooms, progress.run.branch))
-        raise
     except LeaseLostError:
         _tidy_up_after_others(rooms, progress.run)
+        raise
+    except (RetryableError, OutcomeUnknownError) as error:
+        if park_s is None:
+            _fail_retryably(rooms, progress, error)
+        else:
+            _park_retryably(rooms, progress, error, park_s)
         raise
     except AlreadyExistsError as error:
         _record_failure(rooms, progress, error, branch_kept=False)
         raise
     except LakegateError as error:
-        kept = _drop_branch(rooms, progress.run.branch)
-        if kept:
-            error.hint = " ".join(filter(None, (error.hint, _branch_hint(progress.run.branch))))
-        error.context.setdefault("run_id", progress.run.run_id)
-        _record_failure(rooms, progress, error, branch_kept=kept)
+        _fail(rooms, progress, error)
         raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupted(rooms, progress)) from None
     except Exception as error:
         kept = _drop_branch(rooms, progress.run.branch)
         _record_failure(rooms, progress, LakegateError(f"Internal error: {error!r}"), branch_kept=kept)
         raise
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(rooms, progress)) from None
+
+
+def _fail_retryably(rooms: Rooms, progress: Progress, error: LakegateError) -> None:
+    if isinstance(error, (ConflictError, OutcomeUnknownError)):
+        # The data is staged and audited: what to do with it is the user's choice now.
+        _record_failure(rooms, progress, error, branch_kept=_stands(rooms, progress.run.branch))
+    else:
+        _fail(rooms, progress, error)
+
+
+def _fail(rooms: Rooms, progress: Progress, error: LakegateError) -> None:
+    kept = _drop_branch(rooms, progress.run.branch)
+    if kept:
+        error.hint = " ".join(filter(None, (error.hint, _branch_hint(progress.run.branch))))
+    error.context.setdefault("run_id", progress.run.run_id)
+    _record_failure(rooms, progress, error, branch_kept=kept)
+
+
+def _park_retryably(rooms: Rooms, progress: Progress, error: LakegateError, park_s: float) -> None:
+    """Leave the run to another try of its step; what was half written goes now."""
+    error.context.setdefault("run_id", progress.run.run_id)
+    if not progress.run.staged:
+        _drop_branch(rooms, progress.run.branch)
+    # Else its lease runs out by itself.
+    with suppress(LakegateError):
+        progress.park(park_s, error)
 
 
 def _tidy_up_after_others(rooms: Rooms, run: Run) -> None:
@@ -237,11 +282,14 @@ def _branch_hint(branch: str) -> str:
 
 def _record_failure(rooms: Rooms, progress: Progress, error: LakegateError, *, branch_kept: bool) -> None:
     try:
-        record = RunError.model_validate(error.to_dict())
-        progress.end(status="failed", branch_kept=branch_kept, error=record)
+        progress.end(status="failed", branch_kept=branch_kept, error=_record(error))
     except LakegateError as journal_error:
         # The first error is the one the user must see.
         rooms.narrator.note(f"The journal could not be written: {journal_error.message}")
         # Nobody would take back what was claimed after another process had settled the run.
         with suppress(LakegateError):
             rooms.journal.release(progress.run.run_id)
+
+
+def _record(error: LakegateError | None) -> RunError | None:
+    return None if error is None else RunError.model_validate(error.to_dict())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakegate.errors import AlreadyExistsError, ConflictError, EngineError
+from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, NotFoundError
 from lakegate.flow import faults
 from lakegate.flow.rooms import Rooms
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, StagedTable, WriteRequest
+from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, WriteRequest
 from lakegate.model.tables import CreateTable, Snapshot, WriteTarget
 
 
@@ -50,6 +50,18 @@ def stage(rooms: Rooms, request: WriteRequest) -> StagedTable:
     _require_same_files(rooms, request)
     faults.reach("after-stage")
     return staged
+
+
+def wrote_since(rooms: Rooms, run: Run) -> bool:
+    """Tell whether the run itself wrote to its branch after it was staged: a process that was given up went on."""
+    if run.request is None or not run.staged:
+        return False
+    try:
+        branch = rooms.catalog.get_ref(run.branch)
+    except NotFoundError:
+        return False
+    written = _written(rooms, rooms.catalog.get_table(run.request.table, branch), run.run_id)
+    return {snapshot.snapshot_id for snapshot in written} > set(run.staged[0].snapshot_ids)
 
 
 def staged_table(

@@ -21,8 +21,9 @@ from lakegate.flow.running import Progress, running
 from lakegate.flow.stage import ensure_namespace, fresh_location
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.order import OnFailure
 from lakegate.model.refs import Ref
-from lakegate.model.run import OnFailure, Run, StagedTable
+from lakegate.model.run import Run, StagedTable
 from lakegate.model.tables import CreateTable
 from lakegate.protocols import EngineTransaction
 

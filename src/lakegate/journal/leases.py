@@ -16,7 +16,7 @@ from lakegate.journal.tables import LEASES, RUNS, as_text
 from lakegate.model.run import Run
 
 NOBODY = ""
-"""Holder of a lease that was given up."""
+"""Holder of a lease that was given up, or is kept for the run's next step."""
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ class Leases:
         """
         self._database.lock(connection, [_lock_name(run_id)])
         lease, now = self._get(connection, run_id), self._database.now(connection)
-        if lease is not None and lease.holder != self._holder.identity() and self._is_live(lease, now):
+        if lease is not None and lease.holder not in (NOBODY, self._holder.identity()) and self._is_live(lease, now):
             raise taken(run_id)
         row = self._row(run_id, now)
         insert = self._database.upsert(LEASES).values(row)
@@ -66,6 +66,19 @@ class Leases:
         if lease is not None and lease.holder != self._holder.identity():
             raise taken(run_id)
         connection.execute(delete(LEASES).where(LEASES.c.run_id == run_id))
+
+    def park(self, connection: Connection, run_id: str, for_s: float) -> None:
+        """Leave our lease to whoever takes it with :meth:`take`; it is abandoned after ``for_s`` seconds.
+
+        Raises:
+            RetryableError: When it was taken over.
+        """
+        self._database.lock(connection, [_lock_name(run_id)])
+        lease, now = self._get(connection, run_id), self._database.now(connection)
+        if lease is None or lease.holder != self._holder.identity():
+            raise taken(run_id)
+        parked = {"holder": NOBODY, "expires_at": as_text(now + timedelta(seconds=for_s))}
+        connection.execute(update(LEASES).where(LEASES.c.run_id == run_id).values(parked))
 
     def abandon(self, connection: Connection, run_id: str) -> None:
         """Keep a run's lease as one that nobody holds, when it is ours."""

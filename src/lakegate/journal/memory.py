@@ -129,11 +129,25 @@ class MemoryJournal:
     def begin(self, run: Run) -> None:
         """Save ``run`` and take its lease."""
         with self._store.lock:
-            lease = self._store.leases.get(run.run_id)
-            if lease is not None and not self._is_ours(lease) and self._is_live(lease):
-                raise taken(run.run_id)
-            self._lease(run.run_id)
+            self._take(run.run_id)
             self.save(run)
+
+    def park(self, run: Run, *, for_s: float) -> None:
+        """Save ``run`` and leave its lease to its next step."""
+        with self._store.lock:
+            lease = self._store.leases.get(run.run_id)
+            if lease is None or not self._is_ours(lease):
+                raise taken(run.run_id)
+            self._store.leases[run.run_id] = _Lease(NOBODY, self._clock() + timedelta(seconds=for_s))
+            self.save(run)
+
+    def resume(self, run_id: str) -> Run | None:
+        """Take the lease of a run that has not ended, and return the run."""
+        with self._store.lock:
+            run = self.get(run_id)
+            if run is not None and run.finished_at is None:
+                self._take(run_id)
+            return run
 
     def renew(self, run_id: str) -> bool:
         """Renew our lease; return whether it is still ours."""
@@ -271,6 +285,12 @@ class MemoryJournal:
                 run = told(known, run_id, fate, target)
                 if run is not None:
                     self.save(run)
+
+    def _take(self, run_id: str) -> None:
+        lease = self._store.leases.get(run_id)
+        if lease is not None and lease.holder != NOBODY and not self._is_ours(lease) and self._is_live(lease):
+            raise taken(run_id)
+        self._lease(run_id)
 
     def _lease(self, run_id: str) -> None:
         self._store.leases[run_id] = _Lease(self._holder.identity(), self._clock() + self._lasts)

@@ -88,6 +88,33 @@ class SqlJournal:
             self._leases.take(connection, run.run_id)
             stored.store(self._database, connection, run)
 
+    def park(self, run: Run, *, for_s: float) -> None:
+        """Save ``run`` and leave its lease to its next step.
+
+        Raises:
+            RetryableError: Also when another process has taken the run over; nothing is changed then.
+        """
+        with self._database.writing() as connection:
+            self._leases.park(connection, run.run_id, for_s)
+            stored.store(self._database, connection, run)
+
+    def resume(self, run_id: str) -> Run | None:
+        """Take the lease of a run that has not ended, and return the run.
+
+        Raises:
+            RetryableError: Also when another process works on the run.
+        """
+        with self._database.writing() as connection:
+            run = stored.get(connection, run_id)
+            if run is None or run.finished_at is not None:
+                return run
+            self._leases.take(connection, run_id)
+            # Who held the lease may have ended the run while we waited for it.
+            run = stored.get(connection, run_id)
+            if run is not None and run.finished_at is not None:
+                self._leases.drop(connection, run_id)
+            return run
+
     def renew(self, run_id: str) -> bool:
         """Renew our lease; return whether it is still ours."""
         with self._database.writing() as connection:

@@ -10,7 +10,7 @@ from lakegate.lake.base import MAIN, Checks, Paths
 from lakegate.lake.changing import Changing
 from lakegate.lake.keeping import Keeping
 from lakegate.lake.looking import Looking
-from lakegate.lake.writing import Writing
+from lakegate.lake.stepping import Stepping
 from lakegate.narration import SilentNarrator
 from lakegate.protocols import Narrator
 from lakegate.wiring import Wiring
@@ -52,7 +52,7 @@ def connect(
     return Lake(Wiring(folder, known, session=session, narrator=narrator or SilentNarrator()))
 
 
-class Lake(Writing, Looking, Changing, Keeping):
+class Lake(Stepping, Looking, Changing, Keeping):
     """A lakehouse in which changes are audited before anyone reads them. Made by :func:`connect`.
 
     A context manager: leaving it ends sessions and connections, not servers.

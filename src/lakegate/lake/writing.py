@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
@@ -12,15 +11,16 @@ from lakegate.errors import ConflictError
 from lakegate.flow import review
 from lakegate.flow.discard import discard_run
 from lakegate.flow.history import sync
-from lakegate.flow.ingest import ingest
+from lakegate.flow.ingest import Stage, go_on, ingest
 from lakegate.flow.plan import plan
 from lakegate.flow.transaction import Transaction, transaction
 from lakegate.lake.base import MAIN, Checks, LakeBase, Paths
 from lakegate.model.batch import Batch, CsvOptions, FileFormat
 from lakegate.model.checks import AuditReport
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.plan import IngestOrder, IngestPlan
-from lakegate.model.run import OnBusy, OnChanged, OnFailure, Run, new_run_id
+from lakegate.model.identifiers import TableIdentifier, validate_run_id
+from lakegate.model.order import IngestOrder, OnBusy, OnChanged, OnFailure
+from lakegate.model.plan import IngestPlan
+from lakegate.model.run import Run, new_run_id
 
 _Result = TypeVar("_Result")
 
@@ -29,6 +29,7 @@ class IngestOptions(TypedDict, total=False):
     """How to ingest; what is left out is as the settings say.
 
     Attributes:
+        run_id: Id of the run, by default a new one. A run of that id is gone on with, and found when it has ended.
         checks: Checks beside those of the table's settings: text (``"not_null(id)"``) or values.
         branch: Name of the branch; by default one made from table and run id.
         partition_by: Transforms for a table that is created (``"days(pickup)"``).
@@ -40,6 +41,7 @@ class IngestOptions(TypedDict, total=False):
         csv: How to read CSV.
     """
 
+    run_id: str | None
     checks: Checks
     branch: str | None
     partition_by: Sequence[str]
@@ -72,10 +74,9 @@ class Writing(LakeBase):
             RetryableError: When catalog or engine are away, or ``main`` never stood still. Nothing was published.
             OutcomeUnknownError: When the catalog went away with the commit.
         """
-        order = self._order(table, paths, options)
-        if order.batch.rows == 0:
-            return self._skip(order)
-        return ingest(self._wiring.rooms, order)
+        if options.get("run_id") is not None:
+            return self._step(table, paths, options, until="publish", parks=False)
+        return ingest(self._wiring.rooms, self._order(table, paths, options))
 
     def plan(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> IngestPlan:
         """Return what :meth:`ingest` would do, or raise what would stop it. Writes nothing."""
@@ -188,11 +189,18 @@ class Writing(LakeBase):
         """
         return discard_run(self._wiring.rooms, branch)
 
+    def _step(self, table: str, paths: Paths, options: IngestOptions, *, until: Stage, parks: bool) -> Run:
+        run_id = validate_run_id(options.get("run_id") or new_run_id())
+        given: IngestOptions = {**options, "run_id": run_id}
+        return go_on(
+            self._wiring.rooms, run_id, until=until, order=lambda: self._order(table, paths, given), parks=parks
+        )
+
     def _order(self, table: str, paths: Paths, options: IngestOptions) -> IngestOrder:
         identifier = TableIdentifier.parse(table)
         defaults = self.settings.ingest
         known = self.settings.table(identifier)
-        run_id = new_run_id()
+        run_id = validate_run_id(options.get("run_id") or new_run_id())
         return IngestOrder(
             run_id=run_id,
             table=identifier,
@@ -212,18 +220,3 @@ class Writing(LakeBase):
 
         listed = [paths] if isinstance(paths, (str, Path)) else paths
         return discover([str(path) for path in listed], format=file_format, csv=csv, narrator=self._wiring.narrator)
-
-    def _skip(self, order: IngestOrder) -> Run:
-        now = datetime.now(UTC)
-        files = "file holds" if len(order.batch.files) == 1 else f"{len(order.batch.files)} files hold"
-        run = Run(
-            run_id=order.run_id,
-            tables=(str(order.table),),
-            branch="",
-            status="skipped",
-            started_at=now,
-            finished_at=now,
-            detail=f"The source {files} no rows; nothing to publish.",
-        )
-        self._wiring.journal.save(run)
-        return run

@@ -14,6 +14,7 @@ _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 # Nessie's Validation.REF_NAME_PATTERN, without the parts it allows and URLs do not like.
 _REF = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 _HASH = re.compile(r"[0-9a-f]{16,64}")
+_RUN_ID = re.compile(r"[A-Za-z0-9](?:(?:(?!\.\.)[A-Za-z0-9._-]){0,98}[A-Za-z0-9])?")
 _MAX_REF_LENGTH = 200
 
 
@@ -59,6 +60,26 @@ def validate_ref_name(name: str) -> str:
             ref=name,
         )
     return name
+
+
+def validate_run_id(run_id: str) -> str:
+    """Return ``run_id`` when it may name a run: it becomes part of branch names and folders.
+
+    Raises:
+        IdentifierError: When it holds anything but ASCII letters, digits, ``.``, ``_`` and ``-``, or is too long.
+
+    Example:
+        >>> validate_run_id("nyc.trips-2024-01-31")
+        'nyc.trips-2024-01-31'
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        msg = f"'{run_id}' cannot name a run."
+        raise IdentifierError(
+            msg,
+            hint="Use ASCII letters, digits, '.', '_' and '-', at most 100, a letter or digit at both ends.",
+            run_id=run_id,
+        )
+    return run_id
 
 
 class TableIdentifier(Value):

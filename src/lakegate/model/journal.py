@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
@@ -47,3 +48,25 @@ class HistoryEvent(Value):
     reverts: tuple[str, ...] = ()
     revives: tuple[tuple[str, str, str, str], ...] = ()
     time: datetime | None = None
+
+
+class Landing(Value):
+    """What became of a file that was looked for in a folder, so that it is not taken up again and again.
+
+    It spares reading the file; whether it is published already is what claims are for.
+
+    Attributes:
+        stamp: What told its state without reading it (size and time of last change, or an etag).
+        outcome: ``done`` when nothing is left to do for it; ``rejected`` by an audit; ``failed`` for any other reason.
+        tries: How often it was tried in this state.
+        run_id: The run that was the last to try; ``None`` when it came to none.
+        reason: Why it was not published, in one sentence.
+    """
+
+    uri: str
+    stamp: str
+    outcome: Literal["done", "rejected", "failed"]
+    tries: int = 1
+    run_id: str | None = None
+    reason: str | None = None
+    noted_at: datetime

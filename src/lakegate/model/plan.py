@@ -3,32 +3,9 @@
 from __future__ import annotations
 
 from lakegate.model.base import Value
-from lakegate.model.batch import Batch
-from lakegate.model.checks import Check
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import Claim
-from lakegate.model.run import OnBusy, OnChanged, OnFailure, WriteRequest
+from lakegate.model.run import WriteRequest
 from lakegate.model.schema import Schema
-
-
-class IngestOrder(Value):
-    """What a user asks an ingest to do, with the settings' defaults filled in.
-
-    Attributes:
-        wait_s: Seconds to wait for another run that is at the same file.
-    """
-
-    run_id: str
-    table: TableIdentifier
-    batch: Batch
-    checks: tuple[Check, ...] = ()
-    branch: str
-    partition_by: tuple[str, ...] = ()
-    target: str = "main"
-    on_failure: OnFailure = "keep"
-    on_changed: OnChanged = "refuse"
-    on_busy: OnBusy = "wait"
-    wait_s: float = 600.0
 
 
 class IngestPlan(Value):

@@ -12,6 +12,7 @@ from lakegate.model.base import Value
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.checks import AuditReport, Check, CheckResult
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.order import IngestOrder, OnFailure
 from lakegate.model.refs import TablePointer
 
 RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
@@ -19,11 +20,6 @@ RunKind = Literal["ingest", "transaction", "branch", "revert", "restore"]
 """What started a run; ``branch`` is one that somebody wrote by hand and that was audited or published."""
 ChangeKind = Literal["append", "rewrite"]
 """What a run did to a table: only appended rows, or anything else (overwrite, upsert, delete, change of schema)."""
-OnFailure = Literal["keep", "drop"]
-OnChanged = Literal["refuse", "append", "replace"]
-"""What to do with a file whose path was published before with other content."""
-OnBusy = Literal["wait", "skip"]
-"""What to do with a file that another run is at."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
@@ -156,6 +152,7 @@ class Run(Value):
         branch: Its branch; empty when it needed none.
         target: Branch that it publishes to.
         base: Hash of the target that it started from: its commit, if there is one, is after this.
+        order: What was asked for, as long as steps of it may be to come.
         reads: Tables whose state the run's outcome rests on, beside those that its checks read.
         skipped_files: Source files it left out, because other runs published them or were at them.
         branch_kept: Whether the branch still stands after the run ended, so that its data can be looked at.
@@ -175,6 +172,7 @@ class Run(Value):
     finished_at: datetime | None = None
     target: str = "main"
     base: str | None = None
+    order: IngestOrder | None = None
     request: WriteRequest | None = None
     reads: tuple[str, ...] = ()
     staged: tuple[StagedTable, ...] = ()

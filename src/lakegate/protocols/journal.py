@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim, HistoryEvent
+from lakegate.model.journal import Claim, HistoryEvent, Landing
 from lakegate.model.run import KnownFile, Run
 
 
@@ -77,6 +77,26 @@ class Journal(Protocol):
         """Take an abandoned run's lease for this process; return whether that worked: only one taker gets it."""
         ...
 
+    def park(self, run: Run, *, for_s: float) -> None:
+        """Save ``run`` and leave its lease to whoever takes its next step, in one transaction.
+
+        For ``for_s`` seconds only :meth:`resume` and :meth:`begin` get it; then it counts as abandoned.
+
+        Raises:
+            RetryableError: Also when another process has taken the run over.
+        """
+        ...
+
+    def resume(self, run_id: str) -> Run | None:
+        """Take the lease of a run that has not ended, for this process, and return the run as it was left.
+
+        A run that has ended is returned without a lease; ``None`` when there is no such run.
+
+        Raises:
+            RetryableError: Also when another process works on the run.
+        """
+        ...
+
     def abandon(self, run_id: str) -> None:
         """Give up our lease of a run that has not ended: anyone may take it over at once."""
         ...
@@ -116,6 +136,16 @@ class Journal(Protocol):
 
     def release(self, run_id: str) -> None:
         """Give back what the run claimed and did not publish."""
+        ...
+
+    # Landings: what became of the files that were looked for
+
+    def landings(self, table: str, uris: Sequence[str]) -> Mapping[str, Landing]:
+        """Return by URI what is known of the files' last landing for ``table``; those that are new are missing."""
+        ...
+
+    def note_landings(self, table: str, landings: Sequence[Landing]) -> None:
+        """Write down what became of files, each in the place of what was known of its URI."""
         ...
 
     # What main's history says

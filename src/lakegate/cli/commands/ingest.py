@@ -18,7 +18,7 @@ from lakegate.cli.render.runs import run_payload, show_run
 from lakegate.cli.render.skipped import NO_STATUSES, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.run import OnBusy, OnChanged
+from lakegate.model.order import OnBusy, OnChanged
 
 if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions

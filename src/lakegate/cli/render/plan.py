@@ -9,8 +9,8 @@ from lakegate.cli.render.skipped import skipped_payload
 from lakegate.cli.render.text import count, counted, size
 
 if TYPE_CHECKING:
-    from lakegate.model.plan import IngestPlan
-    from lakegate.model.run import OnBusy, OnChanged
+    from lakegate.model.order import OnBusy, OnChanged
+from lakegate.model.plan import IngestPlan
 
 
 class Policies(NamedTuple):
