@@ -13,9 +13,9 @@ from fakes import FakeLakehouse
 from lakegate.audits import parse_checks
 from lakegate.flow import faults
 from lakegate.flow.plan import plan
-from lakegate.model.order import IngestOrder
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.order import IngestOrder
 from lakegate.model.plan import IngestPlan
 from lakegate.model.run import Run, StagedTable, WriteRequest
 

@@ -36,9 +36,9 @@ from lakegate.flow.recover import recover
 from lakegate.flow.revert import revert
 from lakegate.flow.transaction import Transaction, transaction
 from lakegate.journal.claims import CLAIMED, PUBLISHED
-from lakegate.model.order import IngestOrder
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.order import IngestOrder
 from lakegate.model.run import Run
 from lakegate.protocols import Catalog
 from proofs.model import State, written

@@ -18,11 +18,11 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import IdentityTransform
 
 from iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
-from lakegate.catalogs import editor_metadata as documents
 from lakegate.catalogs.editor import IcebergTableEditor
-from lakegate.catalogs.editor_avro import read_container, write_container
+from lakegate.catalogs.editor import metadata as documents
+from lakegate.catalogs.editor.avro import read_container, write_container
+from lakegate.catalogs.editor.manifests import Entry, ListedManifest, read_entries, read_list
 from lakegate.catalogs.localfiles import LocalFileIO, NewFilesIO, local_path
-from lakegate.catalogs.manifests import Entry, ListedManifest, read_entries, read_list
 from lakegate.errors import EngineError, InputError, NotFoundError, NotReplayableError
 from lakegate.model.refs import TablePointer
 

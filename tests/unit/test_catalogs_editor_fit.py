@@ -8,8 +8,8 @@ import pytest
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.typedef import Record
 
-from lakegate.catalogs.editor_fit import check_layout, check_schema
-from lakegate.catalogs.manifests import Entry, may_apply
+from lakegate.catalogs.editor.fit import check_layout, check_schema
+from lakegate.catalogs.editor.manifests import Entry, may_apply
 from lakegate.errors import NotReplayableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer

@@ -14,9 +14,9 @@ from lakegate.errors import AuditFailedError, ConflictError, InputError
 from lakegate.flow.ingest import ingest
 from lakegate.flow.recover import recover
 from lakegate.flow.transaction import Transaction, transaction
-from lakegate.model.order import OnFailure
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.order import OnFailure
 
 TOTALS = [{"zone": "a", "trips": 2}]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
-from lakegate.catalogs.editor_metadata import Document, schema_of, specs
+from lakegate.catalogs.editor.metadata import Document, schema_of, specs
 from lakegate.errors import NotReplayableError
 from lakegate.model.refs import TablePointer
 

@@ -16,11 +16,10 @@ from pyiceberg.manifest import (
     construct_partition_summaries,
 )
 
-from lakegate.catalogs.editor_avro import Container, read_container
-from lakegate.catalogs.editor_files import TableFiles
-from lakegate.catalogs.editor_fit import refuse
-from lakegate.catalogs.editor_metadata import Document, bound_spec, properties, setting
-from lakegate.catalogs.manifests import (
+from lakegate.catalogs.editor.avro import Container, read_container
+from lakegate.catalogs.editor.files import TableFiles
+from lakegate.catalogs.editor.fit import refuse
+from lakegate.catalogs.editor.manifests import (
     Entry,
     ForeignLayoutError,
     ListedManifest,
@@ -29,6 +28,7 @@ from lakegate.catalogs.manifests import (
     read_entries,
     write_entries,
 )
+from lakegate.catalogs.editor.metadata import Document, bound_spec, properties, setting
 from lakegate.model.refs import TablePointer
 
 _MERGE_COUNT_DEFAULT = 100

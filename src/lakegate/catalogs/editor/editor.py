@@ -16,13 +16,13 @@ from uuid import uuid4
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import ManifestContent
 
-from lakegate.catalogs import editor_metadata as documents
-from lakegate.catalogs.editor_changes import NextSnapshot
-from lakegate.catalogs.editor_files import TableFiles
-from lakegate.catalogs.editor_fit import check_layout, check_schema, check_version, refuse
-from lakegate.catalogs.editor_metadata import Document
+from lakegate.catalogs.editor import metadata as documents
+from lakegate.catalogs.editor.changes import NextSnapshot
+from lakegate.catalogs.editor.files import TableFiles
+from lakegate.catalogs.editor.fit import check_layout, check_schema, check_version, refuse
+from lakegate.catalogs.editor.manifests import ListedManifest, ManifestList, no_manifests, read_list, write_list
+from lakegate.catalogs.editor.metadata import Document
 from lakegate.catalogs.localfiles import NewFilesIO, is_local
-from lakegate.catalogs.manifests import ListedManifest, ManifestList, no_manifests, read_list, write_list
 from lakegate.model.refs import TablePointer
 
 _RUN_AGAIN = "Run the write again on main as it is now."

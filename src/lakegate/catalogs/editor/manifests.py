@@ -30,7 +30,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from lakegate.catalogs.editor_avro import (
+from lakegate.catalogs.editor.avro import (
     SCHEMA_KEY,
     Container,
     encoded,
