@@ -51,6 +51,19 @@ def ref_option(text: str = "Branch, tag or commit to read.") -> Callable[[F], F]
     )
 
 
+def from_option(text: str) -> Callable[[F], F]:
+    """Add ``--from``, ``main`` by default, as ``source``."""
+    return click.option(
+        "--from",
+        "source",
+        default="main",
+        show_default=True,
+        metavar="REF",
+        help=text,
+        shell_complete=completions.refs,
+    )
+
+
 def at_option(text: str = "Read as of this time (2026-01-31T07:00:00Z) or commit.") -> Callable[[F], F]:
     """Add ``--at``: a time or a commit hash."""
     return click.option("--at", metavar="TIME|COMMIT", help=text)

@@ -7,9 +7,8 @@ import click
 from lakegate.cli import completions
 from lakegate.cli.app import App, pass_app
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, branch_argument, output_option
-from lakegate.cli.render.catalog import show_refs
-from lakegate.cli.render.console import echo_json, safe, say
+from lakegate.cli.options import at_option, branch_argument, from_option, output_option
+from lakegate.cli.render.catalog import print_changed_ref, print_deleted_ref, print_refs
 
 
 @group(
@@ -32,23 +31,12 @@ def list_branches(app: App, /, *, output: str) -> None:
     """List branches with the commits they point at."""
     with app.lake() as lake:
         refs = lake.branches()
-    if output == "json":
-        echo_json([ref.model_dump(mode="json") for ref in refs])
-    else:
-        show_refs(refs)
+    print_refs(refs, output, empty="No branches.")
 
 
 @branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))
 @click.argument("name")
-@click.option(
-    "--from",
-    "source",
-    default="main",
-    show_default=True,
-    metavar="REF",
-    help="Where it starts.",
-    shell_complete=completions.refs,
-)
+@from_option("Where it starts.")
 @at_option("Start at this time (2026-01-31T07:00:00Z) or commit of it.")
 @output_option()
 @pass_app
@@ -56,10 +44,7 @@ def create_branch(app: App, /, *, name: str, source: str, at: str | None, output
     """Create the branch NAME. No data is copied."""
     with app.lake() as lake:
         ref = lake.create_branch(name, source=source, at=at)
-    if output == "json":
-        echo_json(ref.model_dump(mode="json"))
-    else:
-        say(f"[bold green]created[/]  branch {safe(ref.name)} at commit {ref.hash}")
+    print_changed_ref(ref, output, done="created")
 
 
 @branch.command(
@@ -84,10 +69,7 @@ def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool
     """
     with app.lake() as lake:
         ref = lake.reset_branch(name, to=to, at=at, force=force)
-    if output == "json":
-        echo_json(ref.model_dump(mode="json"))
-    else:
-        say(f"[bold green]reset[/]  branch {safe(ref.name)} to commit {ref.hash}")
+    print_changed_ref(ref, output, done="reset")
 
 
 @branch.command("delete", examples=("lakegate branch delete january",))
@@ -98,9 +80,4 @@ def delete_branch(app: App, /, *, name: str, output: str) -> None:
     """Delete the branch NAME and what was committed only there."""
     with app.lake() as lake:
         ref = lake.delete_branch(name)
-    if output == "json":
-        echo_json(ref.model_dump(mode="json"))
-    else:
-        say(f"[bold yellow]deleted[/]  branch {safe(ref.name)}, which was at commit {ref.hash}")
-        again = app.command("branch", "create", ref.name, "--at", ref.hash)
-        say(f"  [dim]It can be had back: {safe(again)}[/]")
+    print_deleted_ref(app, ref, output)

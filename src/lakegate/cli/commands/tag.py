@@ -7,9 +7,8 @@ import click
 from lakegate.cli import completions
 from lakegate.cli.app import App, pass_app
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, output_option
-from lakegate.cli.render.catalog import show_refs
-from lakegate.cli.render.console import echo_json, safe, say
+from lakegate.cli.options import at_option, from_option, output_option
+from lakegate.cli.render.catalog import print_changed_ref, print_deleted_ref, print_refs
 
 
 @group(
@@ -32,23 +31,12 @@ def list_tags(app: App, /, *, output: str) -> None:
     """List tags with the commits they name."""
     with app.lake() as lake:
         refs = lake.tags()
-    if output == "json":
-        echo_json([ref.model_dump(mode="json") for ref in refs])
-    else:
-        show_refs(refs, empty="No tags.")
+    print_refs(refs, output, empty="No tags.")
 
 
 @tag.command("create", examples=("lakegate tag create january-closed", "lakegate tag create v1 --from wap/january"))
 @click.argument("name")
-@click.option(
-    "--from",
-    "source",
-    default="main",
-    show_default=True,
-    metavar="REF",
-    help="What to name a commit of.",
-    shell_complete=completions.refs,
-)
+@from_option("What to name a commit of.")
 @at_option("Name its commit at this time (2026-01-31T07:00:00Z), or this commit of it.")
 @output_option()
 @pass_app
@@ -56,10 +44,7 @@ def create_tag(app: App, /, *, name: str, source: str, at: str | None, output: s
     """Create the tag NAME. It can be read like a branch, and keeps what it names from being collected."""
     with app.lake() as lake:
         ref = lake.create_tag(name, source=source, at=at)
-    if output == "json":
-        echo_json(ref.model_dump(mode="json"))
-    else:
-        say(f"[bold green]created[/]  tag {safe(ref.name)} at commit {ref.hash}")
+    print_changed_ref(ref, output, done="created")
 
 
 @tag.command("delete", examples=("lakegate tag delete before-fix",))
@@ -70,9 +55,4 @@ def delete_tag(app: App, /, *, name: str, output: str) -> None:
     """Delete the tag NAME. The commit itself stays in the history of branches."""
     with app.lake() as lake:
         ref = lake.delete_tag(name)
-    if output == "json":
-        echo_json(ref.model_dump(mode="json"))
-    else:
-        say(f"[bold yellow]deleted[/]  tag {safe(ref.name)}, which was at commit {ref.hash}")
-        again = app.command("tag", "create", ref.name, "--at", ref.hash)
-        say(f"  [dim]It can be had back: {safe(again)}[/]")
+    print_deleted_ref(app, ref, output)

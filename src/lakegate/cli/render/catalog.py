@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from lakegate.cli.render.console import make_table, rows_or_nothing, safe, say
+from lakegate.cli.render.console import echo_json, make_table, rows_or_nothing, safe, say
 from lakegate.cli.render.text import count, moment
 
 if TYPE_CHECKING:
+    from lakegate.cli.app import App
     from lakegate.model.refs import Commit, Ref, TableDifference, TablePointer
 
 
-def show_refs(refs: Sequence[Ref], *, empty: str = "No branches.") -> None:
+def print_refs(refs: Sequence[Ref], output: str, *, empty: str) -> None:
     """Print branches or tags with the commits they point at; the sentence ``empty`` when there are none."""
+    if output == "json":
+        echo_json([ref.model_dump(mode="json") for ref in refs])
+        return
     table = make_table("name", "kind", "commit")
     rows_or_nothing(table, ((ref.name, ref.kind, ref.hash) for ref in refs), empty=empty)
+
+
+def print_changed_ref(ref: Ref, output: str, *, done: Literal["created", "reset"]) -> None:
+    """Print what became of a branch or tag."""
+    if output == "json":
+        echo_json(ref.model_dump(mode="json"))
+    else:
+        where = "to" if done == "reset" else "at"
+        say(f"[bold green]{done}[/]  {ref.kind} {safe(ref.name)} {where} commit {ref.hash}")
+
+
+def print_deleted_ref(app: App, ref: Ref, output: str) -> None:
+    """Print that a branch or tag is gone, and how to have it back."""
+    if output == "json":
+        echo_json(ref.model_dump(mode="json"))
+        return
+    say(f"[bold yellow]deleted[/]  {ref.kind} {safe(ref.name)}, which was at commit {ref.hash}")
+    again = app.command(ref.kind, "create", ref.name, "--at", ref.hash)
+    say(f"  [dim]It can be had back: {safe(again)}[/]")
 
 
 def show_commits(commits: Iterable[Commit]) -> None:
