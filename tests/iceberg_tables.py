@@ -10,9 +10,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
+from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from lakegate.model.identifiers import TableIdentifier
@@ -76,6 +78,18 @@ def pointer_to(table: Table, content_id: str | None = "main") -> TablePointer:
         schema_id=table.metadata.current_schema_id,
         spec_id=table.metadata.default_spec_id,
         sort_order_id=table.metadata.default_sort_order_id,
+    )
+
+
+def data_file(partition: Sequence[Any] = (), **metrics: Any) -> DataFile:
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path="file:///f.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(*partition),
+        record_count=1,
+        file_size_in_bytes=1,
+        **metrics,
     )
 
 

@@ -18,32 +18,18 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import DataFile as IcebergDataFile
-from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import Table
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
-    IdentityTransform,
-    MonthTransform,
     TruncateTransform,
-    VoidTransform,
 )
-from pyiceberg.typedef import Record
 from pyiceberg.types import (
-    IcebergType,
     LongType,
-    NestedField,
     StringType,
-    StructType,
-    TimestampNanoType,
-    TimestampType,
-    UUIDType,
 )
 
-from lakegate.catalogs.evidence import FileDecoder, type_text
+from iceberg_tables import data_file, pointer_to
 from lakegate.catalogs.localfiles import LocalFileIO
 from lakegate.catalogs.metadata import IcebergTableReader
 from lakegate.errors import EngineError, InputError, NotFoundError
@@ -67,20 +53,6 @@ def iceberg(tmp_path: Path) -> Iterator[SqlCatalog]:
 @pytest.fixture
 def reader() -> IcebergTableReader:
     return IcebergTableReader()
-
-
-def pointer_to(table: Table) -> TablePointer:
-    table.refresh()
-    snapshot = table.current_snapshot()
-    return TablePointer(
-        table=NAME,
-        content_id=None,
-        metadata_location=table.metadata_location,
-        snapshot_id=-1 if snapshot is None else snapshot.snapshot_id,
-        schema_id=table.metadata.current_schema_id,
-        spec_id=table.metadata.default_spec_id,
-        sort_order_id=table.metadata.default_sort_order_id,
-    )
 
 
 def create(iceberg: SqlCatalog, rows: pa.Table, properties: Mapping[str, str] | None = None) -> Table:
@@ -493,81 +465,6 @@ def test_metadata_files_are_parsed_once(iceberg: SqlCatalog, reader: IcebergTabl
     assert reader.metadata(pointer) == first
 
 
-def data_file(partition: Sequence[Any] = (), **metrics: Any) -> IcebergDataFile:
-    return IcebergDataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path="file:///f.parquet",
-        file_format=FileFormat.PARQUET,
-        partition=Record(*partition),
-        record_count=1,
-        file_size_in_bytes=1,
-        **metrics,
-    )
-
-
-def one_column(column_type: IcebergType) -> IcebergSchema:
-    return IcebergSchema(NestedField(1, "c", column_type, required=False))
-
-
-@pytest.mark.parametrize(
-    ("column_type", "bound"),
-    [
-        (TimestampType(), b"\x01"),
-        (TimestampType(), b"\xff" * 7 + b"\x7f"),
-        (TimestampNanoType(), b"\x00" * 8),
-        (StringType(), b"\xff\xfe"),
-        (LongType(), b"\x00" * 3),
-    ],
-    ids=str,
-)
-def test_bounds_that_cannot_be_decoded_are_unknown(column_type: IcebergType, bound: bytes) -> None:
-    decoder = FileDecoder(one_column(column_type), None)
-    decoded = decoder.decode(data_file(lower_bounds={1: bound}, upper_bounds={1: bound}, value_counts={1: 1}))
-    assert decoded.columns["c"] == ColumnStatistics(value_count=1)
-
-
-def test_bounds_of_a_uuid_are_a_uuid() -> None:
-    value = uuid.UUID(int=7)
-    decoded = FileDecoder(one_column(UUIDType()), None).decode(data_file(lower_bounds={1: value.bytes}))
-    assert decoded.columns["c"].lower == value
-
-
-def test_only_identity_partitions_tell_values() -> None:
-    schema = IcebergSchema(
-        NestedField(1, "at", TimestampType(), required=False),
-        NestedField(2, "id", UUIDType(), required=False),
-        NestedField(3, "who", StructType(NestedField(4, "name", StringType(), required=False)), required=False),
-    )
-    spec = PartitionSpec(
-        PartitionField(1, 1000, DayTransform(), "day"),
-        PartitionField(1, 1001, MonthTransform(), "month"),
-        PartitionField(2, 1002, BucketTransform(16), "bucket"),
-        PartitionField(2, 1003, IdentityTransform(), "id"),
-        PartitionField(1, 1004, VoidTransform(), "gone"),
-        PartitionField(4, 1005, IdentityTransform(), "name"),
-        PartitionField(99, 1006, IdentityTransform(), "dropped"),
-        PartitionField(1, 1007, IdentityTransform(), "at"),
-    )
-    value = uuid.UUID(int=7)
-    unreadable = 2**62
-    decoded = FileDecoder(schema, spec).decode(data_file([20484, 672, 3, value, None, "ann", 1, unreadable]))
-    assert decoded.partition == {
-        "day": date(2026, 1, 31),
-        "month": 672,
-        "bucket": 3,
-        "id": value,
-        "gone": None,
-        "name": "ann",
-        "dropped": 1,
-    }
-    assert decoded.identity_values == {"id": value}
-
-
-def test_a_partition_record_shorter_than_its_spec_is_fine() -> None:
-    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "c"))
-    assert FileDecoder(one_column(LongType()), spec).decode(data_file([])).identity_values == {}
-
-
 def test_nan_bounds_nothing(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
     rows = pa.table({"x": [1.5, math.nan, None], "only": [math.nan] * 3})
     table = create(iceberg, rows)
@@ -577,18 +474,6 @@ def test_nan_bounds_nothing(iceberg: SqlCatalog, reader: IcebergTableReader) -> 
         assert column.lower is None or not math.isnan(column.lower)
         assert column.upper is None or not math.isnan(column.upper)
     assert file.columns["x"].null_count == 1
-
-
-def test_files_without_any_metrics_are_fine() -> None:
-    missing: dict[str, Any] = dict.fromkeys(
-        ["value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"]
-    )
-    decoded = FileDecoder(one_column(LongType()), None).decode(data_file(**missing))
-    assert decoded.columns["c"] == ColumnStatistics()
-
-
-def test_types_are_worded_without_field_ids() -> None:
-    assert type_text(TimestampNanoType()) == "timestamp_ns"
 
 
 def test_ten_thousand_files_are_all_read(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
