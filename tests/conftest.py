@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from lakegate.local.state import StackState
 from lakegate.narration import SilentNarrator
 from lakegate.wiring import Wiring
 from postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from s3_server import S3Server
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
@@ -55,6 +59,19 @@ def lake(wiring: Wiring) -> Iterator[Lake]:
 def postgres() -> Iterator[PostgresServer]:
     """One real Postgres; its tests are of xdist group ``postgres``, so that there is only one."""
     server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One real S3 server."""
+    from s3_server import S3Server  # noqa: PLC0415 - loads boto3
+
+    server = S3Server()
     try:
         server.start()
         yield server

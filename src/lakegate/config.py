@@ -10,13 +10,14 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
+from lakegate.model.channels import NotifySettings, read_json
 from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.order import OnBusy, OnChanged, OnFailure
@@ -26,6 +27,7 @@ FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
 _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
+_ENDPOINT = re.compile(r"https?://[^/@\s?#]+/?", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
@@ -136,6 +138,60 @@ class GcSettings(_Section):
         return value
 
 
+class WatchSettings(_Section):
+    """Defaults of ``lakegate watch``."""
+
+    every: str = "5m"
+    """How often everything is looked at; files in local folders are noticed at once besides."""
+    settle_s: float = Field(default=5.0, ge=0)
+    """Seconds for which a file must have been left unchanged before it is taken."""
+    max_files: int = Field(default=100, ge=1)
+    """Files in one run, at most."""
+    max_bytes: int = Field(default=1 << 30, ge=1)
+    """Bytes in one run, at most, unless one file alone has more."""
+    max_tries: int = Field(default=3, ge=1)
+    """How often a file is tried before it is given up until it changes."""
+    routes: tuple[str, ...] | None = None
+    """Which table each file goes to: ``landing/{namespace}/{table}/*.parquet``."""
+
+    @field_validator("routes", mode="before")
+    @classmethod
+    def _read_variable(cls, value: Any) -> Any:
+        return read_json(value)
+
+    @field_validator("every")
+    @classmethod
+    def _validate_every(cls, value: str) -> str:
+        if not parse_duration(value):
+            raise ValueError("must be longer than nothing")
+        return value
+
+
+class LogSettings(_Section):
+    """How commands tell of their work on standard error."""
+
+    format: Literal["text", "json"] = "text"
+    """``text`` for people, ``json`` for machines: one object per line."""
+
+
+class S3Settings(_Section):
+    """Where S3 is. Credentials come by the usual ways of AWS's own tools, never from here."""
+
+    endpoint: str | None = None
+    """Address of another store than AWS's that speaks S3; default: ``AWS_ENDPOINT_URL``, the profile's, or AWS."""
+    region: str | None = None
+    """Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's."""
+    path_style: bool = False
+    """Name buckets in the path and not in the host name, as many other stores want it."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _validate_endpoint(cls, value: str | None) -> str | None:
+        if value is not None and not _ENDPOINT.fullmatch(value):
+            raise ValueError("must be a URL such as 'https://s3.example.com', without user and password")
+        return value
+
+
 class TableSettings(_Section):
     """What is known of one table: ``[tables."nyc.trips"]``."""
 
@@ -153,6 +209,10 @@ class Settings(_Section):
     local: LocalSettings = LocalSettings()
     ingest: IngestSettings = IngestSettings()
     gc: GcSettings = GcSettings()
+    watch: WatchSettings = WatchSettings()
+    log: LogSettings = LogSettings()
+    s3: S3Settings = S3Settings()
+    notify: NotifySettings = NotifySettings()
     tables: dict[str, TableSettings] = Field(default_factory=dict)
 
     @field_validator("tables")

@@ -164,6 +164,12 @@ class EngineError(RetryableError):
     code = "engine"
 
 
+class StorageUnavailableError(RetryableError):
+    """The object store of the source files does not answer, or answers that it cannot serve now."""
+
+    code = "storage-unavailable"
+
+
 class LocalStackError(RetryableError):
     """The embedded stack cannot be started, found or stopped."""
 

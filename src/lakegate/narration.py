@@ -1,11 +1,76 @@
-"""The narrator of programs: silence."""
+"""The narrators of programs: silence, and lines for machines; and what work in progress is about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+import math
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TextIO
 
-from lakegate.protocols import Step
+if TYPE_CHECKING:
+    from lakegate.model.run import Run
+    from lakegate.protocols import Step
+
+FIELDS = ("timestamp", "level", "event", "command", "version", "run_id", "table", "branch", "step", "seconds")
+"""What every line of a log has, in this order; ``null`` where it is not known."""
+PROGRESS_EVERY_S = 10.0
+"""Seconds between two lines of one step's progress, at least."""
+
+_TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_MAYBE_SECRET = re.compile(
+    r"((?:token|password|passfile|secret|signature|credential)=|\bbearer\s+(?=\S{16}))[^;&\s'\"]+", re.IGNORECASE
+)
+"""What may be a secret in texts of other programs, such as the addresses that libraries log."""
+_ABOUT: ContextVar[Mapping[str, object]] = ContextVar("lakegate_about", default={})  # noqa: B039 - never changed in place
+
+# A program that has not set up logging sees none of ours, as is the custom for libraries.
+logging.getLogger("lakegate").addHandler(logging.NullHandler())
+
+
+@contextmanager
+def bound(**facts: object) -> Iterator[None]:
+    """Let every line of the body carry ``facts``, such as ``run_id``, ``table``, ``branch`` and ``step``.
+
+    Threads know of it when they run in a copy of the context (:func:`contextvars.copy_context`).
+
+    Example:
+        >>> with bound(run_id="r1"), bound(step="write"):
+        ...     dict(about())
+        {'run_id': 'r1', 'step': 'write'}
+    """
+    token = _ABOUT.set({**_ABOUT.get(), **facts})
+    try:
+        yield
+    finally:
+        # A block that is left in another thread than it was entered in has nothing to take back there.
+        with suppress(ValueError):
+            _ABOUT.reset(token)
+
+
+def bound_to(run: Run, **facts: object) -> AbstractContextManager[None]:
+    """Let every line of the body carry the run's id, tables (with commas between) and branch, and ``facts``."""
+    return bound(run_id=run.run_id, table=", ".join(run.tables) or None, branch=run.branch or None, **facts)
+
+
+def about() -> Mapping[str, object]:
+    """Return what the work in progress is about."""
+    return _ABOUT.get()
+
+
+def redact(text: str) -> str:
+    """Return an address without the secrets it may carry.
+
+    Example:
+        >>> redact("sc://user:pw@host:15002/;token=abc;user_id=me")
+        'sc://…@host:15002/;token=…;user_id=me'
+    """
+    return _USER_INFO.sub("…@", _TOKEN.sub(r"\1…", text))
 
 
 class _SilentStep:
@@ -23,3 +88,143 @@ class SilentNarrator:
 
     def note(self, text: str) -> None:
         """Say nothing."""
+
+
+class LogNarrator:
+    """Implements :class:`lakegate.protocols.Narrator` by one JSON object per line, with :data:`FIELDS` and more.
+
+    A step is a line when it begins, one when it ends, and in between one every :data:`PROGRESS_EVERY_S` at most.
+    May be used by several threads: each line carries what its own thread is about (:func:`bound`). Secrets in
+    addresses are left out. A stream that cannot be written to any more stops no work.
+
+    Args:
+        stream: Where lines go; default standard error.
+        level: The least that is written: a name of :mod:`logging`, such as ``info`` or ``warning``.
+        hidden: Texts that are never written: the secrets that this process was given.
+        **facts: What every line of this process carries, such as ``command``.
+
+    Example:
+        >>> import io, json
+        >>> told = io.StringIO()
+        >>> with bound(run_id="r1"):
+        ...     LogNarrator(told, command="nightly").note("Branch wap/x could not be dropped.")
+        >>> line = json.loads(told.getvalue())
+        >>> line["event"], line["run_id"], line["command"], line["table"]
+        ('Branch wap/x could not be dropped.', 'r1', 'nightly', None)
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, *, level: str = "info", hidden: Collection[str] = (), **facts: object
+    ) -> None:
+        import structlog  # noqa: PLC0415 - only where lines are wanted
+
+        from lakegate import __version__  # noqa: PLC0415 - the package imports this module
+
+        self._facts: dict[str, object] = {"version": __version__, **facts}
+        self._hidden = tuple(text for text in hidden if text)
+        stream = stream or sys.stderr
+        self._log: Any = structlog.wrap_logger(
+            # Without a standard error, structlog would write where results go.
+            structlog.ReturnLogger() if stream is None else structlog.WriteLogger(stream),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                self._complete,
+                structlog.processors.JSONRenderer(),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+        )
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        """Write that ``text`` began, and that it is done or failed, with its seconds."""
+        began = monotonic()
+        self.line(logging.INFO, text, state="began")
+        try:
+            yield _LogStep(self, text, began)
+        except BaseException as error:
+            self.line(logging.WARNING, text, state="failed", seconds=_since(began), error=type(error).__name__)
+            raise
+        self.line(logging.INFO, text, state="done", seconds=_since(began))
+
+    def note(self, text: str) -> None:
+        """Write one finished fact."""
+        self.line(logging.INFO, text)
+
+    def line(self, level: int, event: str, **facts: object) -> None:
+        """Write one line; ``facts`` win over what the work in progress is about.
+
+        Args:
+            level: A level of :mod:`logging`.
+            event: What happened.
+            **facts: More about it, in JSON's types or as texts.
+        """
+        with suppress(OSError, ValueError):
+            self._log.log(_known_level(level), event, **{**self._facts, **about(), **facts})
+
+    def handler(self) -> logging.Handler:
+        """Return a handler that writes the records of :mod:`logging` as lines of the same kind.
+
+        lakegate's own, below the logger ``lakegate``, tell how runs end; with the level ``INFO`` they are all there.
+        """
+        return _Handler(self)
+
+    def _complete(self, _logger: object, _method: str, line: Mapping[str, Any]) -> dict[str, Any]:
+        clean = {key: self._clean(value) for key, value in line.items()}
+        return {**dict.fromkeys(FIELDS), **clean}
+
+    def _clean(self, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {str(key): self._clean(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._clean(item) for item in value]
+        if value is None or isinstance(value, (bool, int)):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        text = str(value)
+        for secret in self._hidden:
+            text = text.replace(secret, "…")
+        return _MAYBE_SECRET.sub(r"\1…", redact(text))
+
+
+class _LogStep:
+    def __init__(self, narrator: LogNarrator, text: str, began: float) -> None:
+        self._narrator = narrator
+        self._text = text
+        self._began = began
+        self._told = began
+        # Progress may be told by a thread that knows nothing of the run.
+        self._about = dict(about())
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        now = monotonic()
+        if now - self._told < PROGRESS_EVERY_S:
+            return
+        self._told = now
+        facts = {**self._about, "state": "running", "done": done, "total": total or None, "unit": unit}
+        self._narrator.line(logging.INFO, self._text, seconds=round(now - self._began, 3), **facts)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, narrator: LogNarrator) -> None:
+        super().__init__()
+        self._narrator = narrator
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            facts = {"logger": record.name, **getattr(record, "facts", {})}
+            if record.exc_info:
+                facts["exception"] = logging.Formatter().formatException(record.exc_info)
+            self._narrator.line(record.levelno, record.getMessage(), **facts)
+        except Exception:  # noqa: BLE001 - as every handler of logging does: a record must not end the work
+            self.handleError(record)
+
+
+def _known_level(level: int) -> int:
+    """Return the standard level at or below ``level``: libraries have levels of their own in between."""
+    return min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
+
+
+def _since(began: float) -> float:
+    return round(monotonic() - began, 3)

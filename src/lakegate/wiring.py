@@ -15,7 +15,7 @@ from lakegate.flow.rooms import Rooms
 from lakegate.local.stack import LocalStack
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.refs import Ref
-from lakegate.protocols import Catalog, Engine, FileStore, Journal, Narrator, TableEditor, TableReader
+from lakegate.protocols import Catalog, Engine, FileStore, Journal, Narrator, Notifier, TableEditor, TableReader
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -47,9 +47,10 @@ class Wiring:
             journal=self.journal,
             narrator=self.narrator,
             warehouse=self.warehouse,
-            changed_files=_changed_files,
+            changed_files=self._changed_files,
             lease_s=self.settings.journal.lease_s,
             park_s=self.settings.journal.park_s,
+            notifier=self.notifier,
         )
 
     @cached_property
@@ -89,6 +90,15 @@ class Wiring:
         return open_journal(self.settings.journal, self.home)
 
     @cached_property
+    def notifier(self) -> Notifier | None:
+        """Who tells others of runs that ended; ``None`` when the settings name no channel."""
+        if not self.settings.notify.channels:
+            return None
+        from lakegate.notify.dispatch import Dispatcher  # noqa: PLC0415 - only where somebody is to be told
+
+        return Dispatcher(self.settings.notify, lambda: self.journal)
+
+    @cached_property
     def engine(self) -> Engine:
         """Spark: the user's session, the server the settings name, or the local stack's."""
         from lakegate.engine.sessions import derived_sessions, remote_sessions  # noqa: PLC0415 - loads pyspark
@@ -96,8 +106,15 @@ class Wiring:
 
         if self._session is not None:
             sessions, shares_files = derived_sessions(self._session), True
+        elif self.settings.engine.url is None:
+            return SparkEngine(
+                self._local_session,
+                self._spark_options,
+                shares_files=True,
+                before_reading=self._make_readable,
+            )
         else:
-            url = self._engine_url()
+            url = self._engine_url(self.settings.engine.url)
             sessions, shares_files = remote_sessions(url), urlsplit(url).hostname in _LOOPBACK
         if not shares_files and self.settings.catalog.uri is None:
             raise ConfigurationError(
@@ -131,25 +148,36 @@ class Wiring:
             made = self.__dict__.get(room)
             if made is not None:
                 made.close()
+        if "stack" in self.__dict__:
+            self.stack.release()
 
-    def _engine_url(self) -> str:
-        settings = self.settings.engine
-        if settings.url is None:
-            return self.stack.up().spark_url
-        if not settings.url.startswith("sc://"):
+    def _local_session(self, options: Mapping[str, str]) -> Any:
+        from lakegate.engine.sessions import remote_sessions  # noqa: PLC0415 - loads pyspark
+
+        return remote_sessions(self.stack.use().spark_url)(options)
+
+    def _make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
+        """See to it that the local Spark can read the batch; return whether it was started anew for that."""
+        from lakegate.sources.s3 import is_s3, s3_place  # noqa: PLC0415 - loads pyarrow
+
+        if not any(map(is_s3, batch.uris)):
+            return False
+        return self.stack.switch(s3_place(self.settings.s3), in_transaction=in_transaction)
+
+    def _engine_url(self, url: str) -> str:
+        if not url.startswith("sc://"):
             raise ConfigurationError(
-                f"engine.url '{settings.url}' is not a Spark Connect address.",
+                f"engine.url '{url}' is not a Spark Connect address.",
                 hint="Write it as sc://host:15002, or leave it unset to use the local engine.",
                 setting="engine.url",
             )
-        token = resolve_secret(settings.token, setting="engine.token")
-        return settings.url if token is None else f"{settings.url.rstrip('/')}/;token={token}"
+        token = resolve_secret(self.settings.engine.token, setting="engine.token")
+        return url if token is None else f"{url.rstrip('/')}/;token={token}"
 
     def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
         return self.catalog.spark_options(ref)
 
+    def _changed_files(self, batch: Batch) -> Sequence[SourceFile]:
+        from lakegate.sources import changed_files  # noqa: PLC0415 - loads pyarrow
 
-def _changed_files(batch: Batch) -> Sequence[SourceFile]:
-    from lakegate.sources import changed_files  # noqa: PLC0415 - loads pyarrow
-
-    return changed_files(batch)
+        return changed_files(batch, self.settings.s3)

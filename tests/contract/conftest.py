@@ -1,16 +1,18 @@
-"""The catalogs that the contract is asked of."""
+"""The catalogs and journals that the contracts are asked of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from catalog_place import PAGE_SIZE, Place
+from journals import Shelf, memory_shelf, postgres_shelf, sqlite_shelf
 from lakegate.catalogs.memory import ROOT_HASH, MemoryCatalog
 from lakegate.catalogs.nessie.catalog import NessieCatalog
-from lakegate.protocols import Catalog
+from lakegate.protocols import Catalog, Journal
 
 
 def _memory(request: pytest.FixtureRequest) -> Catalog:
@@ -45,3 +47,22 @@ def place(catalog: Catalog) -> Iterator[Place]:
     for ref in list(catalog.list_refs()):
         if unique in ref.name:
             catalog.delete_ref(ref)
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
+def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
+    """What journals of several processes share."""
+    if request.param == "memory":
+        made = memory_shelf()
+    elif request.param == "sqlite":
+        made = sqlite_shelf(tmp_path / "deep" / "journal.db")
+    else:
+        made = postgres_shelf(request.getfixturevalue("postgres"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def journal(shelf: Shelf) -> Journal:
+    """One of them."""
+    return shelf.open()

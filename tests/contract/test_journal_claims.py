@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from journals import START, Shelf, file, memory_shelf, postgres_shelf, run, sqlite_shelf
+from journals import START, file, run
 from lakegate.model.journal import Claim, HistoryEvent
 from lakegate.model.run import KnownFile, Publication
 from lakegate.protocols import Journal
@@ -17,24 +15,6 @@ from lakegate.protocols import Journal
 A, B, C = file("a"), file("b"), file("c")
 A2 = file("a", "2")
 TABLE = "nyc.trips"
-IMPLEMENTATIONS = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    if request.param == "memory":
-        made = memory_shelf()
-    elif request.param == "sqlite":
-        made = sqlite_shelf(tmp_path / "journal.db")
-    else:
-        made = postgres_shelf(request.getfixturevalue("postgres"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def journal(shelf: Shelf) -> Journal:
-    return shelf.open()
 
 
 def event(commit: str, run_id: str, *names: str, reverts: tuple[str, ...] = (), table: str = TABLE) -> HistoryEvent:

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from journals import START, FakeHolder, Shelf, file, memory_shelf, postgres_shelf, run, sqlite_shelf
+from journals import START, FakeHolder, Shelf, file, run
 from lakegate.errors import RetryableError
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import RunStep
 from lakegate.protocols import Journal
-
-IMPLEMENTATIONS = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))]
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    if request.param == "memory":
-        made = memory_shelf()
-    elif request.param == "sqlite":
-        made = sqlite_shelf(tmp_path / "deep" / "journal.db")
-    else:
-        made = postgres_shelf(request.getfixturevalue("postgres"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def journal(shelf: Shelf) -> Journal:
-    return shelf.open()
 
 
 def ids(journal: Journal, **filters: object) -> list[str]:

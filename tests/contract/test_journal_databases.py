@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
 from journals import START, FakeHolder, empty, file, run, sqlite_shelf
 from lakegate.config import JournalSettings
@@ -17,6 +17,7 @@ from lakegate.errors import ConfigurationError, InputError, RetryableError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.opening import open_journal, open_postgres, open_sqlite
 from lakegate.journal.postgres import PostgresDatabase
+from lakegate.journal.schema import HEAD
 from lakegate.journal.sql import SqlJournal
 from postgres import USER, PostgresServer
 
@@ -108,7 +109,7 @@ def test_a_newer_journal_is_refused_naming_both_versions(tmp_path: Path) -> None
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '0999'")
     with pytest.raises(
-        ConfigurationError, match=r"is of version 0999; this lakegate knows versions up to 0002"
+        ConfigurationError, match=rf"is of version 0999; this lakegate knows versions up to {HEAD}"
     ) as raised:
         open_sqlite(path)
     assert "Upgrade" in str(raised.value.hint)
@@ -187,6 +188,30 @@ def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServe
 
 
 @on_postgres
+def test_a_run_that_ends_while_we_wait_for_it_is_returned_without_a_lease(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = make_url(server.url).set(password=server.password)
+    ended = run(1, status="rejected", finished_at=START + timedelta(hours=1))
+    database = PostgresDatabase(url)
+    lock = database.lock
+    with (
+        closing(SqlJournal(PostgresDatabase(url), holder=FakeHolder("a"))) as holds,
+        closing(SqlJournal(database, holder=FakeHolder("b", {"a": True}))) as asks,
+    ):
+        holds.begin(run(1))
+
+        def late(connection: Connection, names: Sequence[str]) -> None:
+            monkeypatch.undo()
+            holds.end(ended)
+            lock(connection, names)
+
+        monkeypatch.setattr(database, "lock", late)
+        assert asks.resume("r01") == ended
+        assert not asks.renew("r01")
+
+
+@on_postgres
 def test_what_else_is_in_the_database_is_left_alone(server: PostgresServer, shared: SqlJournal) -> None:
     del shared
     server.run("CREATE TABLE IF NOT EXISTS public.runs (id int)", "INSERT INTO public.runs VALUES (7)")
@@ -216,7 +241,7 @@ def test_a_newer_journal_in_postgres_is_refused(server: PostgresServer, shared: 
         with pytest.raises(ConfigurationError, match="version 0999"):
             open_postgres(make_url(server.url).set(password=server.password))
     finally:
-        server.run("UPDATE lakegate.alembic_version SET version_num = '0002'")
+        server.run(f"UPDATE lakegate.alembic_version SET version_num = '{HEAD}'")
 
 
 @on_postgres

@@ -13,9 +13,9 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import make_url
+from sqlalchemy import inspect, make_url
 
-from journals import Place
+from journals import START, Place, file, run
 from lakegate.config import JournalSettings
 from lakegate.errors import RetryableError
 from lakegate.journal import schema
@@ -24,6 +24,7 @@ from lakegate.journal.opening import open_sqlite
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.sql import SqlJournal
 from lakegate.journal.tables import METADATA
+from lakegate.model.journal import Landing
 from postgres import PostgresServer
 
 # As sqlite_master has it in a journal that lakegate 0.1 made.
@@ -174,6 +175,26 @@ def test_the_migrations_make_what_the_code_expects(database: Database) -> None:
     SqlJournal(database)
     with database.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+
+
+def test_a_journal_without_landings_gets_them_and_keeps_the_rest(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "HEAD", "0002")
+        before = SqlJournal(database)
+    with database.reading() as connection:
+        assert not inspect(connection).has_table("landings")
+    before.begin(run(1))
+    before.claim("r01", "nyc.trips", [file("a")])
+
+    journal = SqlJournal(database)
+    landed = Landing(uri="file:///data/a", stamp="1", outcome="done", noted_at=START)
+    journal.note_landings("nyc.trips", [landed])
+    assert journal.landings("nyc.trips", [landed.uri]) == {landed.uri: landed}
+    assert journal.get("r01") == run(1)
+    assert journal.renew("r01")
+    assert journal.claim("r02", "nyc.trips", [file("a")]).busy
 
 
 def test_every_migration_is_known_to_the_code() -> None:

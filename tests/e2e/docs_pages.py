@@ -5,6 +5,7 @@ A comment in the line before a fence says what a test cannot guess::
     <!-- exit: 1 -->              the block's last command exits with 1
     <!-- not run: reason -->      the block cannot be run in a test
     <!-- file: lakegate.toml -->  the block is the content of a file in the project's folder
+    <!-- same as: action.yml -->  the block is the content of a file in the checkout
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 _FENCE = re.compile(
-    r"(?:^<!-- (?P<word>exit|not run|file): (?P<said>[^\n]+?) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    r"(?:^<!-- (?P<word>exit|not run|file|same as): (?P<said>[^\n]+?) -->\n+)?"
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|(?:src|href)=\"(?P<attribute>[^\"]+)\"")
@@ -37,6 +39,7 @@ class Block:
         exit_code: Exit code that the last command must have.
         skipped: Why the block is not run; ``None`` when it is.
         file: Name of the file whose content this is; ``None`` when it is none.
+        same_as: Path of the file in the checkout that holds the same; ``None`` when none does.
     """
 
     page: str
@@ -46,6 +49,7 @@ class Block:
     exit_code: int = 0
     skipped: str | None = None
     file: str | None = None
+    same_as: str | None = None
 
     @property
     def place(self) -> str:
@@ -87,6 +91,7 @@ def blocks(page: str) -> Iterator[Block]:
             exit_code=int(said) if word == "exit" else 0,
             skipped=said if word == "not run" else None,
             file=said if word == "file" else None,
+            same_as=said if word == "same as" else None,
         )
 
 

@@ -31,7 +31,8 @@ from lakegate.model.checks import CheckResult
 
 PAGES = docs_pages.pages()
 RUN_PAGES = [page for page in PAGES if page in ("README.md", "docs/tutorial.md") or page.startswith("docs/how-to/")]
-_LANGUAGES = {"console", "python", "toml", "json", "text"}
+_LANGUAGES = {"console", "ini", "json", "python", "text", "toml", "yaml"}
+_SHOWN = ("action.yml", "deploy/**/*")
 _TIMEOUT_S = 240
 _EXIT_ROW = re.compile(r"^\| (\d+) \| ([A-Z_]+) \|", re.MULTILINE)
 
@@ -49,6 +50,8 @@ class Runner:
         self._progress = folder / ".commands-begun"
 
     def run(self, block: Block) -> None:
+        if block.same_as is not None:
+            return
         if block.file is not None:
             self._write(block.file, block.text)
         elif block.skipped is None and block.language == "console":
@@ -59,6 +62,7 @@ class Runner:
     def _write(self, name: str, text: str) -> None:
         # Settings belong to the project, whose folder all pages share: a page has a folder in it.
         folder = self._home if name == FILE_NAME else self._folder
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
         if name == "pyproject.toml":
             self._install(tomllib.loads(text)["project"])
@@ -123,8 +127,24 @@ def test_every_block_says_what_it_is(page: str) -> None:
     for block in found:
         assert block.language in _LANGUAGES, block.place
         assert block.file is not None or block.language != "console" or block.commands, block.place
-    said = len(re.findall(r"^<!-- (?:exit|not run|file): ", text, re.MULTILINE))
-    assert said == sum(b.file is not None or b.skipped is not None or b.exit_code != 0 for b in found)
+        # What no test runs must be somebody's file, or say why not.
+        assert block.language not in {"ini", "yaml"} or block.file or block.same_as or block.skipped, block.place
+    said = len(re.findall(r"^<!-- (?:exit|not run|file|same as): ", text, re.MULTILINE))
+    assert said == sum(bool(b.file or b.same_as or b.skipped or b.exit_code) for b in found)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_in_a_page_are_those_of_the_checkout(page: str) -> None:
+    for block in docs_pages.blocks(page):
+        if block.same_as is not None:
+            assert block.text == read(block.same_as), f"{block.place}: {block.same_as}"
+
+
+def test_every_example_is_in_a_page() -> None:
+    shown = {block.same_as for page in PAGES for block in docs_pages.blocks(page)}
+    files = {path.relative_to(ROOT).as_posix() for glob in _SHOWN for path in ROOT.glob(glob) if path.is_file()}
+    assert len(files) > 1
+    assert files <= shown
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -206,7 +226,7 @@ def setting_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def test_the_settings_reference_has_every_key_and_no_other() -> None:
-    listed = re.findall(r"^\| `([a-z_]+(?:\.[a-z_*]+)+)` \|", read("docs/reference/settings.md"), re.MULTILINE)
+    listed = re.findall(r"^\| `([a-z0-9_]+(?:\.[a-z_*]+)+)` \|", read("docs/reference/settings.md"), re.MULTILINE)
     assert sorted(listed) == sorted(setting_keys(Settings))
 
 
@@ -215,7 +235,8 @@ def test_defaults_in_the_settings_reference_are_true() -> None:
     for section, name in (key.split(".") for key in setting_keys(Settings) if key.count(".") == 1):
         value = getattr(getattr(Settings(), section), name)
         row = next(line for line in text.splitlines() if line.startswith(f"| `{section}.{name}` |"))
-        assert value is None or f"| `{value}` |" in row, row
+        shown = str(value).lower() if isinstance(value, bool) else value
+        assert value is None or f"| `{shown}` |" in row, row
         assert f"`LAKEGATE_{section.upper()}_{name.upper()}`" in row, row
 
 

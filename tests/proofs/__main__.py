@@ -12,7 +12,7 @@ from pathlib import Path
 from lakegate.config import LocalSettings
 from lakegate.local.stack import LocalStack
 from lakegate.narration import SilentNarrator
-from proofs import contention, crash_matrix, state_machine, storm
+from proofs import contention, crash_matrix, dbos_matrix, state_machine, storm
 from proofs.result import ProofResult
 
 _SETTINGS = '[local]\nspark_memory = "2g"\nnessie_memory = "512m"\n'
@@ -70,12 +70,14 @@ def _some_crashes(home: Path, seed: int) -> ProofResult:
 _LONG: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(10_000, seed),
     "crash-matrix": lambda home, _: crash_matrix.prove(home, crash_matrix.all_cases(), tell=_tell),
+    "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.all_cases(), times=dbos_matrix.TIMES, tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
 }
 _SHORT: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(300, seed),
     "crash-matrix": _some_crashes,
+    "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.some_cases(), tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),
 }

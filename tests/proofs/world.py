@@ -122,9 +122,9 @@ class Journal(MemoryJournal):
         super().__init__(store, holder=process, clock=lambda: world.clock, lease_s=LEASE_S)
         self._process = process
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run, *, anew: bool = False) -> None:
         with self._process.call("journal:begin"):
-            super().begin(run)
+            super().begin(run, anew=anew)
 
     def save(self, run: Run) -> None:
         with self._process.call("journal:save"):

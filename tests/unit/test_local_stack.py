@@ -16,7 +16,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from lakegate.config import LocalSettings
+from lakegate.config import LocalSettings, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.local import LocalStack, StackState, process, stack
 from lakegate.local.health import nessie_answers
@@ -37,6 +37,8 @@ while True:
 """
 _DIE = "import sys; print('ERROR no luck today with ' + sys.argv[1]); print('bye'); sys.exit(3)"
 _HANG = "import time; time.sleep(600)"
+
+S3 = S3Settings(endpoint="http://127.0.0.1:1", path_style=True)
 
 
 class _Recorder:
@@ -73,7 +75,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
 
     for name in SERVICE_NAMES:
         use(name, _SERVE)
-    monkeypatch.setattr(stack, "prepare", lambda _narrator: {})
+    monkeypatch.setattr(stack, "prepare", lambda _narrator, **_: {})
     return use
 
 
@@ -377,3 +379,55 @@ def test_a_state_file_that_cannot_be_written_leaves_no_server(home: Path, monkey
     monkeypatch.undo()
     assert process.find_marked(home) == {}
     assert not list(StackFolder(home).path.glob("stack.json*"))
+
+
+def test_spark_is_started_anew_to_read_from_s3_once_and_remembers_it(home: Path) -> None:
+    plain = _stack(home).up()
+    recorder = _Recorder()
+    reading = _stack(home, recorder).up(S3)
+    assert recorder.texts == ["Stopping Spark Connect", "Starting Spark Connect"]
+    assert (reading.nessie, reading.spark.port) == (plain.nessie, plain.spark.port)
+    assert (plain.spark.s3, reading.spark.s3, reading.nessie.s3) == (None, S3, None)
+    assert _stack(home).up() == reading
+    assert _stack(home).up(S3) == reading
+    _stack(home).down()
+    assert _stack(home).up().spark.s3 == S3
+    elsewhere = S3Settings(endpoint="http://127.0.0.1:2")
+    assert _stack(home).up(elsewhere).spark.s3 == elsewhere
+
+
+def test_spark_is_not_started_anew_under_its_users(home: Path) -> None:
+    user, other = _stack(home), _stack(home)
+    using = user.use()
+    for act in (other.up, other.use):
+        with pytest.raises(LocalStackError, match="another lakegate is using it") as caught:
+            act(S3)
+        assert "lakegate down" in str(caught.value.hint)
+    assert user.up() == using
+    assert user.use(S3).spark.s3 == S3  # its only user may
+    assert other.use(S3).spark.s3 == S3
+    other.release()
+    user.release()
+    assert other.up(S3Settings(region="eu-west-1")).spark.s3 == S3Settings(region="eu-west-1")
+
+
+def test_other_credentials_are_no_reason_to_end_the_work_of_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user, other = _stack(home), _stack(home)
+    first = user.use(S3)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-new-secret")
+    assert other.up(S3) == first
+    user.release()
+    second = other.up(S3)
+    assert second.spark.instance != first.spark.instance
+    assert "a-new-secret" not in StackFolder(home).state_path.read_text(encoding="utf-8")
+
+
+def test_switching_tells_whether_spark_is_another_one(home: Path) -> None:
+    local = _stack(home)
+    local.use()
+    with pytest.raises(LocalStackError, match="a transaction of this program is using it"):
+        local.switch(S3, in_transaction=True)
+    assert local.switch(S3, in_transaction=False)
+    assert not local.switch(S3, in_transaction=False)
+    assert not local.switch(S3, in_transaction=True)
+    local.release()

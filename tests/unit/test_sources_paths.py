@@ -99,7 +99,7 @@ def test_dot_dot_after_a_link_is_the_parent_of_its_target(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("s3://bucket/a.parquet", "s3:// is not supported yet"),
+        ("gs://bucket/a.parquet", "gs:// is not supported yet"),
         ("https://example.org/a.csv", "https:// is not supported yet"),
         ("file://elsewhere/a.csv", "not the URI of a file here"),
         ("", "empty path"),

@@ -3,7 +3,6 @@
 # ruff: noqa: PLC0415 - a command loads only what it needs
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -14,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakegate.narration import redact
+
 if TYPE_CHECKING:
+    from lakegate.cli.logs import Logs
     from lakegate.config import Settings
     from lakegate.lake import Lake
     from lakegate.local.stack import LocalStack
     from lakegate.protocols import Narrator
 
-_TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+__all__ = ["App", "pass_app", "redact"]
 
 
 def _connect(*args: Any, **options: Any) -> Lake:
@@ -52,6 +53,8 @@ class App:
         catalog: Nessie address that overrides the settings.
         quiet: No narration, even on a terminal.
         debug: Tracebacks for all errors, and logs.
+        log_format: What standard error holds, ``text`` or ``json``; ``None`` for what the settings say.
+        logs: Standard error as lines of JSON, while it is that.
         output: Format asked for by the command, ``table`` until one is parsed.
         words: The command line's arguments as given.
         connect: Opens the lake; tests put a fake here. So with the other two.
@@ -64,6 +67,8 @@ class App:
     catalog: str | None = None
     quiet: bool = False
     debug: bool = False
+    log_format: str | None = None
+    logs: Logs | None = None
     output: str = "table"
     words: tuple[str, ...] = ()
     connect: Callable[..., Lake] = field(default=_connect)
@@ -72,14 +77,17 @@ class App:
 
     @cached_property
     def narrator(self) -> Narrator:
-        """Where work in progress is told of: standard error, when that is a terminal."""
+        """Where work in progress is told of: standard error, when that is a terminal or a log."""
+        if self.logs is not None:
+            return self.logs.narrator
         from lakegate.cli.narration import make_narrator
 
         return make_narrator(quiet=self.quiet)
 
     def lake(self) -> Lake:
         """Open the lake. Use as a context manager."""
-        _quieten_libraries(debug=self.debug)
+        if self.logs is None:
+            _quieten_libraries(debug=self.debug)
         return self.connect(self.home, engine=self.engine, catalog=self.catalog, narrator=self.narrator)
 
     def stack(self) -> LocalStack:
@@ -106,7 +114,7 @@ class App:
 
     def flags(self) -> dict[str, str | None]:
         """Return the settings that global options override, by dotted key."""
-        return {"engine.url": self.engine, "catalog.uri": self.catalog}
+        return {"engine.url": self.engine, "catalog.uri": self.catalog, "log.format": self.log_format}
 
     def command(self, *words: str) -> str:
         """Return a lakegate command to type next, quoted for a shell, that reaches the same lake as this one."""
@@ -129,16 +137,6 @@ def _quieten_libraries(*, debug: bool) -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-
-
-def redact(text: str) -> str:
-    """Return an address without the secrets it may carry.
-
-    Example:
-        >>> redact("sc://user:pw@host:15002/;token=abc;user_id=me")
-        'sc://…@host:15002/;token=…;user_id=me'
-    """
-    return _USER_INFO.sub("…@", _TOKEN.sub(r"\1…", text))
 
 
 pass_app = click.make_pass_decorator(App)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from lakegate.cli import errors
+from lakegate.cli import errors, logs
 from lakegate.cli.app import App
 from lakegate.cli.registry import COMMANDS, PANELS, Entry
 
@@ -41,6 +41,12 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         click.Option(["--catalog"], metavar="URI", help="Nessie API v2; overrides catalog.uri.", **common),
         click.Option(["--quiet", "-q"], is_flag=True, help="No progress on standard error.", **common),
         click.Option(["--debug"], is_flag=True, help="Show tracebacks and logs.", **common),
+        click.Option(
+            ["--log-format"],
+            type=click.Choice(["text", "json"]),
+            help="Standard error: text for people, or JSON, one object per line; overrides log.format.",
+            **common,
+        ),
     ]
 
 
@@ -70,6 +76,11 @@ class LakegateCommand(_Examples, click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters and the global options."""
         return [*super().get_params(ctx), *global_options(hidden=True)]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, on a standard error that is what was asked for."""
+        logs.begin(ctx.ensure_object(App), ctx)
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
@@ -189,4 +200,7 @@ class Root(click.Group):
             code = result if isinstance(result, int) else 0
         except Exception as error:  # noqa: BLE001 - the last line of defence
             code = errors.report(error, app)
+        if app.logs is not None:
+            app.logs.close(code)
+            app.logs = None
         sys.exit(code)

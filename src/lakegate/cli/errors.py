@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from lakegate.cli import logs
 from lakegate.errors import ExitCode, LakegateError
 
 if TYPE_CHECKING:
@@ -37,20 +38,28 @@ def report(error: BaseException, app: App) -> int:
     Returns:
         The exit code.
     """
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    logs.begin(app, error.ctx if isinstance(error, click.UsageError) else None)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
         error.show()
         return error.exit_code
     ending = _explain(error)
-    if app.debug:
+    if app.debug and app.logs is None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if app.output == "json" or (isinstance(error, click.UsageError) and _asks_for_json(app.words)):
         _echo_json({"error": ending.error})
+    if app.logs is None:
+        _print(ending)
+    else:
+        app.logs.error(ending.error, ending.exit_code, error)
+    return ending.exit_code
+
+
+def _print(ending: _Ending) -> None:
     _say("error:", "red", str(ending.error["message"]))
     if ending.usage:
         click.echo(ending.usage, err=True)
     if ending.error["hint"]:
         _say("hint: ", "cyan", str(ending.error["hint"]))
-    return ending.exit_code
 
 
 def flush_stdout() -> None:
@@ -93,7 +102,10 @@ def _explain(error: BaseException) -> _Ending:
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "lakegate"
         usage = error.ctx.get_usage().replace("Usage:", "usage:") if error.ctx else None
-        facts = _facts("usage", error.format_message(), f"`{path} --help` shows what it takes.")
+        # Its message would be the whole help.
+        missing = isinstance(error, click.exceptions.NoArgsIsHelpError)
+        message = "Missing command." if missing else error.format_message()
+        facts = _facts("usage", message, f"`{path} --help` shows what it takes.")
         return _Ending(ExitCode.USAGE, facts, usage)
     if isinstance(error, click.ClickException):
         return _Ending(ExitCode.USAGE, _facts("usage", error.format_message()))

@@ -62,7 +62,7 @@ class LiveNarrator:
 
     def _enter(self) -> Progress:
         if self._progress is None:
-            self._progress = _progress()
+            self._progress = make_progress()
             self._progress.start()
         self._open += 1
         return self._progress
@@ -91,7 +91,12 @@ def _escape(text: str) -> str:
     return escape(plain(text))
 
 
-def _progress() -> Progress:
+def make_progress(*, average_s: float = 30.0) -> Progress:
+    """Return a display of steps on standard error.
+
+    Args:
+        average_s: The time left is told from the speed of this last while, in seconds.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
     from rich.text import Text
@@ -113,4 +118,5 @@ def _progress() -> Progress:
         Times(),
         console=Console(stderr=True),
         transient=True,
+        speed_estimate_period=average_s,
     )

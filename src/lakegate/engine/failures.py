@@ -13,6 +13,7 @@ from lakegate.errors import (
     LakegateError,
     QueryError,
     SourceError,
+    StorageUnavailableError,
 )
 
 
@@ -24,9 +25,14 @@ class _CatalogAwayError(EngineUnavailableError):
     """The engine is there, its way to the catalog is not."""
 
 
+class _DeniedError(ConfigurationError):
+    """The engine may not read what it was told to."""
+
+
 _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
     (("StatusCode.UNAUTHENTICATED", "Invalid auth token"), ConfigurationError),
     (("No space left on device", "Disk quota exceeded"), _DiskFullError),
+    (("AccessDeniedException", "NoAuthWithAWSException", "Unable to load credentials"), _DeniedError),
     (
         (
             "CommitStateUnknownException",
@@ -55,6 +61,17 @@ _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
     ),
     (
         (
+            "AWSClientIOException",
+            "AWSServiceThrottledException",
+            "ConnectionClosedException",
+            "SdkClientException",
+            "java.net.SocketException",
+            "java.net.SocketTimeoutException",
+        ),
+        StorageUnavailableError,
+    ),
+    (
+        (
             "CAST_INVALID_INPUT",
             "CAST_OVERFLOW",
             "CSV header",
@@ -69,6 +86,10 @@ _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
 )
 _SENTENCES: dict[type[LakegateError], tuple[str, str]] = {
     ConfigurationError: ("Spark refused our token while {doing}.", "Check the setting engine.token."),
+    _DeniedError: (
+        "Spark may not read the files while {doing}: {cause}",
+        "For files on S3, check that Spark's own credentials and endpoint are those of this program.",
+    ),
     _DiskFullError: ("The disk is full: Spark stopped {doing}.", "Free some space and run the command again."),
     _CatalogAwayError: (
         "Spark could not reach the catalog while {doing}: {cause}",
@@ -77,6 +98,10 @@ _SENTENCES: dict[type[LakegateError], tuple[str, str]] = {
     EngineUnavailableError: (
         "Spark went away while {doing}.",
         "`lakegate status` tells whether it runs; then try again.",
+    ),
+    StorageUnavailableError: (
+        "Spark could not get at the files while {doing}: {cause}",
+        "Nothing was published. Check the network between Spark and the files' store, then try again.",
     ),
     SourceError: (
         "Spark could not take a source file's data while {doing}: {cause}",

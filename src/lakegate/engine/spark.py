@@ -37,6 +37,8 @@ class SparkEngine:
         sessions: Makes sessions; see :mod:`lakegate.engine.sessions`.
         catalog_options: Options of the Spark catalog bound to a reference (``None``: the catalog's default).
         shares_files: Whether the engine sees this machine's files under the same paths.
+        before_reading: Called with a batch that is about to be read, and whether a transaction is open; returns
+            whether Spark was started anew for it.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class SparkEngine:
         catalog_options: Callable[[Ref | None], Mapping[str, str]],
         *,
         shares_files: bool,
+        before_reading: Callable[[Batch, bool], bool] | None = None,
     ) -> None:
         self._sessions = sessions
         self._catalog_options = catalog_options
         self._shares_files = shares_files
+        self._before_reading = before_reading
         self._own: dict[str, Any] = {}
         self._sources: dict[Batch, tuple[Any, Schema]] = {}
 
@@ -202,10 +206,16 @@ class SparkEngine:
 
     def _source(self, batch: Batch) -> tuple[Any, Schema]:
         if batch not in self._sources:
+            if self._before_reading is not None and self._before_reading(batch, self._in_transaction):
+                self.close()  # its sessions went with the Spark that was
             with translated(f"reading {batch.uris[0]}", source=True):
                 frame = read_batch(self.session, batch)
                 self._sources[batch] = (frame, source_schema(frame, batch))
         return self._sources[batch]
+
+    @property
+    def _in_transaction(self) -> bool:
+        return any(key.startswith("transaction:") for key in self._own)
 
     def _lookup(
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
+from datetime import UTC, datetime
+
+from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, RetryableError
 from lakegate.flow.rooms import Rooms
 from lakegate.model.refs import Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
@@ -42,13 +44,24 @@ def discard(rooms: Rooms, branch: str, *, target: str = "main", seen: Ref | None
     return True
 
 
+def is_named_for(branch: str, table: object, run_id: str) -> bool:
+    """Tell whether ``branch`` has the name that is given to the branch of such a run, and to no other.
+
+    Example:
+        >>> is_named_for("wap/nyc.trips_2024", "nyc.trips", "2024"), is_named_for("backfill-2024", "nyc.trips", "2024")
+        (True, False)
+    """
+    return branch.endswith(f"/{table}_{run_id}")
+
+
 def discard_own(rooms: Rooms, run: Run) -> None:
-    """Drop the branch of a run that is begun again, as far as the run made it.
+    """Drop the branch of a run that is begun again or undone, as far as the run made it.
 
     Raises:
         AlreadyExistsError: When a branch of that name holds something else.
     """
-    if run.branch and (run.run_id in run.branch or _is_own(rooms, run)):
+    named = any(is_named_for(run.branch, table, run.run_id) for table in run.tables)
+    if run.branch and (named or _is_own(rooms, run)):
         discard(rooms, run.branch, target=run.target)
 
 
@@ -75,7 +88,8 @@ def discard_run(rooms: Rooms, branch: str, *, target: str = "main") -> Run | Non
     """Drop ``branch`` as :func:`discard` does, and note it of the run that wrote it.
 
     Returns:
-        The run: ``discarded``, unless it was published before; ``None`` when the journal knows none.
+        The run: ``discarded``, unless it was published before; ``None`` when the journal knows none. One that waited
+        for its next step has ended.
 
     Raises:
         NotFoundError: When there is no such branch.
@@ -88,5 +102,18 @@ def discard_run(rooms: Rooms, branch: str, *, target: str = "main") -> Run | Non
     # What was published stays so, or reverted, whatever becomes of a branch that could not be dropped then.
     status = "discarded" if run.publication is None else run.status
     discarded = run.model_copy(update={"status": status, "branch_kept": False})
-    rooms.journal.save(discarded)
+    if run.finished_at is None and _takes(rooms, run):
+        discarded = discarded.model_copy(update={"finished_at": datetime.now(UTC), "order": None})
+        rooms.journal.end(discarded)
+    else:
+        rooms.journal.save(discarded)
     return discarded
+
+
+def _takes(rooms: Rooms, run: Run) -> bool:
+    """Take the lease of a run that nobody works on; ``False`` when somebody does, who will notice by himself."""
+    try:
+        taken = rooms.journal.resume(run.run_id)
+    except RetryableError:
+        return False
+    return taken is not None and taken.finished_at is None

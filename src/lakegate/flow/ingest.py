@@ -7,7 +7,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-from lakegate.errors import AlreadyPublishedError, ConflictError, NotFoundError, NotReplayableError, RetryableError
+from lakegate.errors import (
+    AlreadyPublishedError,
+    ConflictError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    NotReplayableError,
+    RetryableError,
+)
 from lakegate.flow import faults
 from lakegate.flow.audit import audit
 from lakegate.flow.claims import Share, claim_files
@@ -19,6 +27,7 @@ from lakegate.flow.recover import recover, settle
 from lakegate.flow.rooms import Rooms
 from lakegate.flow.running import Progress, running
 from lakegate.flow.stage import stage, wrote_since
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.order import IngestOrder
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run, WriteRequest
@@ -57,40 +66,54 @@ def ingest(
     base = sync(rooms, order.target)
     request = plan(rooms, order, base=base).request
     run = _started(request, order if parks else None)
-    with running(rooms, run, park_s=rooms.park_s if parks else None) as progress:
-        return _advance(rooms, progress, order, until, base, again=again)
+    with running(rooms, run, anew=True, park_s=rooms.park_s if parks else None) as progress:
+        _advance(rooms, progress, order, until, base, again=again)
+    return progress.run
 
 
 def go_on(
-    rooms: Rooms, run_id: str, *, until: Stage, order: Callable[[], IngestOrder] | None = None, parks: bool = True
+    rooms: Rooms,
+    run_id: str,
+    *,
+    until: Stage,
+    table: TableIdentifier | None = None,
+    order: Callable[[], IngestOrder] | None = None,
+    parks: bool = True,
 ) -> Run:
     """Bring a run as far as ``until``, from wherever it stopped: called again, it finds what was done.
 
-    A run that failed, or whose branch somebody took away, is begun again.
+    A run that failed, or whose branch somebody took away, is begun again. One that was not begun in steps, and whose
+    process died, is settled.
 
     Args:
         rooms: The lake's rooms.
         run_id: The run.
         until: How far to go now.
+        table: The table that it must be of.
         order: Makes the order of a run that is not known yet, or failed; by default the failed run's own.
         parks: See :func:`ingest`.
 
     Raises:
         NotFoundError: When there is no such run, and no ``order``.
+        InputError: When the run is one of another table.
         RetryableError: When another process works on it all the time.
         LakegateError: As :func:`ingest`. The run of a step that may be tried again is parked.
     """
-    run = _resume(rooms, run_id)
+    _require_of(rooms, run_id, table)
+    run = _take(rooms, run_id)
     if run is not None and run.finished_at is not None and run.status != "failed":
         return run
     if run is None or run.finished_at is not None:
         wanted = _order_again(rooms, run_id, run, order)
         return ingest(rooms, wanted, until=until, parks=parks, again=run is not None)
+    if run.order is None and order is None:
+        return settle(rooms, run)
     with running(rooms, run, begun=True, park_s=rooms.park_s if parks else None) as progress:
-        wanted = run.order or _order_again(rooms, run_id, None, order)
+        wanted = _wanted(rooms, run, order)
         # What a process that died had not finished writing is not worth finding out.
         base = Ref(name=run.target, hash=run.base or "") if run.staged else _begin_again(rooms, progress, wanted)
-        return _advance(rooms, progress, wanted, until, base, again=True)
+        _advance(rooms, progress, wanted, until, base, again=True)
+    return progress.run
 
 
 def undo(rooms: Rooms, run_id: str, *, reason: str) -> Run:
@@ -105,7 +128,30 @@ def undo(rooms: Rooms, run_id: str, *, reason: str) -> Run:
         raise _unknown(run_id)
     if run.finished_at is not None:
         return run
+    if not run.failures:
+        # Should we not get to the end of this: who comes next must not publish it for having passed.
+        rooms.journal.save(run.model_copy(update={"reports": ()}))
     return settle(rooms, run, publishes=False, reason=reason)
+
+
+def _require_of(rooms: Rooms, run_id: str, table: TableIdentifier | None) -> None:
+    known = rooms.journal.get(run_id)
+    if table is not None and known is not None and known.tables != (str(table),):
+        raise InputError(
+            f"Run {run_id} is one of {known.table or 'a transaction'}, not of {table}.",
+            hint="Give the runs of each table ids of their own.",
+            run_id=run_id,
+            table=str(table),
+        )
+
+
+def _take(rooms: Rooms, run_id: str) -> Run | None:
+    """Take the run's lease, unless it has ended; one of unknown or bad end may turn out to be published."""
+    run = _resume(rooms, run_id)
+    if run is not None and run.status != "failed":
+        return run
+    sync(rooms, run.target if run is not None else "main")
+    return _resume(rooms, run_id)
 
 
 def _resume(rooms: Rooms, run_id: str) -> Run | None:
@@ -118,6 +164,13 @@ def _resume(rooms: Rooms, run_id: str) -> Run | None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_S)
+
+
+def _wanted(rooms: Rooms, run: Run, order: Callable[[], IngestOrder] | None) -> IngestOrder:
+    """Return the order to go on with: a new one where files of the run's own have changed before they were written."""
+    if run.order is not None and (order is None or run.staged or not rooms.changed_files(run.order.batch)):
+        return run.order
+    return _order_again(rooms, run.run_id, None, order)
 
 
 def _order_again(rooms: Rooms, run_id: str, failed: Run | None, order: Callable[[], IngestOrder] | None) -> IngestOrder:
@@ -160,13 +213,19 @@ def _advance(rooms: Rooms, progress: Progress, order: IngestOrder, until: Stage,
             faults.reach("after-claim")
         try:
             return _write_audit_publish(rooms, progress, until, again=again)
-        except ConflictError as error:
-            void = isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(rooms, progress.run)
-            if attempt == _ATTEMPTS or not void:
+        except (ConflictError, NotFoundError) as error:
+            if attempt == _ATTEMPTS or not _is_void(rooms, progress.run, error):
                 raise
             rooms.narrator.note(f"{error.message.split(';')[0]}; doing it again on top of that.")
             base = _begin_again(rooms, progress, order)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _is_void(rooms: Rooms, run: Run, error: LakegateError) -> bool:
+    """Tell whether what was staged is worth nothing any more, so that only beginning again helps."""
+    if isinstance(error, ConflictError):
+        return isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(rooms, run)
+    return bool(run.staged) and not any(ref.name == run.branch for ref in rooms.catalog.list_refs())
 
 
 def _note_share(progress: Progress, share: Share) -> None:
@@ -185,6 +244,9 @@ def _write_audit_publish(rooms: Rooms, progress: Progress, until: Stage, *, agai
     if not progress.run.reports:
         request = _request(progress.run)
         with progress.step("audit"):
+            if again:
+                # Engines say each in words of their own that a branch is gone.
+                rooms.catalog.get_ref(progress.run.branch)
             report = audit(rooms, progress.run.staged[0], request.checks, replaces=request.replaces)
         progress.update(reports=(report,))
     if not all(report.passed for report in progress.run.reports):
@@ -211,7 +273,8 @@ def _begin_again(rooms: Rooms, progress: Progress, order: IngestOrder) -> Ref:
     discard_own(rooms, progress.run)
     rooms.journal.release(order.run_id)
     base = sync(rooms, order.target)
-    progress.update(status="running", staged=(), reports=(), branch_kept=False)
+    kept = order if progress.run.order is not None else None
+    progress.update(status="running", staged=(), reports=(), branch_kept=False, order=kept)
     progress.update(request=plan(rooms, order, base=base).request)
     return base
 

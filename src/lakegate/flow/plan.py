@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from lakegate.audits import describe, validate_checks
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
 from lakegate.flow.audit import schemas_at
+from lakegate.flow.discard import is_named_for
 from lakegate.flow.fit import require_fit
 from lakegate.flow.rooms import Rooms
 from lakegate.model.identifiers import validate_ref_name
@@ -45,7 +46,7 @@ def plan(rooms: Rooms, order: IngestOrder, *, base: Ref | None = None) -> Ingest
             file=batch.files[0].uri,
         )
     base = base or rooms.catalog.get_ref(order.target)
-    _require_new(rooms, order.branch, order.run_id)
+    _require_new(rooms, order)
     pointer = rooms.catalog.get_table(order.table, base)
     if pointer is None:
         schema = _schema_to_create(engine.source_schema(batch), order.partition_by)
@@ -74,17 +75,17 @@ def plan(rooms: Rooms, order: IngestOrder, *, base: Ref | None = None) -> Ingest
     )
 
 
-def _require_new(rooms: Rooms, branch: str, run_id: str) -> Ref | None:
+def _require_new(rooms: Rooms, order: IngestOrder) -> None:
+    if is_named_for(order.branch, order.table, order.run_id):
+        return
     try:
-        existing = rooms.catalog.get_ref(branch)
+        rooms.catalog.get_ref(order.branch)
     except NotFoundError:
-        return None
-    if run_id in branch:
-        return existing
+        return
     raise AlreadyExistsError(
-        f"Branch '{branch}' exists already.",
-        hint=f"Choose another --branch, or drop it: lakegate discard {branch}",
-        branch=branch,
+        f"Branch '{order.branch}' exists already.",
+        hint=f"Choose another --branch, or drop it: lakegate discard {order.branch}",
+        branch=order.branch,
     )
 
 

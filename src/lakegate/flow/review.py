@@ -80,7 +80,8 @@ def publish_branch(rooms: Rooms, branch: str, *, configured: Configured) -> Run:
             latest = error.reports if isinstance(error, RejectedLateError) else progress.run.reports
             progress.end(status="rejected", reports=latest, branch_kept=True)
             raise
-        return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+        progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+    return progress.run
 
 
 def _require_publishable(rooms: Rooms, branch: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lakegate.model.batch import Batch, SourceFile
-from lakegate.protocols import Catalog, Engine, Journal, Narrator, TableEditor, TableReader
+from lakegate.protocols import Catalog, Engine, Journal, Narrator, Notifier, TableEditor, TableReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Rooms:
         changed_files: Returns the files of a batch that are no longer as they were looked at.
         lease_s: Seconds after which a run's lease runs out when its process stopped renewing it.
         park_s: Seconds for which a run that waits for its next step is left alone.
+        notifier: Who tells others of runs that ended; ``None`` when nobody wants to know.
     """
 
     catalog: Catalog
@@ -30,3 +31,4 @@ class Rooms:
     changed_files: Callable[[Batch], Sequence[SourceFile]]
     lease_s: float = 60.0
     park_s: float = 3600.0
+    notifier: Notifier | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from datetime import UTC, datetime
 
 from lakegate.errors import (
@@ -19,8 +21,12 @@ from lakegate.flow.discard import discard
 from lakegate.flow.history import sync
 from lakegate.flow.publish import find_publication
 from lakegate.flow.rooms import Rooms
+from lakegate.flow.telling import tell
 from lakegate.model.checks import AuditReport
 from lakegate.model.run import Publication, Run, RunError, RunStep
+from lakegate.narration import bound_to
+
+_LOG = logging.getLogger(__name__)
 
 
 class LeaseLostError(RetryableError):
@@ -32,8 +38,10 @@ class Progress:
 
     def __init__(self, rooms: Rooms, run: Run) -> None:
         self._rooms = rooms
-        self.run = run
+        # Why an earlier try was given up says nothing of this one.
+        self.run = run.model_copy(update={"error": None})
         self._lost = threading.Event()
+        self._ended = False
 
     def update(self, **changes: object) -> None:
         """Note ``changes`` of the run.
@@ -57,7 +65,8 @@ class Progress:
         self.run = self.run.model_copy(update={"steps": (*before, began)})
         outcome = "failed"
         try:
-            yield
+            with bound_to(self.run, step=name):
+                yield
             outcome = "done"
         finally:
             ended = began.model_copy(update={"finished_at": datetime.now(UTC), "outcome": outcome})
@@ -73,7 +82,15 @@ class Progress:
         kept = self.run.order if changes.get("status") == "failed" else None
         self.run = self.run.model_copy(update={"finished_at": datetime.now(UTC), "order": kept, **changes})
         self._rooms.journal.end(self._as_told(self.run))
+        self._ended = True
+        _log(self.run)
         return self.run
+
+    def tell(self) -> None:
+        """Tell those who want to know of the run, if it ended here."""
+        if self._ended:
+            with bound_to(self.run):
+                self.run = tell(self._rooms, self.run)
 
     def park(self, for_s: float, error: LakegateError | None = None) -> None:
         """Leave the run to its next step, or to another try of this one when it failed with ``error``.
@@ -84,6 +101,7 @@ class Progress:
         self.require_lease()
         self.run = self.run.model_copy(update={"error": _record(error)})
         self._rooms.journal.park(self.run, for_s=for_s)
+        _log(self.run)
 
     def require_lease(self) -> None:
         """Stop a run that another process took over because this one was not heard of for too long.
@@ -115,7 +133,9 @@ class Progress:
 
 
 @contextmanager
-def running(rooms: Rooms, run: Run, *, begun: bool = False, park_s: float | None = None) -> Iterator[Progress]:
+def running(
+    rooms: Rooms, run: Run, *, begun: bool = False, anew: bool = False, park_s: float | None = None
+) -> Iterator[Progress]:
     """Hold the lease of ``run`` while the body works on it, and clean up when it fails.
 
     The body ends the run by :meth:`Progress.end`; a run that was not is failed, or parked when that is wanted.
@@ -124,21 +144,26 @@ def running(rooms: Rooms, run: Run, *, begun: bool = False, park_s: float | None
         rooms: The lake's rooms.
         run: The run.
         begun: Whether its lease is ours already.
+        anew: See :meth:`lakegate.protocols.Journal.begin`.
         park_s: Park the run for so many seconds when the body leaves it without end, or fails in a way that another
             try may mend.
     """
     if not begun:
-        rooms.journal.begin(run)
+        rooms.journal.begin(run, anew=anew)
     progress = Progress(rooms, run)
-    with _heartbeat(rooms, progress), _cleaned_up(rooms, progress, park_s):
-        yield progress
-    if park_s is not None and progress.run.finished_at is None:
-        progress.park(park_s)
-    if progress.run.status == "published":
-        # So that the journal never holds a file for published without holding its commit, too: a target that is reset
-        # later is then noticed. The next run would have to read this commit anyway.
-        with suppress(LakegateError):
-            sync(rooms, run.target)
+    try:
+        with bound_to(run), _heartbeat(rooms, progress), _cleaned_up(rooms, progress, park_s):
+            yield progress
+        if park_s is not None and progress.run.finished_at is None:
+            progress.park(park_s)
+        if progress.run.status == "published":
+            # So that the journal never holds a file for published without holding its commit, too: a target that is
+            # reset later is then noticed. The next run would have to read this commit anyway.
+            with suppress(LakegateError):
+                sync(rooms, run.target)
+    finally:
+        # Last of all, when nothing that is slow or goes wrong can make a difference to the run.
+        progress.tell()
 
 
 @contextmanager
@@ -154,7 +179,8 @@ def _heartbeat(rooms: Rooms, progress: Progress) -> Iterator[None]:
             except LakegateError:
                 continue  # the journal may be back before the lease runs out
 
-    thread = threading.Thread(target=beat, name=f"lease of {progress.run.run_id}", daemon=True)
+    name = f"lease of {progress.run.run_id}"
+    thread = threading.Thread(target=copy_context().run, args=(beat,), name=name, daemon=True)
     thread.start()
     try:
         yield
@@ -289,6 +315,17 @@ def _record_failure(rooms: Rooms, progress: Progress, error: LakegateError, *, b
         # Nobody would take back what was claimed after another process had settled the run.
         with suppress(LakegateError):
             rooms.journal.release(progress.run.run_id)
+
+
+def _log(run: Run) -> None:
+    told: dict[str, object] = {"status": run.status, "rows": run.publication.rows if run.publication else None}
+    if run.failures:
+        told["failed_checks"] = [result.name for result in run.failures]
+    if run.error is not None:
+        told |= {"code": run.error.code, "message": run.error.message}
+    level = logging.WARNING if run.failures or run.error else logging.INFO
+    with bound_to(run):
+        _LOG.log(level, "Run %s: %s", run.run_id, run.status, extra={"facts": told})
 
 
 def _record(error: LakegateError | None) -> RunError | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, NotFoundError
 from lakegate.flow import faults
+from lakegate.flow.discard import is_named_for
 from lakegate.flow.rooms import Rooms
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -102,10 +103,22 @@ def _ensure_branch(rooms: Rooms, request: WriteRequest) -> Ref:
         return rooms.catalog.create_branch(request.branch, source)
     except AlreadyExistsError:
         branch = rooms.catalog.get_ref(request.branch)
-        pointer = rooms.catalog.get_table(request.table, branch)
-        if request.run_id in request.branch or _written(rooms, pointer, request.run_id):
+        named = is_named_for(request.branch, request.table, request.run_id)
+        if not named and not _written(rooms, rooms.catalog.get_table(request.table, branch), request.run_id):
+            raise
+        if _made_at(rooms, branch, request.base):
             return branch
-        raise
+        # Of an earlier life of the run, which the journal has lost: what the target got since is not on it, and would
+        # be taken away by publishing it.
+        rooms.catalog.delete_ref(branch)
+        return rooms.catalog.create_branch(request.branch, source)
+
+
+def _made_at(rooms: Rooms, branch: Ref, base: str) -> bool:
+    if branch.hash == base:
+        return True
+    commits = list(rooms.catalog.history(branch.hash, until=base))
+    return bool(commits) and commits[-1].parent == base
 
 
 def _written(rooms: Rooms, pointer: TablePointer | None, run_id: str) -> list[Snapshot]:

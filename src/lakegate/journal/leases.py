@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -80,6 +80,12 @@ class Leases:
         parked = {"holder": NOBODY, "expires_at": as_text(now + timedelta(seconds=for_s))}
         connection.execute(update(LEASES).where(LEASES.c.run_id == run_id).values(parked))
 
+    def parked(self, connection: Connection) -> Mapping[str, datetime]:
+        """Return by run until when its lease is kept for its next step, the first to run out first."""
+        query = select(LEASES).where(LEASES.c.holder == NOBODY).order_by(LEASES.c.expires_at, LEASES.c.run_id)
+        leases = connection.execute(query.where(LEASES.c.expires_at > as_text(self._database.now(connection)))).all()
+        return {lease.run_id: datetime.fromisoformat(lease.expires_at) for lease in leases}
+
     def abandon(self, connection: Connection, run_id: str) -> None:
         """Keep a run's lease as one that nobody holds, when it is ours."""
         ours = LEASES.c.run_id == run_id, LEASES.c.holder == self._holder.identity()
@@ -106,7 +112,7 @@ class Leases:
         return connection.execute(select(LEASES).where(LEASES.c.run_id == run_id)).one_or_none()
 
     def _is_live(self, lease: Row[Any], now: datetime) -> bool:
-        alive = self._holder.is_alive(lease.holder)
+        alive = None if lease.holder == NOBODY else self._holder.is_alive(lease.holder)
         return str(lease.expires_at) > as_text(now) if alive is None else alive
 
     def _row(self, run_id: str, now: datetime) -> dict[str, str]:
@@ -123,6 +129,20 @@ def taken(run_id: str) -> RetryableError:
     return RetryableError(
         f"Another process works on run {run_id}.", hint=f"See what became of it: lakegate runs {run_id}", run=run_id
     )
+
+
+def begun_before(run_id: str) -> RetryableError:
+    """Return the error for a run that was to be begun anew, and that another process has begun meanwhile."""
+    return RetryableError(
+        f"Another process has begun run {run_id} meanwhile.",
+        hint=f"See what became of it: lakegate runs {run_id}",
+        run=run_id,
+    )
+
+
+def may_be_begun(known: Run | None) -> bool:
+    """Tell whether a run may be begun anew."""
+    return known is None or (known.status == "failed" and known.finished_at is not None)
 
 
 def _lock_name(run_id: str) -> str:

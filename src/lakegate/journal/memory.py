@@ -8,15 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 
+from lakegate.journal.alerts import Tally, joined, settled
 from lakegate.journal.claims import CLAIMED, PUBLISHED, KnownVersion, decide, other_versions, preview
 from lakegate.journal.database import Clock, utc_now
 from lakegate.journal.history import Tale, put_together, told
 from lakegate.journal.holder import Holder, ProcessHolder
-from lakegate.journal.leases import NOBODY, taken
+from lakegate.journal.leases import NOBODY, begun_before, may_be_begun, taken
 from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim, HistoryEvent
-from lakegate.model.run import KnownFile, Run
+from lakegate.model.journal import Claim, HistoryEvent, Landing
+from lakegate.model.notices import AlertGroup
+from lakegate.model.run import KnownFile, Notification, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class _Lease:
 
 @dataclass(slots=True)
 class MemoryStore:
-    """What several journals share, as processes share a database. ``versions`` is by table and path."""
+    """What several journals share, as processes share a database; ``versions`` and ``landings`` by table and path."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     runs: dict[str, Run] = field(default_factory=dict)
@@ -35,6 +38,8 @@ class MemoryStore:
     versions: dict[tuple[str, str], list[KnownVersion]] = field(default_factory=lambda: defaultdict(list))
     paths: dict[str, set[tuple[str, str]]] = field(default_factory=lambda: defaultdict(set))
     events: set[tuple[str, str]] = field(default_factory=set)
+    landings: dict[tuple[str, str], Landing] = field(default_factory=dict)
+    alerts: dict[tuple[str, str], Tally] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
     turns: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
@@ -126,9 +131,11 @@ class MemoryJournal:
         )
         return [run for run, _ in zip(chosen, range(limit), strict=False)]
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run, *, anew: bool = False) -> None:
         """Save ``run`` and take its lease."""
         with self._store.lock:
+            if anew and not may_be_begun(self.get(run.run_id)):
+                raise begun_before(run.run_id)
             self._take(run.run_id)
             self.save(run)
 
@@ -190,6 +197,13 @@ class MemoryJournal:
             self._lease(run_id)
             return True
 
+    def parked(self) -> Mapping[str, datetime]:
+        """Return until when each run that waits for its next step is left alone."""
+        with self._store.lock:
+            now = self._clock()
+            until = {run: one.expires_at for run, one in self._store.leases.items() if one.holder == NOBODY}
+            return dict(sorted(((run, time) for run, time in until.items() if time > now), key=itemgetter(1, 0)))
+
     def abandon(self, run_id: str) -> None:
         """Give up our lease of a run that has not ended."""
         with self._store.lock:
@@ -230,6 +244,41 @@ class MemoryJournal:
         """Give back what the run claimed and did not publish."""
         with self._store.lock:
             self._store.settle(run_id, published=False)
+
+    def landings(self, table: str, uris: Sequence[str]) -> Mapping[str, Landing]:
+        """Return what became of the files before, by URI."""
+        with self._store.lock:
+            known = {uri: self._store.landings.get((table, uri)) for uri in uris}
+            return {uri: landing for uri, landing in known.items() if landing is not None}
+
+    def note_landings(self, table: str, landings: Sequence[Landing]) -> None:
+        """Write down what became of files."""
+        with self._store.lock:
+            self._store.landings.update({(table, landing.uri): landing for landing in landings})
+
+    def note_notifications(self, run_id: str, notifications: Sequence[Notification]) -> None:
+        """Add to the run what came of telling of it."""
+        with self._store.lock:
+            run = self.get(run_id)
+            if run is not None:
+                self.save(run.model_copy(update={"notifications": (*run.notifications, *notifications)}))
+
+    def join_alert(self, channel: str, alert: str, *, window_s: float) -> AlertGroup:
+        """Add one message to those that say the same, and return its place among them."""
+        with self._store.lock:
+            tally = joined(self._store.alerts.get((channel, alert)), self._clock(), window_s)
+            self._store.alerts[channel, alert] = tally
+            return tally.place
+
+    def settle_alert(
+        self, channel: str, alert: str, place: AlertGroup, *, sent: bool, thread: str | None = None
+    ) -> None:
+        """Write down whether a message was sent."""
+        with self._store.lock:
+            known = self._store.alerts.get((channel, alert))
+            if known is not None:
+                tally = settled(known, self._clock(), place, sent=sent, thread=thread)
+                self._store.alerts[channel, alert] = tally
 
     def synced(self, target: str) -> str | None:
         """Return the commit up to which ``target``'s history is known."""
@@ -299,7 +348,7 @@ class MemoryJournal:
         return lease.holder == self._holder.identity()
 
     def _is_live(self, lease: _Lease) -> bool:
-        alive = self._holder.is_alive(lease.holder)
+        alive = None if lease.holder == NOBODY else self._holder.is_alive(lease.holder)
         return lease.expires_at > self._clock() if alive is None else alive
 
     def _newest_first(self) -> list[Run]:

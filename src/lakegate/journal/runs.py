@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, Select, delete, select
 
 from lakegate.journal.database import Database, GivenRow, rows_of
 from lakegate.journal.tables import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
-from lakegate.model.run import Run, RunStatus
+from lakegate.model.run import Notification, Run, RunStatus
 
 _SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
 _BATCH = 500
@@ -85,6 +85,16 @@ def listed(
     if kind is not None:
         query = query.where(RUNS.c.kind == kind)
     return _read(connection, query.limit(limit))
+
+
+def add_notifications(
+    database: Database, connection: Connection, run_id: str, notifications: Sequence[Notification]
+) -> None:
+    """Add what came of telling of a run, to the run as it is now: others may have changed it since it ended."""
+    run = next(iter(_read(connection, select(*_SHOWN).where(RUNS.c.run_id == run_id).with_for_update())), None)
+    if run is not None:
+        told = (*run.notifications, *notifications)
+        _store_documents(database, connection, [run.model_copy(update={"notifications": told})])
 
 
 def _newest_first() -> Select[Any]:

@@ -8,16 +8,18 @@ from datetime import datetime
 
 from sqlalchemy import func, select
 
-from lakegate.journal import claims, history
+from lakegate.journal import alerts, claims, history
+from lakegate.journal import landings as landed
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Database
 from lakegate.journal.holder import Holder, ProcessHolder
-from lakegate.journal.leases import Leases
+from lakegate.journal.leases import Leases, begun_before, may_be_begun
 from lakegate.journal.schema import ensure_schema
 from lakegate.journal.tables import CLAIMS, RUNS
 from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim, HistoryEvent
-from lakegate.model.run import KnownFile, Run
+from lakegate.model.journal import Claim, HistoryEvent, Landing
+from lakegate.model.notices import AlertGroup
+from lakegate.model.run import KnownFile, Notification, Run
 
 LEASE_S = 60.0
 
@@ -78,14 +80,16 @@ class SqlJournal:
         with self._database.reading() as connection:
             return stored.listed(connection, table=table, status=status, kind=kind, since=since, limit=limit)
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run, *, anew: bool = False) -> None:
         """Save ``run`` and take its lease.
 
         Raises:
-            RetryableError: Also when another process works on the run.
+            RetryableError: Also when another process works on the run, or has begun it when it is to be begun ``anew``.
         """
         with self._database.writing() as connection:
             self._leases.take(connection, run.run_id)
+            if anew and not may_be_begun(stored.get(connection, run.run_id)):
+                raise begun_before(run.run_id)
             stored.store(self._database, connection, run)
 
     def park(self, run: Run, *, for_s: float) -> None:
@@ -150,6 +154,11 @@ class SqlJournal:
         with self._database.writing() as connection:
             return self._leases.take_over(connection, run_id)
 
+    def parked(self) -> Mapping[str, datetime]:
+        """Return until when each run that waits for its next step is left alone."""
+        with self._database.reading() as connection:
+            return self._leases.parked(connection)
+
     def abandon(self, run_id: str) -> None:
         """Give up our lease of a run that has not ended."""
         with self._database.writing() as connection:
@@ -184,6 +193,33 @@ class SqlJournal:
         with self._database.writing() as connection:
             claims.lock_claims_of(self._database, connection, run_id)
             claims.release(connection, run_id)
+
+    def landings(self, table: str, uris: Sequence[str]) -> Mapping[str, Landing]:
+        """Return what became of the files before; see :meth:`lakegate.protocols.Journal.landings`."""
+        with self._database.reading() as connection:
+            return landed.noted(self._database, connection, table, uris)
+
+    def note_landings(self, table: str, landings: Sequence[Landing]) -> None:
+        """Write down what became of files."""
+        with self._database.writing() as connection:
+            landed.note(self._database, connection, table, landings)
+
+    def note_notifications(self, run_id: str, notifications: Sequence[Notification]) -> None:
+        """Add to the run what came of telling of it."""
+        with self._database.writing() as connection:
+            stored.add_notifications(self._database, connection, run_id, notifications)
+
+    def join_alert(self, channel: str, alert: str, *, window_s: float) -> AlertGroup:
+        """Add one message to those that say the same; see :meth:`lakegate.protocols.Journal.join_alert`."""
+        with self._database.writing() as connection:
+            return alerts.join(self._database, connection, channel, alert, window_s)
+
+    def settle_alert(
+        self, channel: str, alert: str, place: AlertGroup, *, sent: bool, thread: str | None = None
+    ) -> None:
+        """Write down whether a message was sent."""
+        with self._database.writing() as connection:
+            alerts.settle(self._database, connection, channel, alert, place, sent=sent, thread=thread)
 
     def synced(self, target: str) -> str | None:
         """Return the commit up to which ``target``'s history is known."""

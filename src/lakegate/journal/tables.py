@@ -108,6 +108,30 @@ EVENTS = Table(
     Column("run_id", TEXT, nullable=False),
 )
 
+LANDINGS = Table(
+    "landings",
+    METADATA,
+    Column("table_name", TEXT, primary_key=True),
+    Column("uri", TEXT, primary_key=True),
+    Column("stamp", TEXT, nullable=False),
+    Column("outcome", TEXT, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("run_id", TEXT),
+    Column("reason", TEXT),
+    Column("noted_at", TEXT, nullable=False),
+)
+
+ALERT_GROUPS = Table(
+    "alert_groups",
+    METADATA,
+    Column("channel", TEXT, primary_key=True),
+    Column("alert", TEXT, primary_key=True),
+    Column("ends_at", TEXT, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("untold", Integer, nullable=False),
+    Column("thread", TEXT),
+)
+
 
 def as_text(time: datetime) -> str:
     """Return ``time`` as the journal stores it.

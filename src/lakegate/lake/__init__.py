@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from lakegate.config import Settings, find_home, load_settings
+from lakegate.lake.backfilling import Backfilling
 from lakegate.lake.base import MAIN, Checks, Paths
 from lakegate.lake.changing import Changing
 from lakegate.lake.keeping import Keeping
+from lakegate.lake.landing import Arriving
 from lakegate.lake.looking import Looking
 from lakegate.lake.stepping import Stepping
+from lakegate.lake.telling import Telling
 from lakegate.narration import SilentNarrator
 from lakegate.protocols import Narrator
 from lakegate.wiring import Wiring
@@ -52,7 +55,7 @@ def connect(
     return Lake(Wiring(folder, known, session=session, narrator=narrator or SilentNarrator()))
 
 
-class Lake(Stepping, Looking, Changing, Keeping):
+class Lake(Stepping, Arriving, Backfilling, Looking, Changing, Keeping, Telling):
     """A lakehouse in which changes are audited before anyone reads them. Made by :func:`connect`.
 
     A context manager: leaving it ends sessions and connections, not servers.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from lakegate.config import HOME_NAME
 from lakegate.flow.expire import drop_left_branches
 from lakegate.flow.gc import gc
 from lakegate.flow.rebuild import rebuild
-from lakegate.flow.recover import recover
+from lakegate.flow.recover import recover, recover_now
 from lakegate.lake.base import MAIN, LakeBase
 from lakegate.model.durations import parse_duration
 from lakegate.model.gc import GcReport
@@ -20,21 +20,34 @@ from lakegate.model.run import Run
 class Keeping(LakeBase):
     """Keeps the lake tidy."""
 
-    def recover(self) -> Sequence[Run]:
+    def recover(self, run_ids: Sequence[str] = ()) -> Sequence[Run]:
         """Finish or undo every run whose process died, by asking the catalog; every ingest does this first.
 
-        Branches that runs could not drop because the catalog was away are dropped, too.
+        A run that waits for its next step is left alone as long as :meth:`parked` tells. Branches that runs could not
+        drop because the catalog was away are dropped, too.
+
+        Args:
+            run_ids: Settle these runs and nothing else, also when they wait for their next step: ids, or beginnings of
+                ids that fit one run.
 
         Returns:
-            The runs that were settled, as they ended.
+            The runs that were settled, as they ended; those of ``run_ids`` that had ended before, too.
 
         Raises:
-            RetryableError: When catalog or journal are away.
+            NotFoundError: When there is no such run, or more than one.
+            RetryableError: When catalog or journal are away, or a process works on one of ``run_ids``.
         """
         rooms = self._wiring.rooms
+        if run_ids:
+            found = list(dict.fromkeys(self._find_run(run_id).run_id for run_id in run_ids))
+            return tuple(recover_now(rooms, run_id) for run_id in found)
         settled = recover(rooms)
         drop_left_branches(rooms)
         return settled
+
+    def parked(self) -> Mapping[str, datetime]:
+        """Return by id until when each run that waits for its next step is left alone, the first to run out first."""
+        return self._wiring.journal.parked()
 
     def gc(
         self,

@@ -193,7 +193,12 @@ class Writing(LakeBase):
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         given: IngestOptions = {**options, "run_id": run_id}
         return go_on(
-            self._wiring.rooms, run_id, until=until, order=lambda: self._order(table, paths, given), parks=parks
+            self._wiring.rooms,
+            run_id,
+            until=until,
+            table=TableIdentifier.parse(table),
+            order=lambda: self._order(table, paths, given),
+            parks=parks,
         )
 
     def _order(self, table: str, paths: Paths, options: IngestOptions) -> IngestOrder:
@@ -219,4 +224,10 @@ class Writing(LakeBase):
         from lakegate.sources import discover  # noqa: PLC0415 - loads pyarrow
 
         listed = [paths] if isinstance(paths, (str, Path)) else paths
-        return discover([str(path) for path in listed], format=file_format, csv=csv, narrator=self._wiring.narrator)
+        return discover(
+            [str(path) for path in listed],
+            format=file_format,
+            csv=csv,
+            s3=self.settings.s3,
+            narrator=self._wiring.narrator,
+        )

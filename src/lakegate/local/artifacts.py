@@ -78,6 +78,35 @@ NESSIE = Artifact(
     sha256="ce9fa33e2878bf5ea3981876b9e6204cabc0362b3dd82326b10e47271a78c417",
 )
 ARTIFACTS = (ICEBERG, NESSIE)
+AWS = Artifact(
+    group="org.apache.iceberg",
+    name="iceberg-aws-bundle",
+    version="1.12.0",
+    size_bytes=69_034_612,
+    sha256="dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
+)
+HADOOP_AWS = Artifact(
+    group="org.apache.hadoop",
+    name="hadoop-aws",
+    version="3.4.2",
+    size_bytes=936_997,
+    sha256="d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
+)
+# What hadoop-aws uses of the AWS SDK and Iceberg's bundle of the SDK lacks; the version is the bundle's.
+_SDK = (
+    ("s3-transfer-manager", 282_942, "7bef0ea4efd5e0860bab63e08317040951edb51b72a5be734284c28b8324ab87"),
+    ("apache-client", 77_826, "0b00ae3d55c3d1213ca47b5651dc4c2a0080fc9b6192dde3d53c3da6c1811bcb"),
+    ("netty-nio-client", 308_076, "4faaae2db7a602c2ae6241fc6c0fe9d55f0e46886c3713cd5d2fef2f677ea64a"),
+)
+S3_ARTIFACTS = (
+    AWS,
+    HADOOP_AWS,
+    *(
+        Artifact(group="software.amazon.awssdk", name=name, version="2.54.17", size_bytes=size_bytes, sha256=sha256)
+        for name, size_bytes, sha256 in _SDK
+    ),
+)
+"""What Spark needs besides to read from S3; fetched when that is first asked for."""
 
 
 def cache_folder() -> Path:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakegate.config import LocalSettings
+from lakegate.config import LocalSettings, S3Settings
 from lakegate.local import health
 from lakegate.local.artifacts import ICEBERG, NESSIE, Artifact
 from lakegate.local.java import java, spark_jars, spark_version
 from lakegate.local.process import marks
+from lakegate.local.s3 import s3_jars, s3_properties, s3_variables, spark_master
 from lakegate.local.state import ServiceName, StackFolder
 
 _MIB = 2**20
@@ -48,6 +49,7 @@ class Launch:
     folder: StackFolder
     settings: LocalSettings
     jars: Mapping[Artifact, Path]
+    s3: S3Settings | None
     instance: str
     port: int
     management_port: int
@@ -133,7 +135,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
     cores = os.cpu_count() or 1
     properties = {
         "spark.app.name": "lakegate",
-        "spark.master": "local[*]",
+        "spark.master": spark_master(launch.s3),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -151,13 +153,15 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.local.dir": temporary_folder(launch.folder, "spark").relative_to(launch.folder.path),
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
+        **(s3_properties(launch.s3) if launch.s3 else {}),
     }
+    jars = (str(launch.jars[ICEBERG]), *(s3_jars(launch.jars) if launch.s3 else ()), str(spark_jars() / "*"))
     memory = launch.settings.spark_memory or default_spark_memory(machine_memory())
     return (
         str(java()),
         *_SPARK_JAVA_OPTIONS,
         *_java_options(launch, "spark", memory),
-        *("-cp", os.pathsep.join((str(launch.jars[ICEBERG]), str(spark_jars() / "*")))),
+        *("-cp", os.pathsep.join(jars)),
         *("org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
         "spark-internal",
@@ -166,6 +170,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
 
 def _spark_variables(launch: Launch) -> Mapping[str, str]:
     return {
+        **(s3_variables() if launch.s3 else {}),
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": launch.token,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakegate.config import LocalSettings
+from lakegate.config import LocalSettings, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.local import process
-from lakegate.local.artifacts import Artifact, prepare
+from lakegate.local.artifacts import ARTIFACTS, S3_ARTIFACTS, Artifact, prepare
+from lakegate.local.s3 import has_our_credentials, reads_s3
 from lakegate.local.servers import SERVERS, Server
 from lakegate.local.startup import Startup
 from lakegate.local.state import (
@@ -27,6 +28,7 @@ from lakegate.local.state import (
     StackState,
     StateFile,
 )
+from lakegate.local.usage import SparkUsage
 from lakegate.protocols import Narrator
 
 _LOCK_MARGIN_S = 60.0
@@ -48,23 +50,61 @@ class LocalStack:
         self._folder = StackFolder(home)
         self._settings = settings
         self._narrator = narrator
+        self._usage = SparkUsage(self._folder)
 
-    def up(self) -> StackState:
+    def up(self, s3: S3Settings | None = None) -> StackState:
         """Start what is not running, and return when both servers answer.
 
         Idempotent; several callers at once start one stack. What this call started is ended again when it fails or is
-        interrupted.
+        interrupted. A Spark that cannot read from S3 as asked is started anew, unless others use it.
+
+        Args:
+            s3: Where Spark must be able to read from on S3, and will from then on; ``None`` when it need not.
 
         Raises:
-            LocalStackError: When a server cannot be started; names its log and the line in it that tells most.
+            LocalStackError: When a server cannot be started; names its log and the line in it that tells most. Or when
+                Spark had to be started anew and somebody uses it.
         """
-        running = self._running()
+        running = self._running(s3)
         if running is not None:
             return running
         self._folder.create()
-        jars = prepare(self._narrator)
+        place = s3 or self._alive().s3
+        jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *S3_ARTIFACTS)) if place else prepare(self._narrator)
         with self._locked():
-            return self._running() or self._start(jars)
+            return self._running(s3) or self._start(jars, place, must_read=s3 is not None)
+
+    def use(self, s3: S3Settings | None = None) -> StackState:
+        """Return what :meth:`up` does; from now on nobody else starts Spark anew, until :meth:`release`."""
+        state = self.up(s3)
+        if self._usage.is_held:
+            return state
+        self._usage.hold(self._settings.start_timeout_s + _LOCK_MARGIN_S)
+        return self.up(s3)  # it may have been another one a moment ago
+
+    def switch(self, s3: S3Settings, *, in_transaction: bool) -> bool:
+        """Use a Spark that reads from S3 as asked.
+
+        Args:
+            s3: Where it must be able to read from.
+            in_transaction: Whether this process has work in it that a new start would lose.
+
+        Returns:
+            Whether it is another one than before, which knows no session of ours.
+
+        Raises:
+            LocalStackError: As :meth:`up`.
+        """
+        before = self._alive().services.get("spark")
+        if in_transaction and before is not None:
+            if not reads_s3(before, s3):
+                raise _in_use("a transaction of this program")
+            return False
+        return self.use(s3).spark.instance != (before.instance if before else None)
+
+    def release(self) -> None:
+        """Not use Spark any more. Idempotent."""
+        self._usage.release()
 
     def down(self) -> tuple[str, ...]:
         """End the servers that were started for this project, Spark first, and no other process.
@@ -96,8 +136,10 @@ class LocalStack:
         file = self._alive()
         return tuple(self._status(SERVERS[name], file.services.get(name)) for name in SERVICE_NAMES)
 
-    def _running(self) -> StackState | None:
+    def _running(self, s3: S3Settings | None = None) -> StackState | None:
         services = self._alive().services
+        if s3 is not None and not ("spark" in services and _serves(services["spark"], s3)):
+            return None
         if all(name in services and SERVERS[name].answers(services[name].port) for name in SERVICE_NAMES):
             return StackState(home=str(self._folder.home), nessie=services["nessie"], spark=services["spark"])
         return None
@@ -111,7 +153,7 @@ class LocalStack:
             *(name for name, one in file.services.items() if not process.is_instance(one.pid, one.instance))
         )
 
-    def _start(self, jars: Mapping[Artifact, Path]) -> StackState:
+    def _start(self, jars: Mapping[Artifact, Path], s3: S3Settings | None, *, must_read: bool) -> StackState:
         self._stop_moved()
         file = self._alive()
         self._stop_strays(file)
@@ -119,9 +161,23 @@ class LocalStack:
             if not self._comes_round(file.services[name]):
                 self._narrator.note(f"{SERVERS[name].title} does not answer and is started again.")
                 file = self._stop(SERVERS[name], file)
-        if len(file.services) < len(SERVICE_NAMES):
-            file = Startup(self._folder, self._settings, self._narrator, jars).start(file)
+        with contextlib.ExitStack() as restart:
+            if s3 is not None and must_read:
+                file = self._make_way(file.model_copy(update={"s3": s3}), s3, restart)
+            if len(file.services) < len(SERVICE_NAMES):
+                file = Startup(self._folder, self._settings, self._narrator, jars, s3).start(file)
         return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
+
+    def _make_way(self, file: StateFile, s3: S3Settings, restart: contextlib.ExitStack) -> StateFile:
+        """Stop a Spark that does not serve ``s3``; nobody begins to use it before ``restart`` is left."""
+        service = file.services.get("spark")
+        if service is None or _serves(service, s3):
+            return file
+        if restart.enter_context(self._usage.alone()):
+            return self._stop(SERVERS["spark"], file)
+        if reads_s3(service, s3):  # with other credentials, which may do as well
+            return file
+        raise _in_use("another lakegate")
 
     def _comes_round(self, service: ServiceState) -> bool:
         """Wait for a live server that may still be starting (its starter was killed) or is busy for a moment."""
@@ -201,3 +257,15 @@ class LocalStack:
             yield
         finally:
             lock.release()
+
+
+def _serves(service: ServiceState, s3: S3Settings) -> bool:
+    return reads_s3(service, s3) and has_our_credentials(service)
+
+
+def _in_use(by: str) -> LocalStackError:
+    return LocalStackError(
+        f"The local Spark has to be started anew to read from S3, and {by} is using it.",
+        hint="Run the command again when that has ended, or end it (`lakegate down` ends Spark and all its work).",
+        service="spark",
+    )

@@ -17,7 +17,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from lakegate.config import HOME_NAME
+from lakegate.config import HOME_NAME, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.model.base import Value
 
@@ -41,6 +41,8 @@ class ServiceState(Value):
         log: Path of the log file.
         started_at: When it was started, UTC.
         version: Version of the server.
+        s3: Where it reads from on S3 (``spark`` only); ``None`` when it does not.
+        credentials_mark: What tells the credentials that it got for that from others, without telling them.
     """
 
     name: ServiceName
@@ -52,6 +54,8 @@ class ServiceState(Value):
     log: str
     started_at: datetime
     version: str
+    s3: S3Settings | None = None
+    credentials_mark: str | None = None
 
 
 class StackState(Value):
@@ -103,12 +107,14 @@ class ServiceStatus(Value):
 class StateFile(Value):
     """The content of the state file: servers that were started, and the ports to prefer when they are started again.
 
-    ``home`` tells a project's folder from its copy: a copy must not use the servers of the original.
+    ``home`` tells a project's folder from its copy: a copy must not use the servers of the original. ``s3`` is where
+    Spark was once asked to read from: from then on it is started so.
     """
 
     home: str
     ports: dict[ServiceName, int] = Field(default_factory=dict)
     services: dict[ServiceName, ServiceState] = Field(default_factory=dict)
+    s3: S3Settings | None = None
 
     def with_service(self, service: ServiceState) -> StateFile:
         """Return a copy in which ``service`` is running."""
@@ -132,6 +138,7 @@ class StackFolder:
         self.path = self.home / HOME_NAME
         self.state_path = self.path / _STATE_NAME
         self.lock_path = self.path / "stack.lock"
+        self.usage_path = self.path / "spark.lock"
         self.logs = self.path / "logs"
         self.tmp = self.path / "tmp"
         self.warehouse = self.path / "warehouse"

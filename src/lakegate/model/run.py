@@ -128,6 +128,23 @@ class RunError(Value):
     context: dict[str, Any] = Field(default_factory=dict)
 
 
+class Notification(Value):
+    """What came of telling one channel of a run.
+
+    Attributes:
+        channel: The channel's name.
+        event: What it was told.
+        outcome: ``sent``; ``grouped`` when an earlier message stands for it; or ``failed``.
+        reason: Why it was not sent, or nothing.
+    """
+
+    channel: str
+    event: str
+    outcome: Literal["sent", "grouped", "failed"]
+    reason: str | None = None
+    at: datetime
+
+
 class UndoneTable(Value):
     """What an undoing did to one table.
 
@@ -160,6 +177,7 @@ class Run(Value):
         reverts: Runs that it undid, newest first.
         undone: What that did to their tables.
         detail: Why a run was skipped, or what recovery did to it, in one sentence.
+        notifications: Who was told of its end, and what came of that.
     """
 
     run_id: str
@@ -186,6 +204,7 @@ class Run(Value):
     undone: tuple[UndoneTable, ...] = ()
     detail: str | None = None
     error: RunError | None = None
+    notifications: tuple[Notification, ...] = ()
 
     @property
     def table(self) -> str:

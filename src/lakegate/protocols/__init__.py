@@ -6,6 +6,7 @@ from lakegate.protocols.catalog import Catalog, FileStore, TableEditor, TableRea
 from lakegate.protocols.engine import Engine, EngineTransaction
 from lakegate.protocols.journal import Journal
 from lakegate.protocols.narration import Narrator, Step
+from lakegate.protocols.notifier import Notifier
 
 __all__ = [
     "Catalog",
@@ -14,6 +15,7 @@ __all__ = [
     "FileStore",
     "Journal",
     "Narrator",
+    "Notifier",
     "Step",
     "TableEditor",
     "TableReader",

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, HistoryEvent, Landing
-from lakegate.model.run import KnownFile, Run
+from lakegate.model.notices import AlertGroup
+from lakegate.model.run import KnownFile, Notification, Run
 
 
 class Journal(Protocol):
@@ -54,8 +55,16 @@ class Journal(Protocol):
 
     # Leases: which runs somebody is working on
 
-    def begin(self, run: Run) -> None:
-        """Save ``run`` and take its lease for this process, in one transaction."""
+    def begin(self, run: Run, *, anew: bool = False) -> None:
+        """Save ``run`` and take its lease for this process, in one transaction.
+
+        Args:
+            run: The run.
+            anew: Only when there is no run of this id yet, or one that has failed.
+
+        Raises:
+            RetryableError: Also when another process works on the run, or has begun it when it is to be begun ``anew``.
+        """
         ...
 
     def renew(self, run_id: str) -> bool:
@@ -95,6 +104,10 @@ class Journal(Protocol):
         Raises:
             RetryableError: Also when another process works on the run.
         """
+        ...
+
+    def parked(self) -> Mapping[str, datetime]:
+        """Return by id until when each run that waits for its next step is left alone."""
         ...
 
     def abandon(self, run_id: str) -> None:
@@ -146,6 +159,31 @@ class Journal(Protocol):
 
     def note_landings(self, table: str, landings: Sequence[Landing]) -> None:
         """Write down what became of files, each in the place of what was known of its URI."""
+        ...
+
+    # Notifications: who was told of what
+
+    def note_notifications(self, run_id: str, notifications: Sequence[Notification]) -> None:
+        """Add to the run what came of telling of it; nothing else of the run is changed."""
+        ...
+
+    def join_alert(self, channel: str, alert: str, *, window_s: float) -> AlertGroup:
+        """Add one message to those that say the same, and return its place among them.
+
+        Args:
+            channel: Name of the channel.
+            alert: What it says, as a key.
+            window_s: Seconds after the first message of a group at which the next one begins a new group.
+        """
+        ...
+
+    def settle_alert(
+        self, channel: str, alert: str, place: AlertGroup, *, sent: bool, thread: str | None = None
+    ) -> None:
+        """Write down whether the message at ``place`` was sent, and in which thread.
+
+        The group of one that was not sent is over in a minute, so that the next message is tried again then.
+        """
         ...
 
     # What main's history says

@@ -9,7 +9,8 @@ from lakegate.errors import InputError
 from lakegate.model.batch import CsvOptions
 from lakegate.model.schema import nearest
 from lakegate.sources.formats import is_tab_separated
-from lakegate.sources.paths import LocalFile, shown
+from lakegate.sources.located import Located
+from lakegate.sources.paths import shown
 
 # Python's codec name → the name that Spark takes too. The first seven are all that Spark 4 takes by default
 # (`CharsetProvider.VALID_CHARSETS`), the others need `spark.sql.legacy.javaCharsets=true`.
@@ -30,7 +31,7 @@ _SPELLED_OUT = {"\\t": "\t", "tab": "\t"}
 _NOT_A_DELIMITER = frozenset("\r\n\0")
 
 
-def normalise_options(csv: CsvOptions | None, files: Sequence[LocalFile]) -> CsvOptions:
+def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOptions:
     r"""Return the options to read ``files`` with, in the form the engine takes them.
 
     The encoding becomes its registered name (``latin-1`` → ``iso-8859-1``); ``\t`` and ``tab`` become a tab, which is
@@ -68,7 +69,7 @@ def splits_by_line(encoding: str) -> bool:
     return not encoding.startswith(("utf-16", "utf-32"))
 
 
-def _default_delimiter(files: Sequence[LocalFile]) -> str:
+def _default_delimiter(files: Sequence[Located]) -> str:
     tabs = [file for file in files if is_tab_separated(file.name)]
     if tabs and len(tabs) != len(files):
         other = next(file for file in files if not is_tab_separated(file.name))

@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
+from lakegate.errors import StorageUnavailableError
 from lakegate.model.batch import CsvOptions, SourceColumn
 from lakegate.sources.csv_dialect import splits_by_line
 from lakegate.sources.csv_rows import check_rows
 from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream
 from lakegate.sources.csv_types import Inference, infer
-from lakegate.sources.paths import LocalFile, shown
-from lakegate.sources.problems import Problem, ProblemError
+from lakegate.sources.located import Located
+from lakegate.sources.paths import shown
+from lakegate.sources.problems import Problem, ProblemError, unreadable
 from lakegate.sources.schemas import name_problems
 
 _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
@@ -37,7 +39,7 @@ class CsvInspection:
         line_ends: The kinds of line ends that end its rows.
     """
 
-    file: LocalFile
+    file: Located
     rows: int
     names: tuple[str, ...]
     types: tuple[Inference, ...]
@@ -46,7 +48,7 @@ class CsvInspection:
 
 
 def inspect_csv(
-    file: LocalFile, options: CsvOptions, on_read: Callable[[int], None]
+    file: Located, options: CsvOptions, on_read: Callable[[int], None]
 ) -> tuple[CsvInspection | None, tuple[Problem, ...]]:
     """Return what ``file`` holds, or what is wrong with it.
 
@@ -62,8 +64,7 @@ def inspect_csv(
     except ProblemError as error:
         return None, (error.problem,)
     except OSError as error:
-        path = shown(file.path)
-        return None, (Problem(f"'{path}' cannot be read: {error.strerror or error}.", "Check its permissions.", path),)
+        return None, (unreadable(shown(file.path), error),)
 
 
 def common_columns(inspections: Sequence[CsvInspection]) -> tuple[SourceColumn, ...]:
@@ -110,7 +111,7 @@ def _column_problems(path: str, stream: CsvStream, options: CsvOptions) -> tuple
     return tuple(name_problems(path, names))
 
 
-def _read(stream: CsvStream, file: LocalFile, options: CsvOptions) -> CsvInspection:
+def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspection:
     types = [Inference() for _ in stream.columns]
     rows, has_blank_rows, is_ragged = 0, False, False
     blanks_matter = len(types) == 1 or options.delimiter in _JAVA_WHITESPACE
@@ -122,7 +123,9 @@ def _read(stream: CsvStream, file: LocalFile, options: CsvOptions) -> CsvInspect
             has_blank_rows = has_blank_rows or (blanks_matter and _has_blank_row(batch))
             if ragged:
                 break
-    except (pa.ArrowException, ProblemError, OSError, ValueError) as error:
+    except (pa.ArrowException, ProblemError, StorageUnavailableError, OSError, ValueError) as error:
+        if stream.trouble is not None:
+            raise stream.trouble from error
         if stream.problem is not None:
             raise ProblemError(stream.problem) from error
         _check(file, options, stream, required=str(error))
@@ -184,7 +187,7 @@ def _has_blank_row(batch: pa.RecordBatch) -> bool:
     return True
 
 
-def _check(file: LocalFile, options: CsvOptions, stream: CsvStream, *, required: str | None) -> bool:
+def _check(file: Located, options: CsvOptions, stream: CsvStream, *, required: str | None) -> bool:
     """Read the file row by row and return whether a value spans lines.
 
     Raises:

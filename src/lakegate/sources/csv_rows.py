@@ -7,13 +7,13 @@ import gzip
 import io
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from lakegate.model.batch import CsvOptions
 from lakegate.sources.csv_stream import QUOTE_HINT, csv_reader
 from lakegate.sources.formats import is_gzip
-from lakegate.sources.paths import LocalFile, shown
+from lakegate.sources.located import Located
+from lakegate.sources.paths import shown
 from lakegate.sources.problems import Problem
 
 _MAX_ROWS_NAMED = 3
@@ -33,7 +33,7 @@ class RowCheck:
     multiline: bool
 
 
-def check_rows(file: LocalFile, options: CsvOptions, width: int) -> RowCheck:
+def check_rows(file: Located, options: CsvOptions, width: int) -> RowCheck:
     """Find rows that do not have ``width`` values and quotes that do not match, by their lines.
 
     Stops at the third bad row, or the first bad quote.
@@ -44,7 +44,7 @@ def check_rows(file: LocalFile, options: CsvOptions, width: int) -> RowCheck:
     bad: list[str] = []
     encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
     with (
-        Path(file.path).open("rb") as raw,
+        file.open() as raw,
         cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_gzip(file.name) else raw as source,
         io.TextIOWrapper(source, encoding=encoding, newline="") as lines,
     ):

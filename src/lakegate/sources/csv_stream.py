@@ -8,14 +8,15 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from lakegate.errors import StorageUnavailableError
 from lakegate.model.batch import CsvOptions
 from lakegate.sources.csv_quotes import QuoteScan
 from lakegate.sources.formats import is_gzip
-from lakegate.sources.paths import LocalFile, shown
-from lakegate.sources.problems import Problem, ProblemError
+from lakegate.sources.located import Located
+from lakegate.sources.paths import shown
+from lakegate.sources.problems import Problem, ProblemError, unreadable
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -39,20 +40,21 @@ class CsvStream(io.RawIOBase):
         columns: Names of the columns.
         next_line: The line after the first row.
         has_data: Whether anything but line ends may follow the header.
-        problem: Why reading failed.
+        problem: Why reading failed, when the file is to blame.
+        trouble: Why reading failed, when its storage is.
         scan: What was seen of quotes and line ends so far.
 
     Raises:
         ProblemError: From any read: what makes the file unreadable, by file and line.
     """
 
-    def __init__(self, file: LocalFile, options: CsvOptions, on_read: Callable[[int], None]) -> None:
+    def __init__(self, file: Located, options: CsvOptions, on_read: Callable[[int], None]) -> None:
         super().__init__()
         self._file = file
         self._path = shown(file.path)
         self._options = options
         self._on_read = on_read
-        self._raw = Path(file.path).open("rb")  # noqa: SIM115 - closed by close()
+        self._raw = file.open()
         self._source = cast("BinaryIO", gzip.GzipFile(fileobj=self._raw)) if is_gzip(file.name) else self._raw
         self._decoder = codecs.getincrementaldecoder(options.encoding)()
         self._position = 0
@@ -61,6 +63,7 @@ class CsvStream(io.RawIOBase):
         self._at_start = True
         self.has_data = False
         self.problem: Problem | None = None
+        self.trouble: StorageUnavailableError | None = None
         self.scan = QuoteScan(ord(options.delimiter), ord(options.quote) if options.quote else None)
         self.columns = self._take_header()
 
@@ -127,10 +130,12 @@ class CsvStream(io.RawIOBase):
             raw = self._source.read(BLOCK_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._fail(f"'{self._path}' is damaged gzip ({error}).", "Copy or compress it again.") from error
+        except StorageUnavailableError as error:
+            self.trouble = error
+            raise
         except OSError as error:
-            raise self._fail(
-                f"'{self._path}' cannot be read: {error.strerror or error}.", "Check the file and its disk."
-            ) from error
+            self.problem = unreadable(self._path, error)
+            raise ProblemError(self.problem) from error
         position = self._raw.tell()
         self._on_read(position - self._position)
         self._position = position

@@ -9,16 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lakegate.errors import InputError, SchemaError, SourceError
+from lakegate.config import S3Settings
+from lakegate.errors import InputError, SchemaError
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn, SourceFile
 from lakegate.protocols import Narrator
 from lakegate.sources.csv_dialect import normalise_options
 from lakegate.sources.csv_files import CsvInspection, common_columns, inspect_csv, line_end_problems
+from lakegate.sources.finding import resolve
 from lakegate.sources.formats import detect, suffixes_for
 from lakegate.sources.inspection import Inspection
+from lakegate.sources.located import Located
 from lakegate.sources.parquet import inspect_parquet
-from lakegate.sources.paths import LocalFile, resolve, shown, stat_file
-from lakegate.sources.problems import Problem, ProblemError, combine
+from lakegate.sources.paths import shown
+from lakegate.sources.problems import Problem, ProblemError, combine, unreadable
 from lakegate.sources.schemas import difference_problems
 from lakegate.sources.versions import source_file
 
@@ -34,6 +37,7 @@ def discover(
     *,
     format: FileFormat | None = None,  # noqa: A002 - the word of the command line
     csv: CsvOptions | None = None,
+    s3: S3Settings | None = None,
     narrator: Narrator | None = None,
 ) -> Batch:
     """Find the files that ``paths`` name, check them, and return them as one batch.
@@ -42,35 +46,32 @@ def discover(
     all values. An empty CSV value, quoted or not, always means NULL, as do ``csv.null_values``.
 
     Args:
-        paths: Files, globs (``*``, ``**``, ``?``, ``[]``), folders (searched to the bottom) or ``file:`` URIs. Each
-            file counts once, under whatever names it is found.
+        paths: Files, globs (``*``, ``**``, ``?``, ``[]``), folders (searched to the bottom), ``file:`` URIs, or the
+            same on S3 (``s3://bucket/prefix/*.parquet``). Each file counts once, under whatever names it is found.
         format: What the files are; by their names and first bytes when ``None``.
         csv: How to read CSV.
+        s3: How to reach S3; by AWS's own variables and profile when ``None``.
         narrator: Is told how far it is when there are many files, or large ones.
 
     Returns:
-        A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.paths.to_uri`; a file's
-        ``version`` is the hash of its content. Its CSV options are in the
-        form that the engine takes (see :func:`~lakegate.sources.csv_dialect.normalise_options`).
+        A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.paths.to_uri`, or
+        ``s3://bucket/key``; a file's ``version`` is the hash of its content, on S3 its entity tag. Its CSV options are
+        in the form that the engine takes (see :func:`~lakegate.sources.csv_dialect.normalise_options`).
 
     Raises:
         InputError: When a path or option cannot be used.
         SourceError: When files are missing, damaged, or not what they say they are.
         SchemaError: When the columns of a file cannot be taken, or differ from file to file. In all cases, all problems
             of the batch are told at once.
+        StorageUnavailableError: When S3 does not answer.
     """
     if not paths:
         raise InputError(
             "No source files were given.", hint="Give a file, a folder or a glob such as 'data/*.parquet'."
         )
-    files, found = resolve(paths, suffixes_for(format))
+    files, found = resolve(paths, suffixes_for(format), s3 or S3Settings())
     problems = list(found)
-    formats: dict[LocalFile, FileFormat] = {}
-    for file in files:
-        try:
-            formats[file] = detect(file, format)
-        except ProblemError as error:
-            problems.append(error.problem)
+    formats = _formats(files, format, problems)
     problems.extend(_mixed_formats(formats))
     if "csv" in formats.values() and "parquet" not in formats.values():
         batch = _csv_batch(tuple(formats), normalise_options(csv, files), narrator, problems)
@@ -82,7 +83,19 @@ def discover(
     return batch
 
 
-def _mixed_formats(formats: dict[LocalFile, FileFormat]) -> Iterator[Problem]:
+def _formats(files: Sequence[Located], given: FileFormat | None, problems: list[Problem]) -> dict[Located, FileFormat]:
+    def look(file: Located) -> FileFormat | Problem:
+        try:
+            return detect(file, given)
+        except ProblemError as error:
+            return error.problem
+
+    found = dict(zip(files, _in_threads(look, files, _FOOTER_THREADS), strict=True))
+    problems.extend(what for what in found.values() if isinstance(what, Problem))
+    return {file: what for file, what in found.items() if not isinstance(what, Problem)}
+
+
+def _mixed_formats(formats: dict[Located, FileFormat]) -> Iterator[Problem]:
     examples = {kind: shown(file.path) for file, kind in formats.items()}
     if len(examples) > 1:
         yield Problem(
@@ -91,10 +104,10 @@ def _mixed_formats(formats: dict[LocalFile, FileFormat]) -> Iterator[Problem]:
         )
 
 
-def _parquet_batch(files: Sequence[LocalFile], narrator: Narrator | None, problems: list[Problem]) -> Batch | None:
+def _parquet_batch(files: Sequence[Located], narrator: Narrator | None, problems: list[Problem]) -> Batch | None:
     with _progress(narrator, files, "files") as advance:
 
-        def inspect(file: LocalFile) -> tuple[Inspection | None, tuple[Problem, ...]]:
+        def inspect(file: Located) -> tuple[Inspection | None, tuple[Problem, ...]]:
             found = inspect_parquet(file)
             advance(1)
             return found
@@ -113,7 +126,7 @@ def _parquet_batch(files: Sequence[LocalFile], narrator: Narrator | None, proble
 
 
 def _csv_batch(
-    files: Sequence[LocalFile], options: CsvOptions, narrator: Narrator | None, problems: list[Problem]
+    files: Sequence[Located], options: CsvOptions, narrator: Narrator | None, problems: list[Problem]
 ) -> Batch | None:
     with _progress(narrator, files, "bytes") as advance:
         results = _in_threads(lambda file: inspect_csv(file, options, advance), files, _CSV_THREADS)
@@ -146,14 +159,11 @@ def _with_versions(
     rows = {each.file: each.rows for each in inspections}
     with _progress(narrator, tuple(rows), "bytes", "Fingerprinting") as advance:
 
-        def describe(file: LocalFile) -> SourceFile:
+        def describe(file: Located) -> SourceFile:
             try:
                 described = source_file(file, rows[file])
             except OSError as error:
-                path = shown(file.path)
-                raise SourceError(
-                    f"'{path}' cannot be read: {error.strerror}.", hint="Try again.", file=path
-                ) from error
+                raise combine([unreadable(shown(file.path), error)]) from error
             advance(file.size_bytes)
             return described
 
@@ -187,16 +197,12 @@ def _partition_problems(inspections: Sequence[Inspection]) -> Iterator[Problem]:
 def _changed(inspections: Sequence[CsvInspection]) -> Iterator[Problem]:
     """Yield files that were written to while they were read: what was counted is not what is there."""
     for inspection in inspections:
-        try:
-            now = stat_file(inspection.file.path)
-        except OSError:
-            now = None
-        if now is None or now.stamp != inspection.file.stamp:
+        if inspection.file.stamp_now() != inspection.file.stamp:
             path = shown(inspection.file.path)
             yield Problem(f"'{path}' changed while it was read.", "Wait until it is written, then try again.", path)
 
 
-def _in_threads(work: Callable[[LocalFile], _T], files: Sequence[LocalFile], limit: int) -> list[_T]:
+def _in_threads(work: Callable[[Located], _T], files: Sequence[Located], limit: int) -> list[_T]:
     if len(files) <= 1:
         return [work(file) for file in files]
     workers = min(limit, len(files), 2 * (os.cpu_count() or 1))
@@ -210,7 +216,7 @@ def _in_threads(work: Callable[[LocalFile], _T], files: Sequence[LocalFile], lim
 
 @contextmanager
 def _progress(
-    narrator: Narrator | None, files: Sequence[LocalFile], unit: str, doing: str = "Checking"
+    narrator: Narrator | None, files: Sequence[Located], unit: str, doing: str = "Checking"
 ) -> Iterator[Callable[[int], None]]:
     """Yield what to call with the number of ``unit`` just done, from any thread."""
     size_bytes = sum(file.size_bytes for file in files)

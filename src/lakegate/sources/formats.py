@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from lakegate.model.batch import FileFormat
-from lakegate.sources.paths import LocalFile, shown
-from lakegate.sources.problems import Problem, ProblemError
+from lakegate.sources.located import Located
+from lakegate.sources.paths import shown
+from lakegate.sources.problems import Problem, ProblemError, unreadable
 
 SUFFIXES: Mapping[FileFormat, tuple[str, ...]] = {
     "parquet": (".parquet",),
@@ -52,7 +52,7 @@ def is_tab_separated(name: str) -> bool:
     return name.lower().endswith((".tsv", ".tsv.gz"))
 
 
-def detect(file: LocalFile, given: FileFormat | None) -> FileFormat:
+def detect(file: Located, given: FileFormat | None) -> FileFormat:
     """Return the format of ``file``, reading its first and last bytes only.
 
     Args:
@@ -68,9 +68,7 @@ def detect(file: LocalFile, given: FileFormat | None) -> FileFormat:
     try:
         head, tail = _ends(file)
     except OSError as error:
-        raise ProblemError(
-            Problem(f"'{path}' cannot be read: {error.strerror or error}.", "Check its permissions.", path)
-        ) from error
+        raise ProblemError(unreadable(path, error)) from error
     expected = given or by_name(file.name)
     if expected == "parquet" or (expected is None and head.startswith((_PARQUET_MAGIC, _ENCRYPTED_MAGIC))):
         _require_parquet(path, head, tail, file.size_bytes)
@@ -102,8 +100,8 @@ def by_name(name: str) -> FileFormat | None:
     return next((known for known, suffixes in SUFFIXES.items() if name.lower().endswith(suffixes)), None)
 
 
-def _ends(file: LocalFile) -> tuple[bytes, bytes]:
-    with Path(file.path).open("rb") as stream:
+def _ends(file: Located) -> tuple[bytes, bytes]:
+    with file.open() as stream:
         head = stream.read(_HEAD_BYTES)
         stream.seek(max(file.size_bytes - len(_PARQUET_MAGIC), 0))
         return head, stream.read(len(_PARQUET_MAGIC))

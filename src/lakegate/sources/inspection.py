@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakegate.model.batch import SourceColumn
-from lakegate.sources.paths import LocalFile
+from lakegate.sources.located import Located
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,6 @@ class Inspection:
         columns: Its columns in order, types as Arrow text.
     """
 
-    file: LocalFile
+    file: Located
     rows: int
     columns: tuple[SourceColumn, ...]

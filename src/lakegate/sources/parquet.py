@@ -13,15 +13,16 @@ from lakegate.errors import SchemaError
 from lakegate.model.batch import SourceColumn
 from lakegate.sources.arrow_types import is_any_list, normalise, refusal
 from lakegate.sources.inspection import Inspection
-from lakegate.sources.paths import LocalFile, shown
-from lakegate.sources.problems import Problem, ProblemError
+from lakegate.sources.located import Located, ReplacedError
+from lakegate.sources.paths import shown
+from lakegate.sources.problems import Problem, ProblemError, unreadable
 from lakegate.sources.schemas import name_problems
 
 # Logical types that Spark refuses and that Arrow may show as plain bytes.
 _REFUSED_LOGICAL_TYPES = frozenset({"UUID", "INTERVAL", "VARIANT", "GEOMETRY", "GEOGRAPHY"})
 
 
-def inspect_parquet(file: LocalFile) -> tuple[Inspection | None, tuple[Problem, ...]]:
+def inspect_parquet(file: Located) -> tuple[Inspection | None, tuple[Problem, ...]]:
     """Return rows and columns of ``file``, and what is wrong with it; reads the footer only.
 
     A footer that can be read and column chunks that lie inside the file are taken for an undamaged file: pages carry
@@ -29,7 +30,8 @@ def inspect_parquet(file: LocalFile) -> tuple[Inspection | None, tuple[Problem, 
     """
     path = shown(file.path)
     try:
-        metadata = pq.read_metadata(file.path)
+        with file.open() as stream:
+            metadata = pq.read_metadata(stream)
         schema = metadata.schema.to_arrow_schema()
         _require_whole(metadata, file, path)
     except ProblemError as error:
@@ -47,7 +49,7 @@ def inspect_parquet(file: LocalFile) -> tuple[Inspection | None, tuple[Problem, 
     return Inspection(file, metadata.num_rows, columns), tuple(problems)
 
 
-def _require_whole(metadata: Any, file: LocalFile, path: str) -> None:
+def _require_whole(metadata: Any, file: Located, path: str) -> None:
     """Check that the first and last row groups lie inside the file, so that nothing was cut out of the middle."""
     for index in {0, metadata.num_row_groups - 1} if metadata.num_row_groups else set():
         group = metadata.row_group(index)
@@ -65,10 +67,8 @@ def _require_whole(metadata: Any, file: LocalFile, path: str) -> None:
 
 
 def _unreadable(path: str, error: Exception) -> Problem:
-    if isinstance(error, PermissionError):
-        return Problem(f"'{path}' cannot be read: permission denied.", "Check its permissions.", path)
-    if isinstance(error, FileNotFoundError):
-        return Problem(f"'{path}' is gone: it was there a moment ago.", "Run the command again.", path)
+    if isinstance(error, (PermissionError, FileNotFoundError, ReplacedError)):
+        return unreadable(path, error)
     first_line = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     return Problem(
         f"'{path}' is damaged: its parquet footer cannot be read ({first_line}).", "Copy or download it again.", path

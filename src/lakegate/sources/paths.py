@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BufferedReader
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
-from lakegate.errors import InputError
+from lakegate.errors import InputError, SourceError
 from lakegate.sources.problems import Problem
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -19,7 +22,8 @@ _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECA
 _ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _PARTITION_FOLDER = re.compile(r"([^=/]+)=[^/]*")
 _GLOB_CHARACTERS = frozenset("*?[")
-_SPARK_GLOB_CHARACTERS = frozenset("*?[]{}\\")
+SPARK_GLOB_CHARACTERS = frozenset("*?[]{}\\")
+"""What Spark takes for part of a pattern, unless it is escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,11 @@ class LocalFile:
         return to_uri(self.path)
 
     @property
+    def modified_at(self) -> datetime:
+        """Time of the last change, in UTC."""
+        return datetime.fromtimestamp(self.mtime_ns / 1e9, tz=UTC)
+
+    @property
     def stamp(self) -> str:
         """Size and time of the last change as text, ``<bytes>-<nanoseconds>``: stable while the file is not written.
 
@@ -59,6 +68,19 @@ class LocalFile:
             '12-1700000000000000000'
         """
         return f"{self.size_bytes}-{self.mtime_ns}"
+
+    def open(self) -> BufferedReader:
+        """Open it for reading; see :meth:`~lakegate.sources.located.Located.open`."""
+        return Path(self.path).open("rb")
+
+    def content_version(self) -> str:
+        """Return the SHA-256 of its bytes: size and time alone would take a file that was copied anew for another."""
+        with self.open() as stream:
+            return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+    def stamp_now(self) -> str | None:
+        """Return the stamp as it is now; ``None`` when the file is gone or cannot be looked at."""
+        return stamp_now(self.path)
 
 
 def to_uri(path: str | Path) -> str:
@@ -124,6 +146,26 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
     return files, tuple(problems)
 
 
+def present(text: str, suffixes: Sequence[str]) -> Iterator[LocalFile]:
+    """Yield the files that one path names as they are found; what is not there, or vanishes meanwhile, is left out.
+
+    Args:
+        text: As in :func:`resolve`.
+        suffixes: As in :func:`resolve`.
+
+    Raises:
+        InputError: When it cannot be a path.
+        SourceError: When it is a folder that cannot be read.
+    """
+    try:
+        _require_readable(_interpret(text)[0])
+        yield from _resolve_one(text, suffixes, [])
+    except RuntimeError as error:  # nobody knows whose home '~name' is
+        raise SourceError(f"'{shown(text)}' cannot be looked at: {_reason(error)}.", hint="Check the path.") from error
+    except OSError:  # a folder that is gone by now, or a name that no file can have
+        return
+
+
 def shown(path: str) -> str:
     """Return ``path`` so that it can be printed even when its bytes are no UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
@@ -139,6 +181,25 @@ def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | No
     if not stat.S_ISREG(status.st_mode):
         return None
     return LocalFile(path, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino), partition_keys)
+
+
+def stamp_now(path: str) -> str | None:
+    """Return the stamp of a file as it is now; ``None`` when it is gone or cannot be looked at."""
+    try:
+        found = stat_file(path)
+    except OSError:
+        return None
+    return None if found is None else found.stamp
+
+
+def partition_keys(folders: Sequence[str]) -> tuple[str, ...]:
+    """Return the ``key`` of each of ``folders`` that is named ``key=value``.
+
+    Example:
+        >>> partition_keys(("day=1", "raw", "hour=07"))
+        ('day', 'hour')
+    """
+    return tuple(match[1] for folder in folders if (match := _PARTITION_FOLDER.fullmatch(folder)))
 
 
 def is_ignored(name: str) -> bool:
@@ -160,7 +221,7 @@ def _resolve_one(text: str, suffixes: Sequence[str], problems: list[Problem]) ->
         return
     # Path.glob takes no absolute pattern
     found = glob.iglob(pattern, recursive=True)  # noqa: PTH207
-    matches = [match for match in found if not _ignored_below(match, pattern)]
+    matches = sorted(match for match in found if not _ignored_below(match, pattern))
     if not matches:
         problems.append(
             Problem(
@@ -176,6 +237,13 @@ def _resolve_one(text: str, suffixes: Sequence[str], problems: list[Problem]) ->
         if not folders_too and Path(match).is_dir():
             continue
         yield from _take(match, suffixes, problems, text)
+
+
+def _require_readable(path: str) -> None:
+    if Path(path).is_dir() and not os.access(path, os.R_OK | os.X_OK):
+        raise SourceError(
+            f"Folder '{shown(path)}' cannot be read: permission denied.", hint="Check its permissions.", path=path
+        )
 
 
 def _interpret(text: str) -> tuple[str, str | None]:
@@ -194,7 +262,7 @@ def _interpret(text: str) -> tuple[str, str | None]:
     if scheme is not None:
         raise InputError(
             f"'{text}' cannot be read: {scheme[1]}:// is not supported yet.",
-            hint="Copy the files to this machine and give their path (local paths and file:// work).",
+            hint="Copy the files to this machine or to S3 and give their path (local paths, file:// and s3:// work).",
             path=text,
         )
     path = _absolute(str(Path(text).expanduser()) if text.startswith("~") else text)
@@ -243,6 +311,9 @@ def _take(path: str, suffixes: Sequence[str], problems: list[Problem], text: str
             Problem(f"'{shown(path)}' is a link to a file that does not exist.", "Repair or remove the link.", text)
         )
         return
+    except OSError as error:
+        problems.append(Problem(f"'{shown(path)}' cannot be looked at: {_reason(error)}.", "Check the path.", text))
+        return
     if file is None:
         problems.append(Problem(f"'{shown(path)}' is not a regular file.", "Give a file, a folder or a glob.", text))
         return
@@ -256,10 +327,8 @@ def _take_folder(folder: str, suffixes: Sequence[str], problems: list[Problem]) 
         if not path.lower().endswith(tuple(suffixes)):
             continue
         anything = True
-        below = Path(path).parent.relative_to(folder).parts
-        keys = tuple(match[1] for part in below if (match := _PARTITION_FOLDER.fullmatch(part)))
         try:
-            file = stat_file(path, keys)
+            file = stat_file(path, partition_keys(Path(path).parent.relative_to(folder).parts))
         except OSError as error:
             problems.append(Problem(f"'{shown(path)}' cannot be looked at: {_reason(error)}.", "Repair it.", path))
             continue
@@ -301,7 +370,7 @@ def _name_problems(file: LocalFile) -> Iterator[Problem]:
             "Rename it: no leading '_' or '.', no '._COPYING_' at the end.",
             path,
         )
-    if ":" in file.path and _SPARK_GLOB_CHARACTERS & set(file.path):
+    if ":" in file.path and SPARK_GLOB_CHARACTERS & set(file.path):
         yield Problem(
             f"'{path}' holds a ':' together with one of *?[]{{}}\\ , which Spark cannot read.",
             "Rename the file or folder.",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakegate.errors import InputError, SourceError
+from lakegate.sources.located import ReplacedError
 
 MAX_LISTED = 10
 """Problems spelled out in one error; the rest are counted."""
@@ -34,6 +35,15 @@ class ProblemError(Exception):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+def unreadable(path: str, error: OSError) -> Problem:
+    """Return what to say of a file that was found and cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return Problem(f"'{path}' is gone: it was there a moment ago.", "Run the command again.", path)
+    if isinstance(error, ReplacedError):
+        return Problem(f"'{path}' was replaced while it was read.", "Run the command again.", path)
+    return Problem(f"'{path}' cannot be read: {error.strerror or error}.", "Check its permissions.", path)
 
 
 def combine(problems: Sequence[Problem]) -> InputError:

@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
+from lakegate.config import S3Settings
 from lakegate.model.batch import Batch, SourceFile
-from lakegate.sources.paths import LocalFile, from_uri, stat_file
+from lakegate.sources import paths
+from lakegate.sources.located import Located
+from lakegate.sources.s3 import is_s3, objects
+
+_LOOKS_AT_ONCE = 16
 
 
-def content_version(path: str) -> str:
-    """Return the version of a local file: the SHA-256 of its bytes.
-
-    Size and time alone would take a file that was only touched or copied anew for another version.
-
-    Raises:
-        OSError: When it cannot be read.
-    """
-    with Path(path).open("rb") as stream:
-        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-
-
-def source_file(file: LocalFile, rows: int) -> SourceFile:
-    """Return ``file`` as a value, its version computed from its content; raises as :func:`content_version`."""
+def source_file(file: Located, rows: int) -> SourceFile:
+    """Return ``file`` as a value with its version; raises as :meth:`~lakegate.sources.located.Located.open`."""
     return SourceFile(
-        uri=file.uri, size_bytes=file.size_bytes, version=content_version(file.path), stamp=file.stamp, rows=rows
+        uri=file.uri, size_bytes=file.size_bytes, version=file.content_version(), stamp=file.stamp, rows=rows
     )
 
 
-def changed_files(batch: Batch) -> Sequence[SourceFile]:
-    """Return the files of ``batch`` whose size or time of last change is no longer what it was, or that are gone."""
-    return [file for file in batch.files if _stamp(file) != file.stamp]
+def changed_files(batch: Batch, s3: S3Settings | None = None) -> Sequence[SourceFile]:
+    """Return the files of ``batch`` whose stamp is no longer what it was, or that are gone.
 
+    Args:
+        batch: The files.
+        s3: How to reach S3, for files that lie there.
 
-def _stamp(file: SourceFile) -> str | None:
-    try:
-        found = stat_file(from_uri(file.uri))
-    except OSError:
-        return None
-    return None if found is None else found.stamp
+    Raises:
+        StorageUnavailableError: When the store they lie in does not answer.
+    """
+    settings = s3 or S3Settings()
+
+    def stamp_now(file: SourceFile) -> str | None:
+        if is_s3(file.uri):
+            return objects.stamp_now(file.uri, settings)
+        return paths.stamp_now(paths.from_uri(file.uri))
+
+    # each look at an object is a request: not one after the other
+    with ThreadPoolExecutor(_LOOKS_AT_ONCE, thread_name_prefix="lakegate-stamps") as pool:
+        stamps = pool.map(stamp_now, batch.files)
+        return [file for file, stamp in zip(batch.files, stamps, strict=True) if stamp != file.stamp]

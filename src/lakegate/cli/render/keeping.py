@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from lakegate.cli.render.console import add_row, make_table, next_commands, safe, say, show
 from lakegate.cli.render.runs import STYLES
@@ -26,6 +29,21 @@ def show_recovered(app: App, runs: Sequence[Run]) -> None:
     kept = [run for run in runs if run.branch_kept]
     if kept:
         next_commands(*((f"See why {run.run_id} failed its audit", app.command("runs", run.run_id)) for run in kept))
+
+
+def tell_parked(app: App, parked: Mapping[str, datetime]) -> None:
+    """Tell of the runs that were left alone, and until when. Narration: goes to stderr."""
+    if not parked:
+        return
+    first, until = next(iter(parked.items()))
+    if len(parked) == 1:
+        told = f"1 run waits for its next step and is left alone until {moment(until)}."
+    else:
+        told = (
+            f"{count(len(parked))} runs wait for their next step and are left alone, the first until {moment(until)}."
+        )
+    click.echo(told, err=True)
+    click.echo(f"To finish or undo one now: {app.command('recover', first)}", err=True)
 
 
 def gc_payload(report: GcReport) -> dict[str, Any]:

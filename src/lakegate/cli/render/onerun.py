@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakegate.cli.render.checks import show_all
 from lakegate.cli.render.console import add_row, make_table, only_ascii, safe, say, show
+from lakegate.cli.render.notify import show_told
 from lakegate.cli.render.picture import draw
 from lakegate.cli.render.runs import show_next, show_outcome
 from lakegate.cli.render.text import count, duration, moment, share, size
@@ -40,6 +41,7 @@ def show_details(app: App, run: Run, statuses: Statuses, newer: Sequence[Commit]
         if len(run.reports) > 1:
             say("", f"  Checks of [bold]{safe(report.table)}[/]")
         show_all(report)
+    show_told(run.notifications)
     show_next(app, run)
 
 

@@ -76,6 +76,7 @@ def journal_payload(run: Run) -> dict[str, Any]:
         "reverted_by": run.reverted_by,
         "detail": run.detail,
         "error": run.error.model_dump(mode="json") if run.error else None,
+        "notifications": [told.model_dump(mode="json") for told in run.notifications],
     }
 
 

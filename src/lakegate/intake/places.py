@@ -1,0 +1,137 @@
+"""Places: the paths that are watched, and which files belong to them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakegate.model.batch import FileFormat
+from lakegate.sources.formats import suffixes_for
+from lakegate.sources.paths import from_uri, is_ignored
+
+_S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
+_GLOB = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\}")
+_WILDCARDS: Mapping[str, str] = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def location(text: str) -> str:
+    """Return a local file's absolute path, and the URI of any other place as it is.
+
+    Args:
+        text: A path, relative to the current folder, or a URI.
+
+    Example:
+        >>> location("file:///landing/a%20b.csv"), location("s3://landing/a.csv")
+        ('/landing/a b.csv', 's3://landing/a.csv')
+    """
+    if text.lower().startswith("file:/"):
+        return from_uri(text)
+    if "://" in text:
+        return _S3.sub("s3://", text)
+    return os.path.normpath(Path(text).expanduser().absolute())
+
+
+def expression(pattern: str) -> re.Pattern[str]:
+    """Return what a pattern means: ``*`` and ``?`` for anything but ``/``, ``**`` for anything, ``{name}`` for a group.
+
+    Example:
+        >>> expression("/landing/{table}/*.csv").fullmatch("/landing/trips/a.csv")["table"]
+        'trips'
+    """
+    return re.compile("".join(_translated(pattern)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One path: itself, or what it means as a pattern."""
+
+    path: str
+    pattern: re.Pattern[str] | None
+    takes_folders: bool
+
+    @property
+    def fixed(self) -> str:
+        """The path, less the parts that the pattern leaves open."""
+        open_part = _GLOB.search(self.path) if self.pattern is not None else None
+        return self.path if open_part is None else self.path[: open_part.start()].rpartition("/")[0]
+
+
+class Places:
+    """The paths that are watched: files, folders, patterns, prefixes of an object store.
+
+    Args:
+        paths: As :func:`lakegate.sources.listing.list_files` takes them.
+        file_format: Whose endings the files of a folder have; any known format's when ``None``.
+    """
+
+    def __init__(self, paths: Sequence[str], file_format: FileFormat | None = None) -> None:
+        self._places = tuple((path, _place(path)) for path in paths)
+        self._suffixes = suffixes_for(file_format)
+
+    @property
+    def are_local(self) -> bool:
+        """Whether any of them is on this machine."""
+        return any("://" not in place.path for _, place in self._places)
+
+    def hold(self, uri: str) -> bool:
+        """Tell whether a file would be found by looking below the paths."""
+        file = location(uri)
+        return any(self._holds(place, file) for _, place in self._places)
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the local paths that are not there, neither as they are nor, for patterns, the folder they are in."""
+        return tuple(
+            path
+            for path, place in self._places
+            if "://" not in place.path and not (Path(place.path).exists() or Path(place.fixed or "/").is_dir())
+        )
+
+    def folders(self) -> tuple[str, ...]:
+        """Return the local folders in which the files appear, those that are there."""
+        local = (place for _, place in self._places if "://" not in place.path)
+        places = (Path(place.path if Path(place.path).exists() else place.fixed or "/") for place in local)
+        folders = (place if place.is_dir() else place.parent for place in places)
+        return tuple(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
+
+    def _holds(self, place: _Place, file: str) -> bool:
+        if file == place.path:
+            return True
+        below = file.removeprefix(place.fixed.rstrip("/") + "/")
+        if below == file or any(is_ignored(part) for part in below.split("/")):
+            return False
+        in_folder = file.lower().endswith(self._suffixes)
+        if place.pattern is None:
+            return in_folder
+        if place.pattern.fullmatch(file):
+            return True
+        folders = (file[: slash.start()] for slash in re.finditer("/", file))
+        return in_folder and place.takes_folders and any(place.pattern.fullmatch(folder) for folder in folders)
+
+
+def _place(text: str) -> _Place:
+    path = location(text)
+    is_pattern = _GLOB.search(text) is not None and not os.path.lexists(path)
+    return _Place(path, expression(path) if is_pattern else None, "**" not in path)
+
+
+def _translated(pattern: str) -> Iterator[str]:
+    end = 0
+    for wildcard in _WILDCARD.finditer(pattern):
+        yield re.escape(pattern[end : wildcard.start()])
+        yield _meaning(wildcard[0])
+        end = wildcard.end()
+    yield re.escape(pattern[end:])
+
+
+def _meaning(wildcard: str) -> str:
+    if wildcard.startswith("{"):
+        name = wildcard[1:-1]
+        return f"(?P<{name}>[^/]+?)" if name.isidentifier() else re.escape(wildcard)
+    if wildcard.startswith("["):
+        negated = wildcard[1] == "!"
+        return f"[{'^' if negated else ''}{re.escape(wildcard[1 + negated : -1]).replace(chr(92) + '-', '-')}]"
+    return _WILDCARDS[wildcard]

@@ -1,0 +1,168 @@
+"""The connection to S3: made by the AWS library, by its own rules for credentials, and its errors in our words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lakegate.config import S3Settings
+from lakegate.errors import ConfigurationError, LakegateError, SourceError, StorageUnavailableError
+from lakegate.sources.located import ReplacedError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+CREDENTIALS_HINT = (
+    "Give credentials in the usual ways: AWS_PROFILE, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or a role."
+)
+ADDRESS_HINT = "Check the path, and the section [s3] of the settings: endpoint, region, path_style."
+ATTEMPTS = 6
+"""How often a request is sent before it is given up, waiting up to 20 s in between."""
+_CONNECT_TIMEOUT_S = 10
+_READ_TIMEOUT_S = 60
+_CONNECTIONS = 32
+_AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
+_ASK_REGION = "us-east-1"  # tells where a bucket is
+_SERVER_ERROR = 500
+_BUSY_CODES = frozenset({"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling", "ThrottlingException"})
+_REFUSED_CODES = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"})
+_DENIED_CODES = frozenset({"AccessDenied", "403", "Forbidden", "AllAccessDisabled"})
+_GONE_CODES = frozenset({"NoSuchKey", "404", "NotFound"})
+_REPLACED_CODES = frozenset({"PreconditionFailed", "412"})
+
+
+@lru_cache(maxsize=8)
+def s3_client(settings: S3Settings) -> S3Client:
+    """Return the client for these settings; may be used from any thread.
+
+    Raises:
+        ConfigurationError: When the library is not installed, or its own configuration is wrong.
+    """
+    try:
+        import boto3  # noqa: PLC0415 - an extra, and slow to import
+        from botocore.config import Config  # noqa: PLC0415
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigurationError(
+            "Files on S3 need the package boto3, which is not installed.", hint="pip install 'lakegate[s3]'", extra="s3"
+        ) from error
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        max_pool_connections=_CONNECTIONS,
+        s3={"addressing_style": "path" if settings.path_style else "auto"},
+    )
+    try:
+        session = boto3.Session(region_name=settings.region or os.environ.get("AWS_REGION"))
+        region = session.region_name or _ASK_REGION
+        return session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=config)
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigurationError(
+            f"The configuration for S3 is wrong: {str(error).rstrip('.')}.",
+            hint="Check the section [s3] of the settings, and the AWS_* variables and profile.",
+        ) from error
+
+
+def s3_place(settings: S3Settings) -> S3Settings:
+    """Return where S3 is by settings, variables and profile together, for programs that look at none of these.
+
+    Raises:
+        ConfigurationError: When the library is not installed, or its own configuration is wrong.
+    """
+    meta = s3_client(settings).meta
+    host = urlsplit(meta.endpoint_url).hostname or ""
+    return S3Settings(
+        endpoint=None if host.endswith(_AWS_HOSTS) else meta.endpoint_url,
+        region=meta.region_name,
+        path_style=settings.path_style or _is_address(host),
+    )
+
+
+@contextmanager
+def translated(uri: str) -> Iterator[None]:
+    """Turn what the AWS library raises in the body into the errors that files have, and ours.
+
+    Args:
+        uri: What the body looks at, for the message.
+
+    Raises:
+        FileNotFoundError: When the object is not there.
+        PermissionError: When it may not be read.
+        ReplacedError: When it is not the one that was asked for any more.
+        ConfigurationError: When there are no credentials, or S3 does not accept them.
+        SourceError: When the bucket does not exist, or S3 refuses for another reason.
+        StorageUnavailableError: When S3 does not answer, or cannot serve now, again and again.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra, and slow to import
+
+    try:
+        yield
+    except ClientError as error:
+        raise _refusal(error, uri) from error
+    except BotoCoreError as error:
+        raise _trouble(error, uri) from error
+
+
+def _is_address(host: str) -> bool:
+    """Tell whether a host is one that no bucket's name can be put before."""
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return host == "localhost"
+
+
+def _refusal(error: Any, uri: str) -> Exception:
+    code, text = (str(error.response["Error"].get(part, "")) for part in ("Code", "Message"))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    said = f"{code}: {text}".rstrip(".") if text else code
+    if code in _BUSY_CODES or status >= _SERVER_ERROR:
+        return _unavailable(uri, said)
+    return _as_file_error(code, said, uri) or _as_our_error(code, said, uri)
+
+
+def _as_file_error(code: str, said: str, uri: str) -> OSError | None:
+    if code in _GONE_CODES:
+        return FileNotFoundError(errno.ENOENT, "it does not exist (any more)", uri)
+    if code in _REPLACED_CODES:
+        return ReplacedError(errno.ESTALE, "it was replaced while it was read", uri)
+    if code in _DENIED_CODES:
+        return PermissionError(errno.EACCES, f"access denied ({said})", uri)
+    return None
+
+
+def _as_our_error(code: str, said: str, uri: str) -> LakegateError:
+    if code in _REFUSED_CODES:
+        return ConfigurationError(
+            f"S3 does not accept our credentials for '{uri}' ({said}).", hint=CREDENTIALS_HINT, file=uri
+        )
+    if code == "NoSuchBucket":
+        return SourceError(
+            f"The bucket of '{uri}' does not exist.",
+            hint="Check its name, and the endpoint (s3.endpoint or AWS_ENDPOINT_URL).",
+            file=uri,
+        )
+    return SourceError(f"S3 refuses to serve '{uri}' ({said}).", hint=ADDRESS_HINT, file=uri)
+
+
+def _trouble(error: Exception, uri: str) -> Exception:
+    from botocore import exceptions  # noqa: PLC0415 - an extra, and slow to import
+
+    said = str(error).rstrip(".")
+    if isinstance(error, (exceptions.HTTPClientError, exceptions.IncompleteReadError)):
+        return _unavailable(uri, said)
+    return ConfigurationError(f"'{uri}' cannot be asked for: {said}.", hint=CREDENTIALS_HINT, file=uri)
+
+
+def _unavailable(uri: str, said: str) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        f"S3 could not serve '{uri}', though it was asked {ATTEMPTS} times ({said}).",
+        hint="Nothing was published. Check the network and the endpoint (s3.endpoint, AWS_ENDPOINT_URL); try again.",
+        file=uri,
+    )

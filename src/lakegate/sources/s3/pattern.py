@@ -1,0 +1,116 @@
+"""Which keys of a bucket a text means: one object, all below a prefix, or those that match a pattern."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from lakegate.errors import InputError
+from lakegate.sources.paths import is_ignored
+
+_URI = re.compile(r"s3://([^/]*)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_GLOB = re.compile(r"[*?\[]")
+_ANY_DEPTH = "**"
+
+
+@dataclass(frozen=True)
+class S3Pattern:
+    """What a text such as ``s3://landing/trips/*.parquet`` means.
+
+    Nothing in it is decoded: a ``%20`` in it is a ``%20`` in the key.
+
+    Attributes:
+        text: As typed.
+        bucket: The bucket.
+        key: What follows it: a key, a prefix or a pattern.
+    """
+
+    text: str
+    bucket: str
+    key: str
+
+    @classmethod
+    def parse(cls, text: str) -> S3Pattern:
+        """Return the pattern of an ``s3://`` URI.
+
+        Raises:
+            InputError: When it names no bucket.
+
+        Example:
+            >>> S3Pattern.parse("s3://landing/trips/2024-*/*.parquet").prefix
+            'trips/2024-'
+        """
+        match = _URI.fullmatch(text)
+        if match is None or not _BUCKET.fullmatch(match[1]):
+            raise InputError(f"'{text}' names no bucket.", hint="Write it as s3://bucket/prefix/*.parquet.", path=text)
+        return cls(text, match[1], match[2] or "")
+
+    @property
+    def is_glob(self) -> bool:
+        """Whether it holds wildcards."""
+        return _GLOB.search(self.key) is not None
+
+    @property
+    def prefix(self) -> str:
+        """What all its keys start with, taken for a pattern or a folder; empty or ending in ``/`` for a folder."""
+        wildcard = _GLOB.search(self.key)
+        if wildcard is not None:
+            return self.key[: wildcard.start()]
+        return self.key if self.key.endswith("/") or not self.key else f"{self.key}/"
+
+    def below(self, key: str, suffixes: Sequence[str]) -> tuple[str, ...] | None:
+        """Tell whether a key is meant, and below which folders.
+
+        A pattern takes what it matches whatever the ending, and, unless it holds ``**``, the files of the folders that
+        it matches. Names that Spark ignores are left out where the pattern leaves them open.
+
+        Args:
+            key: A key that starts with :attr:`prefix`.
+            suffixes: Lower-case endings of the files to take from folders.
+
+        Returns:
+            The folders between the one that is meant and the object; ``None`` when the key is not meant.
+
+        Example:
+            >>> days = S3Pattern.parse("s3://data/day=*")
+            >>> days.below("day=1/hour=2/a.csv", (".csv",)), days.below("day=1/_x.csv", (".csv",))
+            (('hour=2',), None)
+        """
+        if key.endswith("/"):  # a marker that some tools leave for a folder
+            return None
+        parts = key.split("/")
+        if any(is_ignored(part) for part in parts[self._fixed :]):
+            return None
+        in_folder = key.lower().endswith(tuple(suffixes))
+        if not self.is_glob:
+            return tuple(parts[self._fixed : -1]) if in_folder else None
+        if _match(self._parts, parts):
+            return ()
+        depth = len(self._parts)
+        if in_folder and _ANY_DEPTH not in self._parts and depth < len(parts) and _match(self._parts, parts[:depth]):
+            return tuple(parts[depth:-1])
+        return None
+
+    @cached_property
+    def _parts(self) -> tuple[str | re.Pattern[str], ...]:
+        parts = self.key.rstrip("/").split("/")
+        return tuple(part if part == _ANY_DEPTH else re.compile(fnmatch.translate(part)) for part in parts)
+
+    @cached_property
+    def _fixed(self) -> int:
+        """How many parts of a key the text itself spells out."""
+        return self.prefix.count("/")
+
+
+def _match(pattern: Sequence[str | re.Pattern[str]], parts: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    first, *rest = pattern
+    if first == _ANY_DEPTH:
+        depths = range(len(parts)) if rest else range(len(parts) + 1)
+        return any(_match(rest, parts[depth:]) for depth in depths)
+    return bool(parts) and isinstance(first, re.Pattern) and bool(first.match(parts[0])) and _match(rest, parts[1:])

@@ -1,0 +1,129 @@
+"""``lakegate --log-format json`` on the real stack: every line of standard error parses and knows its run."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e_support import Cli, write_trips
+from lakegate.lake import Lake, connect
+from lakegate.local.state import StackState
+from lakegate.model.run import new_run_id
+from lakegate.narration import FIELDS, LogNarrator
+
+pytestmark = pytest.mark.jvm
+_RUN_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
+
+
+def parsed(text: str) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
+    assert all(tuple(line)[: len(FIELDS)] == FIELDS for line in told)
+    return told
+
+
+@pytest.fixture
+def cli(home: Path, stack: StackState) -> Cli:
+    return Cli(home, {"LAKEGATE_LOG_FORMAT": "json"})
+
+
+def test_a_published_run_is_on_each_of_its_lines(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    file = write_trips(tmp_path / "a.parquet", 100)
+    done = cli.run("ingest", f"{namespace}.trips", file, "-c", "not_null(id)", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    told = parsed(done.stderr)
+    first = next(number for number, line in enumerate(told) if line["run_id"])
+    assert {line["run_id"] for line in told[first:]} == {run["run_id"]}
+    assert {line["table"] for line in told[first:]} == {f"{namespace}.trips"}
+    assert all(line["branch"].endswith(run["run_id"]) for line in told[first:])
+    assert {"write", "publish"} <= {line["step"] for line in told}
+    [ended] = [line for line in told if line.get("status")]
+    assert (ended["status"], ended["rows"]) == ("published", 100)
+    assert told[-1]["exit_code"] == 0
+
+
+def test_a_rejected_run_names_the_checks(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    file = write_trips(tmp_path / "a.parquet", 100, nulls=3)
+    done = cli.run("ingest", f"{namespace}.trips", file, "-c", "not_null(passengers)")
+    assert done.returncode == 1, done.stderr
+    told = parsed(done.stderr)
+    [ended] = [line for line in told if line.get("status")]
+    assert (ended["status"], ended["level"], ended["failed_checks"]) == ("rejected", "warning", ["not_null_passengers"])
+    assert _RUN_ID.fullmatch(ended["run_id"])
+    assert (told[-1]["exit_code"], told[-1]["run_id"]) == (1, ended["run_id"])
+
+
+def test_wrong_input_is_a_line_without_a_run(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"no parquet")
+    done = cli.run("ingest", f"{namespace}.trips", tmp_path / "a.parquet")
+    assert (done.returncode, done.stdout) == (2, "")
+    error, ended = parsed(done.stderr)[-2:]
+    assert (error["level"], error["code"], error["run_id"], error["exit_code"]) == ("error", "source", None, 2)
+    assert ended["exit_code"] == 2
+
+
+def test_an_engine_that_is_away_is_a_line_without_its_token(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    file = write_trips(tmp_path / "a.parquet", 10)
+    done = cli.run("--engine", "sc://127.0.0.1:9/;token=hunter22", "ingest", f"{namespace}.trips", file)
+    assert done.returncode == 3, done.stderr
+    told = parsed(done.stderr)
+    [error] = [line for line in told if line["level"] == "error"]
+    assert (error["code"], error["exit_code"]) == ("engine-unavailable", 3)
+    assert "hunter22" not in done.stderr
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """A log of a program's own, with lakegate's records in it."""
+    told = io.StringIO()
+    logger = logging.getLogger("lakegate")
+    handler = LogNarrator(told).handler()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield told
+    logger.removeHandler(handler)
+    logger.setLevel(before)
+
+
+def test_threads_have_each_their_own_run(
+    home: Path, stack: StackState, namespace: str, tmp_path: Path, log: io.StringIO
+) -> None:
+    runs = {new_run_id(): write_trips(tmp_path / f"{number}.parquet", 50, start=number * 50) for number in range(3)}
+    with connect(home, narrator=LogNarrator(log)) as lake:
+        threads = [threading.Thread(target=ingest, args=(lake, f"{namespace}.trips", *one)) for one in runs.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    told = parsed(log.getvalue())
+    for run_id in runs:
+        own = [line for line in told if line["run_id"] == run_id]
+        assert [line["status"] for line in own if "status" in line] == ["published"]
+        writing = [line for line in own if line["step"] == "write"]
+        assert [line["state"] for line in writing] == ["began", "done"]
+        assert all(run_id in line["event"] for line in writing)
+
+
+def ingest(lake: Lake, table: str, run_id: str, file: Path) -> None:
+    lake.ingest(table, str(file), run_id=run_id)
+
+
+def test_a_closed_standard_error_stops_no_run(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    file = write_trips(tmp_path / "a.parquet", 10)
+    running = cli.start("ingest", f"{namespace}.trips", file, "-o", "json")
+    assert running.stderr is not None
+    running.stderr.close()
+    assert running.stdout is not None
+    told = running.stdout.read()
+    running.stdout.close()
+    assert running.wait(timeout=120) == 0
+    assert json.loads(told)["status"] == "published"

@@ -1,0 +1,104 @@
+"""What Prefect's pages show of a flow run, in a real browser.
+
+The pictures in the docs are made by the same steps: ``LAKEGATE_PICTURES=docs/images`` says where they go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2e_support import write_trips
+from lakegate.local.state import StackState
+from prefect_server import PrefectServer, awaited
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.jvm,
+    pytest.mark.xdist_group("prefect"),
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
+
+TABLE = "nyc.yellow_trips"
+_SHOWN_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    made = PrefectServer(tmp_path_factory.mktemp("prefect"))
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - of this machine's browser only
+
+    with sync_playwright() as browsers:
+        browser = browsers.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+        )
+        opened = browser.new_page(viewport={"width": 1280, "height": 800})
+        opened.set_default_timeout(_SHOWN_MS)
+        yield opened
+        browser.close()
+
+
+@pytest.fixture
+def rejected(server: PrefectServer, home: Path, stack: StackState, tmp_path: Path) -> str:
+    """The flow run of a batch that was rejected."""
+    path = write_trips(tmp_path / "trips.parquet", 1000, nulls=12)
+    done = server.run(
+        home,
+        *("--table_name", TABLE, "--s3_path", path, "-o", "json"),
+        *("--check", "not_null(passengers)", "--check", "in_range(passengers, 0, 4, severity='warn')"),
+        *("--check", "unique(id)"),
+    )
+    assert done.returncode == 1, done.stderr
+    flow_run_id = str(json.loads(done.stdout)["flow_run_id"])
+    awaited(lambda: True if len(server.task_states(flow_run_id)) == 2 else None, what="the tasks")
+    return flow_run_id
+
+
+def test_the_flow_run_its_tasks_and_its_report_are_shown(server: PrefectServer, page: Page, rejected: str) -> None:
+    page.goto(f"{server.url}/runs/flow-run/{rejected}")
+    page.get_by_text("lakegate-wap").first.wait_for()
+    page.get_by_text("Rejected").first.wait_for()
+    page.get_by_text(TABLE).first.wait_for()
+    page.get_by_text("Task Runs", exact=True).first.click()
+    for task in ("write", "audit"):
+        page.get_by_text(f"{task}-").first.wait_for()
+    for state in ("RolledBack", "Failed"):
+        page.get_by_text(state).first.wait_for()
+    _picture(page, "prefect-flow-run.png")
+
+    asked = {
+        "flow_runs": {"id": {"any_": [rejected]}},
+        "artifacts": {"key": {"any_": ["lakegate-nyc-yellow-trips-audit"]}},
+    }
+    (artifact,) = server.post("artifacts/filter", asked)
+    page.goto(f"{server.url}/artifacts/artifact/{artifact['id']}")
+    page.get_by_role("heading", name=f"Audit of {TABLE}: failed").wait_for()
+    page.get_by_text("not_null(passengers)").first.wait_for()
+    page.get_by_role("cell", name="✗ fail").wait_for()
+    page.get_by_text(f"lakegate runs prefect-{rejected}").first.wait_for()
+    _picture(page, "prefect-artifact.png")
+
+
+def _picture(page: Page, name: str) -> None:
+    folder = os.environ.get("LAKEGATE_PICTURES")
+    if folder:
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=Path(folder) / name)

@@ -1,0 +1,133 @@
+"""``lakegate watch`` as users run it: files come, some are bad, it is killed and started again, and stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from e2e_support import Cli, write_trips
+from lakegate.lake import Lake
+from lakegate.local.state import StackState
+from lakegate.sources.paths import to_uri
+
+pytestmark = pytest.mark.jvm
+
+ROWS = 20
+BOUND_S = 120.0
+
+
+@pytest.fixture
+def cli(home: Path, stack: StackState) -> Cli:
+    return Cli(home)
+
+
+@pytest.fixture
+def table(namespace: str) -> str:
+    return f"{namespace}.trips"
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    return folder
+
+
+def land(landing: Path, name: str, *, nulls: int = 0, start: int = 0, cut: bool = False) -> Path:
+    """Put a file into the folder in one move, as careful writers do."""
+    made = write_trips(landing.parent / "staging" / name, ROWS, nulls=nulls, start=start)
+    if cut:
+        made.write_bytes(made.read_bytes()[:-100])
+    return made.rename(landing / name)
+
+
+def outcomes(lake: Lake, table: str, landing: Path) -> Mapping[str, str]:
+    uris = {to_uri(path): path.name for path in landing.iterdir()}
+    return {uris[uri]: landed.outcome for uri, landed in lake.landings(table, tuple(uris)).items()}
+
+
+def wait_until(condition: Callable[[], bool], command: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert command.poll() is None, f"the command ended too early: {command.communicate()}"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextmanager
+def watching(cli: Cli, landing: Path, table: str) -> Iterator[subprocess.Popen[str]]:
+    words = ("--table", table, "-c", "not_null(passengers)", "--settle", "0s", "--max-tries", "1")
+    command = cli.start("watch", landing, *words)
+    try:
+        yield command
+    finally:
+        if command.poll() is None:
+            command.kill()
+            command.communicate()
+
+
+def test_watched_killed_and_watched_again(cli: Cli, lake: Lake, landing: Path, table: str) -> None:
+    before = set(cli.branches())
+    fatal = Cli(cli.home, {"LAKEGATE_FAULT": "after-stage:kill"})
+    with watching(fatal, landing, table) as command:
+        land(landing, "clean.parquet")
+        command.communicate(timeout=BOUND_S)
+    assert command.returncode == -signal.SIGKILL
+    assert cli.count(table) is None
+
+    with watching(cli, landing, table) as command:
+        wait_until(lambda: outcomes(lake, table, landing) == {"clean.parquet": "done"}, command)
+        land(landing, "nulls.parquet", nulls=3, start=100)
+        land(landing, "cut.parquet", cut=True)
+        land(landing, "late.parquet", start=200)
+        expected = {"clean": "done", "nulls": "rejected", "cut": "failed", "late": "done"}
+        wanted = {f"{name}.parquet": outcome for name, outcome in expected.items()}
+        wait_until(lambda: outcomes(lake, table, landing) == wanted, command)
+        os.kill(command.pid, signal.SIGTERM)
+        _, err = command.communicate(timeout=BOUND_S)
+
+    assert command.returncode == 0, err
+    assert f"given up   {landing}/nulls.parquet: Rejected by not_null(passengers) (3 rows)." in err
+    assert f"given up   {landing}/cut.parquet: " in err
+    assert "Traceback" not in err
+    assert cli.count(table) == 2 * ROWS
+    kept = {run["branch"] for run in cli.json("runs", "--table", table, "--status", "rejected")} - {None}
+    assert len(kept) == 1
+    assert set(cli.branches()) == before | kept
+
+
+def test_two_watchers_of_one_folder_take_each_file_once(cli: Cli, lake: Lake, landing: Path, table: str) -> None:
+    for number in range(6):
+        land(landing, f"{number}.parquet", start=number * ROWS)
+    words = ("watch", landing, "--table", table, "--once", "--settle", "0s", "--max-files", "2")
+    commands = [cli.start(*words) for _ in range(2)]
+    ended = [command.communicate(timeout=BOUND_S) for command in commands]
+    assert [command.returncode for command in commands] == [0, 0], ended
+    assert cli.count(table) == 6 * ROWS
+    assert not any(word in err for _, err in ended for word in ("failed", "error", "Traceback"))
+
+
+def test_once_for_a_schedule(cli: Cli, landing: Path, namespace: str) -> None:
+    (landing / namespace / "trips").mkdir(parents=True)
+    source = land(landing, "1.parquet").rename(landing / namespace / "trips" / "1.parquet")
+    words = ("watch", landing, "--route", f"{landing}/{{namespace}}/{{table}}/*", "--once", "--settle", "1s")
+    done = cli.run(*words, "--output", "json")
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+    assert '"status": "published"' in done.stdout
+    assert cli.run(*words, "--output", "json").stdout == ""
+
+    write_trips(source, ROWS + 1, start=1000)
+    refused = cli.run(*words, "--max-tries", "1")
+    assert refused.returncode == 1
+    assert "was published to" in refused.stderr
+    assert cli.run(*words, "--max-tries", "1").returncode == 0
+    replaced = cli.run(*words, "--again", "--on-changed", "replace")
+    assert replaced.returncode == 0, replaced.stderr
+    assert cli.count(f"{namespace}.trips") == ROWS + 1

@@ -1,0 +1,98 @@
+"""Files that are only told of, a lake that takes them in, and a clock that is set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cli_support import PUBLICATION, make_run
+from lakegate.errors import LakegateError, NotFoundError
+from lakegate.intake.places import location
+from lakegate.intake.rounds import Intake
+from lakegate.intake.routes import Routes
+from lakegate.intake.settling import Clock
+from lakegate.model.journal import Landing
+from lakegate.model.run import Run
+from lakegate.sources.listing import FoundFile
+
+START = datetime(2026, 1, 31, 7, tzinfo=UTC)
+LONG_AGO = START - timedelta(hours=1)
+FOLDER = "/landing"
+TABLE = "nyc.trips"
+
+Outcome = str | LakegateError | BaseException
+
+
+class FakeClock(Clock):
+    """Stands still unless somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@dataclass
+class FolderLake:
+    """A lake that knows of files and landings only; ``becomes`` says how an ingest of some files ends."""
+
+    files: dict[str, FoundFile] = field(default_factory=dict)
+    known: dict[tuple[str, str], Landing] = field(default_factory=dict)
+    becomes: Callable[[Sequence[str]], Outcome] = lambda _: "published"
+    taken: list[tuple[str, ...]] = field(default_factory=list)
+    options: list[dict[str, Any]] = field(default_factory=list)
+    run_status: dict[str, str] = field(default_factory=dict)
+    listed: int = 0
+
+    def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
+        for name in names:
+            uri = name if "://" in name else f"file://{FOLDER}/{name}"
+            self.files[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
+
+    def list_files(self, paths: Sequence[str], **_: object) -> Iterator[FoundFile]:
+        for path in paths:
+            below = [path] if path in self.files else sorted(f for f in self.files if location(f).startswith(path))
+            for uri in below:
+                self.listed += 1
+                yield self.files[uri]
+
+    def landings(self, table: str, uris: Sequence[str]) -> Mapping[str, Landing]:
+        return {uri: self.known[table, uri] for uri in uris if (table, uri) in self.known}
+
+    def note_landings(self, table: str, landings: Iterable[Landing]) -> None:
+        self.known.update({(table, landing.uri): landing for landing in landings})
+
+    def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
+        self.taken.append(tuple(uris))
+        self.options.append(options)
+        outcome = self.becomes([uri.rpartition("/")[2] for uri in uris])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        status = outcome
+        publication = PUBLICATION if status == "published" else None
+        return make_run(status, run_id=f"r{len(self.taken)}", tables=(table,), publication=publication)
+
+    def run(self, run_id: str) -> Run:
+        if run_id not in self.run_status:
+            raise NotFoundError(run_id)
+        return make_run(self.run_status[run_id], run_id=run_id)
+
+    def outcomes(self) -> dict[str, tuple[str, int]]:
+        return {uri.rpartition("/")[2]: (one.outcome, one.tries) for (_, uri), one in self.known.items()}
+
+    def names(self) -> list[list[str]]:
+        """Return the names of the files of each ingest."""
+        return [[uri.rpartition("/")[2] for uri in uris] for uris in self.taken]
+
+
+def make_intake(lake: Any, clock: Clock, *, routes: Routes | None = None, **options: Any) -> Intake:
+    return Intake(lake, [FOLDER], routes or Routes.to(TABLE), clock=clock, **options)

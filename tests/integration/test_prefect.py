@@ -1,0 +1,251 @@
+"""The flows on a real Prefect server, real Spark and a real Nessie, as processes that can be killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from e2e_support import write_trips
+from lakegate.errors import NotFoundError
+from lakegate.lake import Lake
+from lakegate.local.state import StackState
+from lakegate.model.run import Run
+from prefect_server import ENDS_S, PrefectServer, awaited
+
+pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("prefect")]
+
+NOT_NULL = ("--check", "not_null(passengers)")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    made = PrefectServer(tmp_path_factory.mktemp("prefect"))
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def table(namespace: str, stack: StackState) -> str:
+    return f"{namespace}.trips"
+
+
+def told(done: subprocess.CompletedProcess[str], code: int) -> Any:
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def rows(lake: Lake, table: str) -> int:
+    try:
+        return lake.table(table).rows or 0
+    except NotFoundError:
+        return 0
+
+
+def branches(lake: Lake, table: str) -> list[str]:
+    return [ref.name for ref in lake.branches() if table in ref.name]
+
+
+def only_run(lake: Lake, table: str) -> Run:
+    (run,) = lake.runs(table=table)
+    return run
+
+
+def stop(process: subprocess.Popen[str], number: int = signal.SIGKILL) -> None:
+    os.killpg(process.pid, number)
+    process.wait(timeout=ENDS_S)
+
+
+def ingest(path: Path, table: str, *more: str) -> tuple[str, ...]:
+    return ("--table_name", table, "--s3_path", str(path), *more)
+
+
+def test_a_clean_batch_is_published(server: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
+    path = write_trips(tmp_path / "a.parquet", 50)
+    said = told(server.run(lake.home, *ingest(path, table, *NOT_NULL, "--output", "json")), 0)
+    assert said["status"] == "published"
+    assert said["run_id"] == f"prefect-{said['flow_run_id']}"
+    assert rows(lake, table) == 50
+    assert branches(lake, table) == []
+    flow_run = server.flow_run(said["flow_run_id"])
+    assert (flow_run["state_name"], flow_run["state_type"]) == ("Published", "COMPLETED")
+    states = awaited(lambda: found if len(found := server.task_states(flow_run["id"])) == 3 else None)
+    assert states == dict.fromkeys(("write", "audit", "publish"), "Completed")
+    key = f"lakegate-{re.sub('[^a-z0-9]+', '-', table)}"
+    assert set(server.artifacts(flow_run["id"])) == {f"{key}-audit", f"{key}-checks", f"{key}-publish"}
+    again = told(server.run(lake.home, *ingest(path, table, "-o", "json")), 0)
+    assert again["status"] == "skipped"
+    assert rows(lake, table) == 50
+
+
+@pytest.mark.parametrize(("on_failure", "left"), [("keep", 1), ("drop", 0)])
+def test_a_dirty_batch_is_rejected(
+    server: PrefectServer, lake: Lake, table: str, tmp_path: Path, on_failure: str, left: int
+) -> None:
+    path = write_trips(tmp_path / "a.parquet", 50, nulls=3)
+    done = server.run(lake.home, *ingest(path, table, *NOT_NULL, "--on-failure", on_failure))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2].startswith(f"error: The audit of {table} failed, nothing was published.")
+    assert "Traceback" not in done.stderr
+    run = only_run(lake, table)
+    assert (run.status, len(branches(lake, table)), rows(lake, table)) == ("rejected", left, 0)
+    flow_run_id = run.run_id.removeprefix("prefect-")
+    flow_run = server.flow_run(flow_run_id)
+    assert (flow_run["state_name"], flow_run["state_type"]) == ("Rejected", "FAILED")
+    assert awaited(lambda: found if len(found := server.task_states(flow_run_id)) == 2 else None)
+    report = next(text for key, text in server.artifacts(flow_run_id).items() if key.endswith("-audit"))
+    assert "| `not_null(passengers)` | ✗ fail | 3 | 50 |" in report
+    assert (f"lakegate publish {run.branch}" in report) == (on_failure == "keep")
+
+
+@pytest.mark.parametrize(
+    ("point", "status", "published"),
+    [
+        ("after-claim", "failed", 0),
+        ("after-branch", "failed", 0),
+        ("after-stage", "failed", 0),
+        ("after-audit", "failed", 0),
+        ("before-commit", "published", 20),
+        ("after-publish", "published", 20),
+    ],
+)
+def test_a_process_that_was_killed_is_settled_by_recover(
+    server: PrefectServer, lake: Lake, table: str, tmp_path: Path, point: str, status: str, published: int
+) -> None:
+    path = write_trips(tmp_path / "a.parquet", 20)
+    done = server.run(lake.home, *ingest(path, table, *NOT_NULL), LAKEGATE_FAULT=f"{point}:kill")
+    assert done.returncode == -signal.SIGKILL
+    lake.recover()
+    assert (only_run(lake, table).status, rows(lake, table), branches(lake, table)) == (status, published, [])
+    assert server.run(lake.home, *ingest(path, table, *NOT_NULL)).returncode == 0
+    assert rows(lake, table) == 20
+
+
+def test_a_process_that_is_told_to_end_undoes_its_run(
+    server: PrefectServer, lake: Lake, table: str, tmp_path: Path
+) -> None:
+    path = write_trips(tmp_path / "a.parquet", 20)
+    process = server.begin(lake.home, *ingest(path, table), LAKEGATE_FAULT="after-stage:pause")
+    paused(process)
+    os.kill(process.pid, signal.SIGTERM)
+    stop(process, signal.SIGCONT)
+    assert (only_run(lake, table).status, rows(lake, table), branches(lake, table)) == ("failed", 0, [])
+
+
+def paused(process: subprocess.Popen[str]) -> None:
+    stat = Path(f"/proc/{process.pid}/stat")
+    awaited(lambda: True if stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T" else None)
+
+
+@pytest.mark.parametrize("point", ["after-branch", "after-stage", "after-audit", "after-publish"])
+def test_a_server_that_goes_away_loses_nothing(lake: Lake, table: str, tmp_path: Path, point: str) -> None:
+    server = PrefectServer(tmp_path / "prefect")
+    server.start()
+    path = write_trips(tmp_path / "a.parquet", 20)
+    process = server.begin(lake.home, *ingest(path, table), LAKEGATE_FAULT=f"{point}:pause")
+    try:
+        paused(process)
+        server.kill()
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.wait(timeout=ENDS_S) == 4
+    finally:
+        server.kill()
+    log = (tmp_path / "prefect/begun.log").read_text(encoding="utf-8")
+    assert "Prefect's server went away while the flow was running" in log
+    run = only_run(lake, table)
+    assert run.finished_at is not None
+    assert rows(lake, table) == (20 if run.status == "published" else 0)
+    assert branches(lake, table) == []
+
+
+def test_without_its_server_nothing_is_begun(lake: Lake, table: str, tmp_path: Path) -> None:
+    server = PrefectServer(tmp_path)
+    done = server.run(lake.home, *ingest(write_trips(tmp_path / "a.parquet", 20), table))
+    assert done.returncode == 3
+    assert f"Prefect's server at {server.url}/api does not answer; nothing was done." in done.stderr
+    assert lake.runs(table=table) == []
+
+
+def test_two_flow_runs_of_one_file_at_the_same_time_publish_it_once(
+    server: PrefectServer, lake: Lake, table: str, tmp_path: Path
+) -> None:
+    path = write_trips(tmp_path / "a.parquet", 20)
+    both = [server.begin(lake.home, *ingest(path, table)) for _ in range(2)]
+    assert [process.wait(timeout=ENDS_S) for process in both] == [0, 0]
+    assert sorted(run.status for run in lake.runs(table=table)) == ["published", "skipped"]
+    assert (rows(lake, table), branches(lake, table)) == (20, [])
+
+
+def test_served_it_takes_in_what_is_new_and_what_is_announced(
+    server: PrefectServer, lake: Lake, table: str, tmp_path: Path
+) -> None:
+    landing = tmp_path / "landing"
+    write_trips(landing / "a.parquet", 20)
+    write_trips(landing / "b.parquet", 10, nulls=1, start=100)
+    serving = ("serve", landing, "--table", table, "--every", "10s", "--name", table, *NOT_NULL)
+    process = server.begin(lake.home, *serving)
+    try:
+        # One look takes longer than that on a busy machine: the schedule overlaps itself.
+        awaited(lambda: True if rows(lake, table) == 20 else None, what="the file that is right")
+        write_trips(landing / "c.parquet", 5, start=200)
+        awaited(lambda: True if rows(lake, table) == 25 else None, what="the file that came later")
+        elsewhere = write_trips(tmp_path / "elsewhere" / "d.parquet", 7, start=300)
+        event = {
+            "event": "lakegate.file.landed",
+            "occurred": datetime.now(UTC).isoformat(),
+            "resource": {"prefect.resource.id": f"lakegate.table.{table}"},
+            "payload": {"table": table, "path": str(elsewhere)},
+            "id": str(uuid4()),
+        }
+        server.post("events", [event])
+        awaited(lambda: True if rows(lake, table) == 32 else None, what="the file of the posted event")
+        other = write_trips(tmp_path / "elsewhere" / "e.parquet", 3, start=400)
+        assert server.run(lake.home, "announce", table, other).returncode == 0
+        awaited(lambda: True if rows(lake, table) == 35 else None, what="the file that was announced")
+        cancel_in_mid_write(server, lake, table, tmp_path)
+    finally:
+        stop(process, signal.SIGINT)
+    published = [run for run in lake.runs(table=table) if run.status == "published"]
+    assert sum(run.publication.rows for run in published if run.publication) == rows(lake, table) == 35
+    assert len({file.uri for run in published if run.request for file in run.request.batch.files}) == 4
+
+
+def cancel_in_mid_write(server: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
+    big = write_trips(tmp_path / "big.parquet", 2_000_000, start=1000)
+    deployment = server.deployment(f"lakegate-wap/{table}")
+    assert deployment is not None
+    parameters = {"table": table, "path": str(big)}
+    flow_run = server.post(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+    branch = f"wap/{table}_prefect-{flow_run['id']}"
+    awaited(lambda: True if branch in branches(lake, table) else None, what="the branch")
+    server.post(f"flow_runs/{flow_run['id']}/set_state", {"state": {"type": "CANCELLING"}})
+
+    def ended() -> str | None:
+        state = server.flow_run(flow_run["id"])["state_type"]
+        return str(state) if state in ("CANCELLED", "CRASHED", "COMPLETED", "FAILED") else None
+
+    assert awaited(ended, what="the end of the cancelled flow run") == "CANCELLED"
+    assert branch not in branches(lake, table)
+    assert lake.run(f"prefect-{flow_run['id']}").status == "failed"
+
+
+def test_parameters_that_do_not_parse_are_refused_by_the_server(
+    server: PrefectServer, lake: Lake, table: str, tmp_path: Path
+) -> None:
+    process = server.begin(lake.home, "serve", tmp_path, "--table", table, "--every", "1d", "--name", "refusing")
+    try:
+        deployment = awaited(lambda: server.deployment("lakegate-wap/refusing"), what="the deployment")
+        with pytest.raises(Exception, match=r"409|422"):
+            server.post(f"deployments/{deployment['id']}/create_flow_run", {"parameters": {"table": 5, "path": "x"}})
+    finally:
+        stop(process, signal.SIGINT)

@@ -1,0 +1,282 @@
+"""Source files on a real S3 server, without an engine: finding, describing and reading them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from e2e_support import trips
+from lakegate.config import S3Settings
+from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
+from lakegate.model.batch import Batch
+from lakegate.sources import changed_files, discover
+from lakegate.sources.listing import list_files
+from lakegate.sources.s3 import client
+from s3_proxy import Proxy, Trouble
+
+if TYPE_CHECKING:
+    from s3_server import Bucket, S3Server
+
+ODD_NAMES = (
+    "a b+c%20é.csv", "100%.csv", "a+b.csv", "日本.csv", "x[1].csv", "q?.csv", "st*r.csv", "10:00.csv", "#1&=;.csv",
+    "it's.csv",
+)  # fmt: skip
+CSV = b"a,b\n1,2\n"
+
+
+def parquet(rows: int, *, nulls: int = 0) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(trips(rows, nulls=nulls), buffer)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket, and credentials for it where AWS's tools look for them."""
+    for name, value in s3_server.credentials.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    client.s3_client.cache_clear()
+    yield s3_server.new_bucket()
+    client.s3_client.cache_clear()
+
+
+def keys(bucket: Bucket, *paths: str) -> list[str]:
+    return [file.uri.removeprefix(f"{bucket.uri}/") for file in list_files([f"{bucket.uri}/{path}" for path in paths])]
+
+
+def test_a_file_is_told_by_its_listing_as_discovery_tells_it(bucket: Bucket) -> None:
+    etag = bucket.put("trips/a.parquet", parquet(10))
+    (listed,) = list_files([f"{bucket.uri}/trips/"])
+    (source,) = discover([f"{bucket.uri}/trips/a.parquet"]).files
+    assert (listed.uri, listed.size_bytes, listed.stamp) == (source.uri, source.size_bytes, source.stamp)
+    assert listed.uri == f"{bucket.uri}/trips/a.parquet"
+    assert source.rows == 10
+    assert source.version == f"etag:{etag}:{source.size_bytes}"
+    assert source.stamp == f"{source.size_bytes}-{etag}"
+    assert listed.modified_at.utcoffset() is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("", ["a.csv", "day=1/x.csv", "deep/er/c.csv"]),
+        ("deep", ["deep/er/c.csv"]),
+        ("deep/", ["deep/er/c.csv"]),
+        ("de", []),
+        ("*.csv", ["a.csv"]),
+        ("?.[a-c]sv", ["a.csv"]),
+        ("[!b].csv", ["a.csv"]),
+        ("**/*.csv", ["a.csv", "day=1/x.csv", "deep/er/c.csv"]),
+        ("d*", ["day=1/x.csv", "deep/er/c.csv"]),
+        ("d*/**", ["day=1/x.csv", "deep/er/c.csv", "deep/notes.txt"]),
+        ("deep/*.txt", ["deep/notes.txt"]),
+        ("deep/notes.txt", ["deep/notes.txt"]),
+        ("_hidden.csv", ["_hidden.csv"]),
+        ("_temporary/", ["_temporary/0/d.csv"]),
+        ("nothing/here/", []),
+    ],
+)
+def test_keys_prefixes_and_patterns(bucket: Bucket, path: str, expected: list[str]) -> None:
+    for key in (
+        "a.csv",
+        "day=1/x.csv",
+        "deep/er/c.csv",
+        "deep/notes.txt",
+        "_hidden.csv",
+        "_temporary/0/d.csv",
+        ".x.csv",
+    ):
+        bucket.put(key, CSV)
+    bucket.put("folder/", b"")
+    assert sorted(keys(bucket, path)) == expected
+
+
+def test_each_object_once_whatever_finds_it(bucket: Bucket) -> None:
+    bucket.put("a/1.csv", CSV)
+    bucket.put("b/2.csv", CSV)
+    assert keys(bucket, "a/1.csv", "a/", "*/*.csv", "b") == ["a/1.csv", "b/2.csv"]
+    assert keys(bucket, "b/", "a/") == ["b/2.csv", "a/1.csv"]
+    batch = discover([f"{bucket.uri}/{path}" for path in ("b", "a/*.csv", "a/1.csv")])
+    assert batch.uris == (f"{bucket.uri}/a/1.csv", f"{bucket.uri}/b/2.csv")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_keys_are_found_literally_and_read(bucket: Bucket, name: str) -> None:
+    bucket.put(f"d/{name}", CSV)
+    for near in ("d/x1.csv", "d/qa.csv", "d/star.csv"):
+        bucket.put(near, b"c\n3\n")
+    (listed,) = list_files([f"{bucket.uri}/d/{name}"])
+    assert listed.uri == f"{bucket.uri}/d/{name}"
+    assert discover([listed.uri]).uris == (listed.uri,)
+    assert f"{bucket.uri}/d/{name}" in {file.uri for file in list_files([f"{bucket.uri}/d/"])}
+
+
+def test_a_large_csv_is_read_in_ranges(bucket: Bucket) -> None:
+    lines = "".join(f"{number},zone {number % 7}\n" for number in range(900_000))
+    bucket.put("big.csv", f"id,zone\n{lines}".encode())
+    batch = discover([f"{bucket.uri}/big.csv"])
+    assert (batch.rows, [column.type for column in batch.columns]) == (900_000, ["int64", "string"])
+
+
+def test_all_problems_are_told_at_once(bucket: Bucket) -> None:
+    bucket.put("zero.csv", b"")
+    bucket.put("cut.parquet", parquet(100)[:-50])
+    bucket.put("text.parquet", b"hello, this is no parquet")
+    names = ("missing.csv", "no*.csv", "nothing/", "zero.csv", "cut.parquet", "text.parquet")
+    with pytest.raises(SourceError, match="6 problems") as caught:
+        discover([f"{bucket.uri}/{name}" for name in names])
+    for words in (
+        f"'{bucket.uri}/missing.csv' is neither an object nor the folder of one",
+        f"No object matches '{bucket.uri}/no*.csv'",
+        f"'{bucket.uri}/nothing/' is neither",
+        f"'{bucket.uri}/zero.csv' is empty (0 bytes)",
+        f"'{bucket.uri}/cut.parquet' is cut off",
+        f"'{bucket.uri}/text.parquet' is not a parquet file",
+    ):
+        assert words in caught.value.message
+
+
+def test_an_upload_that_was_not_completed_is_not_there(bucket: Bucket) -> None:
+    upload = bucket.client.create_multipart_upload(Bucket=bucket.name, Key="part.csv")["UploadId"]
+    content = b"a,b\n" + b"1,2\n" * 1_500_000
+    part = bucket.client.upload_part(Bucket=bucket.name, Key="part.csv", PartNumber=1, UploadId=upload, Body=content)[
+        "ETag"
+    ]
+    assert keys(bucket, "") == []
+    with pytest.raises(SourceError, match="neither an object"):
+        discover([f"{bucket.uri}/part.csv"])
+    bucket.client.complete_multipart_upload(
+        Bucket=bucket.name,
+        Key="part.csv",
+        UploadId=upload,
+        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part}]},
+    )
+    (file,) = discover([f"{bucket.uri}/part.csv"]).files
+    assert file.rows == 1_500_000
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_what_changes_a_file_and_what_does_not(bucket: Bucket, versioned: bool) -> None:
+    if versioned:
+        bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    bucket.put("a.csv", CSV)
+    bucket.put("b.csv", CSV)
+    batch = discover([bucket.uri])
+    bucket.put("a.csv", CSV)  # copied over itself
+    assert not changed_files(batch)
+    assert discover([bucket.uri]) == batch
+    bucket.put("a.csv", b"a,b\n1,3\n")
+    assert [file.uri for file in changed_files(batch)] == [f"{bucket.uri}/a.csv"]
+    assert discover([bucket.uri]).files[0].version != batch.files[0].version
+    bucket.client.delete_object(Bucket=bucket.name, Key="b.csv")
+    assert len(changed_files(batch)) == 2
+
+
+@pytest.mark.parametrize(("key", "content"), [("a.parquet", parquet(2_000)), ("a.csv", CSV * 400_000)])
+@pytest.mark.parametrize("how", ["replaced", "deleted"])
+def test_a_file_that_changes_while_it_is_looked_at(bucket: Bucket, key: str, content: bytes, how: str) -> None:
+    bucket.put(key, content)
+    with Proxy(bucket.endpoint) as proxy:
+
+        def change(method: str, path: str) -> None:
+            if method == "GET" and key in path:
+                proxy.before = lambda _method, _path: None
+                if how == "deleted":
+                    bucket.client.delete_object(Bucket=bucket.name, Key=key)
+                else:
+                    bucket.put(key, content + b"9")
+
+        proxy.before = change
+        with pytest.raises(SourceError, match=r"was replaced|is gone") as caught:
+            discover([f"{bucket.uri}/{key}"], s3=S3Settings(endpoint=proxy.endpoint))
+    assert f"'{bucket.uri}/{key}'" in caught.value.message
+    assert caught.value.hint == "Run the command again."
+
+
+def every(number: int, trouble: Trouble) -> Callable[[int], Trouble]:
+    return lambda request: trouble if request % number else "none"
+
+
+@pytest.mark.parametrize("trouble", ["busy", "cut", "cut-body"])
+def test_a_busy_server_and_cut_connections_are_tried_again(bucket: Bucket, trouble: Trouble) -> None:
+    bucket.put("t/a.parquet", parquet(500))
+    bucket.put("t/b.parquet", parquet(700))
+    calm = discover([f"{bucket.uri}/t/"])
+    # two of three requests fail
+    with Proxy(bucket.endpoint, every(3, trouble)) as proxy:
+        found = discover([f"{bucket.uri}/t/"], s3=S3Settings(endpoint=proxy.endpoint))
+        assert found == calm
+        assert not changed_files(found, S3Settings(endpoint=proxy.endpoint))
+        assert len(proxy.requests) > 12
+
+
+@pytest.mark.parametrize("trouble", ["busy", "cut"])
+def test_a_server_that_never_serves_is_a_reason_to_try_later(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, trouble: Trouble
+) -> None:
+    monkeypatch.setattr(client, "ATTEMPTS", 2)
+    with Proxy(bucket.endpoint, lambda _: trouble) as proxy:
+        settings = S3Settings(endpoint=proxy.endpoint)
+        with pytest.raises(StorageUnavailableError, match="could not serve") as caught:
+            discover([f"{bucket.uri}/t/"], s3=settings)
+        with pytest.raises(StorageUnavailableError):
+            list(list_files([f"{bucket.uri}/t/*.csv"], s3=settings))
+        assert caught.value.exit_code == 3
+        batch = _batch_of(bucket)
+        with pytest.raises(StorageUnavailableError):
+            changed_files(batch, settings)
+
+
+def test_a_server_that_goes_away_while_a_csv_is_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.sources.s3.objects.ATTEMPTS", 1)
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    bucket.put("a.csv", b"a,b\n" + b"1,2\n" * 3_000_000)
+    with (
+        Proxy(bucket.endpoint, lambda number: "none" if number < 4 else "cut") as proxy,
+        pytest.raises(StorageUnavailableError, match=r"a\.csv"),
+    ):
+        discover([f"{bucket.uri}/a.csv"], s3=S3Settings(endpoint=proxy.endpoint))
+
+
+def test_credentials_that_are_wrong_or_missing(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.put("a.csv", CSV)
+    secret = "wrong-secret-of-this-test"  # noqa: S105 - it is meant to be seen nowhere
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    client.s3_client.cache_clear()
+    with pytest.raises(InputError) as caught:
+        discover([f"{bucket.uri}/a.csv"])
+    assert secret not in f"{caught.value.to_dict()}"
+    assert "AWS_PROFILE" in str(caught.value.hint)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    client.s3_client.cache_clear()
+    with pytest.raises(ConfigurationError, match="Unable to locate credentials"):
+        discover([f"{bucket.uri}/*.csv"])
+
+
+def test_a_bucket_that_does_not_exist(bucket: Bucket) -> None:
+    for path in ("s3://no-such-bucket-here/a.csv", "s3://no-such-bucket-here/*.csv"):
+        with pytest.raises(SourceError, match=r"The bucket of 's3://no-such-bucket-here/"):
+            discover([path])
+    with pytest.raises(SourceError, match="does not exist"):
+        list(list_files(["s3://no-such-bucket-here/in/"]))
+
+
+def test_the_settings_name_the_endpoint_and_path_style(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.put("a.csv", CSV)
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    settings = S3Settings(endpoint=bucket.endpoint, region="us-east-1", path_style=True)
+    assert discover([bucket.uri], s3=settings).rows == 1
+
+
+def _batch_of(bucket: Bucket) -> Batch:
+    bucket.put("t/a.csv", CSV)
+    return discover([f"{bucket.uri}/t/a.csv"])

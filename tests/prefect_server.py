@@ -1,0 +1,153 @@
+"""A real Prefect server with a database of its own, on loopback, and the adapter's commands against it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+PROGRAM = (sys.executable, "-m", "lakegate.orchestrators.prefect")
+START_S = 180
+ENDS_S = 240
+
+_Found = TypeVar("_Found")
+
+
+def awaited(look: Callable[[], _Found | None], *, within_s: float = ENDS_S, what: str = "it") -> _Found:
+    """Return what ``look`` finds, as soon as that is something.
+
+    Raises:
+        AssertionError: When there is nothing for so long.
+    """
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        found = look()
+        if found is not None:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"{what} did not come within {within_s} s")
+
+
+class PrefectServer:
+    """One server process; ``folder`` holds its database and log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """Address of the server, of its pages."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What a process needs to talk to it."""
+        return {
+            "PREFECT_HOME": str(self.folder),
+            "PREFECT_API_URL": f"{self.url}/api",
+            "PREFECT_SERVER_UI_API_URL": f"{self.url}/api",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_CLIENT_MAX_RETRIES": "1",
+            "DO_NOT_TRACK": "1",
+        }
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = (sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **self.variables}, stdout=log, stderr=log, start_new_session=True
+            )
+        awaited(self._answers, within_s=START_S, what="Prefect's server")
+
+    def kill(self) -> None:
+        """End it at once, as a machine that goes away does."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def environment(self, home: Path, **more: str) -> dict[str, str]:
+        """Return the variables of a process that works for the project in ``home``."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("LAKEGATE_", "PREFECT_"))}
+        return {**kept, **self.variables, **more}
+
+    def run(self, home: Path, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the adapter to its end."""
+        return subprocess.run(
+            self._words(home, words),
+            env=self.environment(home, **more),
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=ENDS_S,
+            check=False,
+        )
+
+    def begin(self, home: Path, *words: str | Path, **more: str) -> subprocess.Popen[str]:
+        """Start a command of the adapter; its output goes to ``begun.log`` in the server's folder."""
+        with (self.folder / "begun.log").open("ab") as log:
+            return subprocess.Popen(
+                self._words(home, words),
+                env=self.environment(home, **more),
+                cwd=home,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """Ask the server's API."""
+        answer = httpx.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=30)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def flow_run(self, flow_run_id: str) -> Any:
+        """Return a flow run."""
+        return self.post("flow_runs/filter", {"flow_runs": {"id": {"any_": [flow_run_id]}}})[0]
+
+    def flow_runs(self, flow: str) -> list[Any]:
+        """Return the flow runs of a flow, newest first."""
+        asked = {"flows": {"name": {"any_": [flow]}}, "sort": "START_TIME_DESC"}
+        return list(self.post("flow_runs/filter", asked))
+
+    def task_states(self, flow_run_id: str) -> dict[str, str]:
+        """Return the state that each task of a flow run is in."""
+        found = self.post("task_runs/filter", {"flow_runs": {"id": {"any_": [flow_run_id]}}})
+        return {one["name"].rpartition("-")[0]: one["state_name"] for one in found}
+
+    def artifacts(self, flow_run_id: str) -> dict[str, Any]:
+        """Return a flow run's artifacts by their keys."""
+        found = self.post("artifacts/filter", {"flow_runs": {"id": {"any_": [flow_run_id]}}})
+        return {one["key"]: one["data"] for one in found}
+
+    def deployment(self, name: str) -> Any | None:
+        """Return a deployment by ``flow/name``; ``None`` when there is none."""
+        answer = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=30)
+        return answer.json() if answer.is_success else None
+
+    def _words(self, home: Path, words: Sequence[str | Path]) -> list[str]:
+        # The project's folder is an option of each command.
+        return [*PROGRAM, *map(str, words), *(() if "announce" in words else ("--home", str(home)))]
+
+    def _answers(self) -> bool | None:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "server.log").read_text(encoding="utf-8")[-2000:]
+        try:
+            return httpx.get(f"{self.url}/api/health", timeout=2).is_success or None
+        except httpx.HTTPError:
+            return None
