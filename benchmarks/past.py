@@ -35,8 +35,8 @@ from lakegate.flow.rooms import Rooms
 from lakegate.journal import runs as stored
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.sql import SqlJournal
-from lakegate.model.order import IngestOrder
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.order import IngestOrder
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
 

@@ -80,10 +80,8 @@ def all_cases() -> list[Case]:
 def some_cases() -> list[Case]:
     """Return the points that matter most: a step was done, and DBOS does not know."""
     return [
-        Case("after-branch", "published"),
         Case("before:lakegate.write", "published"),
         Case("before:lakegate.audit", "rejected"),
-        Case("before-commit", "published"),
         Case("before:lakegate.publish", "published"),
         Case("before:lakegate.undo", "undone"),
     ]

@@ -41,6 +41,7 @@ severity = "error"
 @pytest.fixture(autouse=True)
 def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("TEST_BOT_TOKEN", raising=False)
     monkeypatch.setenv("TEST_HOOK_URL", "http://127.0.0.1:9/verysecretpath")
     (tmp_path / "lakegate.toml").write_text(CHANNELS, encoding="utf-8")

@@ -13,6 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 from prefect.states import Cancelling
 from prefect.testing.utilities import prefect_test_harness
 
@@ -110,8 +111,13 @@ class ScriptedLake:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def server() -> Iterator[None]:
-    with prefect_test_harness(server_startup_timeout=120):
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    storage = str(tmp_path_factory.mktemp("storage"))
+    # Prefect keeps the errors of parameters in its storage, which would be the user's own.
+    with (
+        prefect_test_harness(server_startup_timeout=120),
+        temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
+    ):
         yield
 
 

@@ -206,8 +206,11 @@ class _Readable(logging.Filter):
         own = "lakegate" in Path(record.pathname).parts
         if self._quiet and not own and record.levelno < logging.WARNING:
             return False
-        if record.exc_info and not self._tracebacks:
-            record.msg = f"{record.getMessage().rstrip(':')}: {record.exc_info[1]}"
+        if not self._tracebacks:
+            said = record.getMessage()
+            if record.exc_info:
+                said = f"{said.rstrip(':')}: {record.exc_info[1]}"
+            record.msg = said.strip().splitlines()[0] if said.strip() else said
             record.args = record.exc_info = record.exc_text = None
         run_id = getattr(record, "operationUUID", None)
         if run_id and run_id not in record.getMessage():

@@ -163,10 +163,15 @@ def _examples(result: CheckResult) -> Iterator[str]:
     ]
     names = names[:_MOST_COLUMNS]
     yield from ("", f"Rows that fail `{result.check}`:", "")
-    yield f"| {' | '.join(map(_cell, names))} |"
+    yield f"| {' | '.join(map(_heading, names))} |"
     yield f"|{' --- |' * len(names)}"
     for row in result.examples[:_EXAMPLES]:
         yield f"| {' | '.join(_value(row, name) for name in names)} |"
+
+
+def _heading(name: str) -> str:
+    """Return a column's name. Prefect shows a heading's text as it is written, escapes included."""
+    return name if name.isidentifier() else _cell(name)
 
 
 def _value(row: Mapping[str, Any], name: str) -> str:
