@@ -99,7 +99,12 @@ class S3Server:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
-                env={"HOME": str(self._folder), "TMPDIR": str(self._folder), "PATH": "/usr/bin:/bin", **self.credentials},
+                env={
+                    "HOME": str(self._folder),
+                    "TMPDIR": str(self._folder),
+                    "PATH": "/usr/bin:/bin",
+                    **self.credentials,
+                },
                 start_new_session=True,
             )
         deadline = time.monotonic() + _TIMEOUT_S

@@ -231,18 +231,22 @@ def test_two_processes_that_take_each_other_for_dead_publish_once(
     program = on_postgres(home, postgres, namespace)
     words = ["--table_name", f"{namespace}.trips", "--s3_path", write_trips(tmp_path / "a.parquet", 3)]
     words += ["--run_id", f"{namespace}-1", "--output", "json"]
-    lease = {"LAKEGATE_JOURNAL_LEASE_S": "2", "DBOS__VMID": namespace}
-    first = program.start(*words, fault="after-stage:pause", **lease)
+    more = {"LAKEGATE_JOURNAL_LEASE_S": "2", "DBOS__VMID": namespace}
+    owner = "SELECT owner_xid FROM dbos.workflow_status WHERE owner_xid IS NOT NULL"
+    first = program.start(*words, fault="after-stage:pause", **more)
     try:
         until(lambda: stopped(first))
+        before = postgres_rows(postgres, namespace, owner)
         # On another machine nobody knows of this one's locks.
         (home / ".lakegate" / "locks" / f"dbos-{namespace}.lock").unlink()
-        second = finished(program.start(*words, **lease))
+        second = program.start(*words, **more)
+        until(lambda: postgres_rows(postgres, namespace, owner) not in ([], before))
         first.send_signal(signal.SIGCONT)
-        assert json.loads(finished(first)) == json.loads(second)
+        outcomes = [json.loads(finished(process)) for process in (first, second)]
     finally:
         ended(first)
-    assert json.loads(second)["status"] == "published"
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0]["status"] == "published"
     assert program.cli.count(f"{namespace}.trips") == 3
 
 
