@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,17 @@ from prefect_server import ENDS_S, PrefectServer, awaited
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("prefect")]
 
 NOT_NULL = ("--check", "not_null(passengers)")
+
+
+BACKFILL = """
+import sys
+from lakegate.orchestrators.prefect import backfill_flow
+
+table, paths = sys.argv[1:]
+checks = ["not_null(passengers)"]
+state = backfill_flow(table, paths, "2024-01-01", "2024-01-03", parallel=2, checks=checks, return_state=True)
+print(state.name)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +249,35 @@ def cancel_in_mid_write(server: PrefectServer, lake: Lake, table: str, tmp_path:
     assert awaited(ended, what="the end of the cancelled flow run") == "CANCELLED"
     assert branch not in branches(lake, table)
     assert lake.run(f"prefect-{flow_run['id']}").status == "failed"
+
+
+def test_a_backfill_that_is_killed_and_has_a_bad_day_goes_on_when_run_again(
+    server: PrefectServer, lake: Lake, table: str, tmp_path: Path
+) -> None:
+    for day, (size, nulls) in {1: (10, 0), 2: (7, 2), 3: (5, 0), 4: (3, 0)}.items():
+        write_trips(tmp_path / f"2024-01-0{day}.parquet", size, nulls=nulls, start=100 * day)
+
+    def backfill(**more: str) -> str:
+        done = subprocess.run(
+            (sys.executable, "-c", BACKFILL, table, str(tmp_path)),
+            env=server.environment(lake.home, **more),
+            cwd=lake.home,
+            capture_output=True,
+            text=True,
+            timeout=ENDS_S,
+            check=False,
+        )
+        return done.stdout.strip() if done.returncode >= 0 else signal.Signals(-done.returncode).name
+
+    assert backfill(LAKEGATE_FAULT="after-stage:kill") == "SIGKILL"
+    assert backfill() == "Incomplete"
+    assert (rows(lake, table), len(branches(lake, table))) == (15, 1)
+    write_trips(tmp_path / "2024-01-02.parquet", 7, start=200)
+    assert backfill() == "Completed"
+    assert rows(lake, table) == 22
+    runs = len(lake.runs(table=table))
+    assert backfill() == "Completed"
+    assert (rows(lake, table), len(lake.runs(table=table))) == (22, runs)
 
 
 def test_parameters_that_do_not_parse_are_refused_by_the_server(

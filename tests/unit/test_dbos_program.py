@@ -195,7 +195,7 @@ def test_help_shows_examples_and_needs_no_dbos() -> None:
 
 def test_an_executor_id_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     with held_executor_id(tmp_path, "local") as first, held_executor_id(tmp_path, "local") as second:
-        assert (first, second) == ("local", "local-2")
+        assert (first, second) == ("local", "local.2")
     with held_executor_id(tmp_path, "local") as again:
         assert again == "local"
 

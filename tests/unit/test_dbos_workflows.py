@@ -14,6 +14,7 @@ from typing import Any, Self, cast
 
 import pytest
 from dbos import DBOS, SetWorkflowID
+from filelock import FileLock
 
 from lakegate.config import JournalSettings
 from lakegate.errors import CatalogUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
@@ -22,6 +23,7 @@ from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Run, RunStatus
 from lakegate.orchestrators.dbos import program, queues, workflows
 from lakegate.orchestrators.dbos.configuration import Configuration, load_configuration
+from lakegate.orchestrators.dbos.executors import recover_dead
 from lakegate.orchestrators.dbos.workflows import Order
 
 ORDER = Order(table="nyc.trips", paths=["trips.parquet"], checks=["not_null(id)"])
@@ -294,6 +296,25 @@ def test_no_more_than_so_many_chunks_of_a_backfill_at_a_time(lake: FakeLake) -> 
     assert len(pending) == 2
     lake.gate.set()
     assert {handle.get_result()["status"] for handle in handles} == {"published"}
+
+
+def test_what_a_process_that_died_left_is_recovered_and_what_a_living_one_does_is_not(
+    lake: FakeLake, configuration: Configuration, database: Path
+) -> None:
+    for name in ("dead", "living", "stranger"):
+        program.run_one(ORDER, name)
+    executors = {"dead": "local.3", "living": "local.4", "stranger": "local-2"}
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for name, executor in executors.items():
+            connection.execute(
+                "UPDATE workflow_status SET status = 'PENDING', executor_id = ? WHERE workflow_uuid = ?",
+                (executor, name),
+            )
+    with FileLock(configuration.locks / "dbos-local.4.lock"):
+        assert recover_dead(configuration.locks, "local") == ["dead"]
+    assert program.result_of(DBOS.retrieve_workflow("dead"))["status"] == "published"
+    assert (status_of("living"), status_of("stranger")) == ("PENDING", "PENDING")
+    DBOS.cancel_workflows(["living", "stranger"])
 
 
 def test_the_database_holds_names_and_numbers_and_nothing_of_the_rows(lake: FakeLake, database: Path) -> None:

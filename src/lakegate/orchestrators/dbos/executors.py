@@ -19,11 +19,11 @@ from lakegate.orchestrators.dbos.queues import QUEUES
 
 @contextmanager
 def held_executor_id(locks: Path, base: str) -> Iterator[str]:
-    """Hold the first of ``base``, ``base-2``, ``base-3``… that no living process of this machine holds."""
+    """Hold the first of ``base``, ``base.2``, ``base.3``… that no living process of this machine holds."""
     locks.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         for number in count(1):
-            name = base if number == 1 else f"{base}-{number}"
+            name = base if number == 1 else f"{base}.{number}"
             if _held(stack, locks, name):
                 yield name
                 return
@@ -39,7 +39,7 @@ def recover_dead(locks: Path, base: str) -> list[str]:
     pending = DBOS.list_workflows(status="PENDING", app_version=DBOS.application_version, load_input=False)
     for workflow in pending:
         name = workflow.executor_id or ""
-        if name == DBOS.executor_id or not (name == base or name.startswith(f"{base}-")):
+        if name == DBOS.executor_id or not _is_of(base, name):
             continue
         with ExitStack() as stack:
             if _held(stack, locks, name):
@@ -47,6 +47,10 @@ def recover_dead(locks: Path, base: str) -> list[str]:
                 DBOS.resume_workflow(workflow.workflow_id, queue_name=queue)
                 recovered += [] if queue else [workflow.workflow_id]
     return recovered
+
+
+def _is_of(base: str, name: str) -> bool:
+    return name == base or (name.startswith(f"{base}.") and name.removeprefix(f"{base}.").isdecimal())
 
 
 def _held(stack: ExitStack, locks: Path, name: str) -> bool:
