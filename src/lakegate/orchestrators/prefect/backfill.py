@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
+from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
@@ -26,21 +25,12 @@ from lakegate.model.order import OnChanged, OnFailure
 from lakegate.model.run import RunError
 from lakegate.orchestrators.prefect.flows import run_id_of
 from lakegate.orchestrators.prefect.report import show_chunks, told
-from lakegate.orchestrators.prefect.steps import MAY_PASS, RETRY_DELAYS_S, may_pass, open_lake, retried
+from lakegate.orchestrators.prefect.steps import HOUR_S, MAY_PASS, open_lake, retriable_task, retried
 
 _DONE = {"published", "already", "empty"}
 
 
-@task(
-    name="chunk",
-    task_run_name="{chunk.name}",
-    retries=len(RETRY_DELAYS_S),
-    retry_delay_seconds=RETRY_DELAYS_S,
-    retry_jitter_factor=0.5,
-    retry_condition_fn=may_pass,
-    cache_policy=NO_CACHE,
-    persist_result=False,
-)
+@retriable_task("chunk", timeout_s=9 * HOUR_S, task_run_name="{chunk.name}")
 def take_chunk(chunk: BackfillChunk, backfill: Backfill, run_id: str) -> ChunkResult | State[Any]:
     """Ingest one chunk.
 

@@ -25,7 +25,7 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 RETRY_DELAYS_S = [2.0, 10.0, 30.0, 60.0]
-_HOUR_S = 3600
+HOUR_S = 3600
 MAY_PASS = (RetryableError, OutcomeUnknownError)
 
 
@@ -34,8 +34,10 @@ def may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
     return isinstance(state.data, MAY_PASS)
 
 
-def _step(name: str, timeout_s: float) -> Callable[[Callable[_Parameters, Run | State[Any]]], Task[_Parameters, Run]]:
-    """Return the decorator of a step.
+def retriable_task(
+    name: str, *, timeout_s: float, task_run_name: str | None = None
+) -> Callable[[Callable[_Parameters, _Result | State[Any]]], Task[_Parameters, _Result]]:
+    """Return the decorator of a task that does something to the lake.
 
     Nothing is cached or persisted: what a step has done stands in the lake, and asking the lake again is how a step
     finds it. A result in Prefect's storage would be a second truth, and hold data.
@@ -49,11 +51,12 @@ def _step(name: str, timeout_s: float) -> Callable[[Callable[_Parameters, Run | 
         cache_policy=NO_CACHE,
         persist_result=False,
         timeout_seconds=timeout_s,
+        task_run_name=task_run_name,
     )
     return decorate
 
 
-@_step("write", timeout_s=6 * _HOUR_S)
+@retriable_task("write", timeout_s=6 * HOUR_S)
 def write(table: str, path: list[str], options: IngestOptions, home: str | None = None) -> Run | State[Any]:
     """Write files to the run's branch.
 
@@ -66,7 +69,7 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
     return _tried(home, lambda lake: lake.write(table, path, **options))
 
 
-@_step("audit", timeout_s=2 * _HOUR_S)
+@retriable_task("audit", timeout_s=2 * HOUR_S)
 def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -> Run | State[Any]:
     """Audit what the run wrote, and show the report as artifacts.
 
@@ -84,7 +87,7 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
     return run
 
 
-@_step("publish", timeout_s=_HOUR_S)
+@retriable_task("publish", timeout_s=HOUR_S)
 def publish(run_id: str, home: str | None = None, *, with_examples: bool = True) -> Run | State[Any]:
     """Publish what the run wrote, once.
 
