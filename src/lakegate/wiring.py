@@ -158,7 +158,8 @@ class Wiring:
 
     def _make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
         """See to it that the local Spark can read the batch; return whether it was started anew for that."""
-        from lakegate.sources.s3 import is_s3, s3_place  # noqa: PLC0415 - loads pyarrow
+        from lakegate.sources.s3 import is_s3  # noqa: PLC0415 - loads pyarrow
+        from lakegate.storage.s3 import s3_place  # noqa: PLC0415 - loads boto3
 
         if not any(map(is_s3, batch.uris)):
             return False

@@ -19,7 +19,7 @@ from lakegate.local.stack import LocalStack
 from lakegate.model.run import Run
 from lakegate.narration import SilentNarrator
 from lakegate.protocols import Step
-from lakegate.sources.s3 import client
+from lakegate.storage import s3 as client
 from s3_proxy import Proxy
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from lakegate.errors import ConfigurationError, InputError, SourceError, Storage
 from lakegate.model.batch import Batch
 from lakegate.sources import changed_files, discover
 from lakegate.sources.listing import list_files
-from lakegate.sources.s3 import client
+from lakegate.storage import s3 as client
 from s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from lakegate.config import S3Settings
 from lakegate.errors import ConfigurationError, InputError, SourceError
 from lakegate.sources import discover
 from lakegate.sources.listing import list_files
-from lakegate.sources.s3 import client, s3_place
 from lakegate.sources.s3.pattern import S3Pattern
+from lakegate.storage import s3 as client
+from lakegate.storage.s3 import s3_place
 
 PAGE = 200
 SUFFIXES = (".csv", ".parquet")

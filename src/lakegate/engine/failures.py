@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lakegate.engine.importing import import_spark
 from lakegate.errors import (
     ConfigurationError,
     EngineError,
@@ -126,6 +127,7 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
         SourceError: When a source file cannot be read after all.
         EngineError: For anything else Spark says.
     """
+    import_spark()
     from grpc import RpcError  # noqa: PLC0415 - loaded by pyspark's client anyway, and only there
     from py4j.protocol import Py4JError  # noqa: PLC0415 - what a classic session lets through unconverted
     from pyspark.errors import PySparkException  # noqa: PLC0415

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from lakegate.engine.failures import translated
+from lakegate.engine.importing import import_spark
 
 CATALOG = "lakegate"
 """Name of the Spark catalog in all our sessions."""
@@ -40,6 +41,7 @@ def remote_sessions(url: str) -> SessionFactory:
     """Return a factory of sessions on the Spark Connect server at ``url`` (``sc://host:port/;token=…``)."""
 
     def create(settings: Mapping[str, str]) -> Any:
+        import_spark("pyspark.sql.connect.session", "pyspark.sql.connect.functions")
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - heavy, and only for Connect
         from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
 

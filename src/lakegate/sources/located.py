@@ -7,10 +7,6 @@ from datetime import datetime
 from typing import BinaryIO, Protocol
 
 
-class ReplacedError(OSError):
-    """The file has other content than when it was found."""
-
-
 class Located(Protocol):
     """A file as it stood when it was found; hashable, and readable as long as it is the same.
 

@@ -13,10 +13,11 @@ from lakegate.errors import SchemaError
 from lakegate.model.batch import SourceColumn
 from lakegate.sources.arrow_types import is_any_list, normalise, refusal
 from lakegate.sources.inspection import Inspection
-from lakegate.sources.located import Located, ReplacedError
+from lakegate.sources.located import Located
 from lakegate.sources.paths import shown
 from lakegate.sources.problems import Problem, ProblemError, unreadable
 from lakegate.sources.schemas import name_problems
+from lakegate.storage.errors import ReplacedError
 
 # Logical types that Spark refuses and that Arrow may show as plain bytes.
 _REFUSED_LOGICAL_TYPES = frozenset({"UUID", "INTERVAL", "VARIANT", "GEOMETRY", "GEOGRAPHY"})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakegate.errors import InputError, SourceError
-from lakegate.sources.located import ReplacedError
+from lakegate.storage.errors import ReplacedError
 
 MAX_LISTED = 10
 """Problems spelled out in one error; the rest are counted."""

@@ -9,9 +9,9 @@ from lakegate.config import S3Settings
 from lakegate.errors import ConfigurationError, InputError, SourceError
 from lakegate.sources.paths import SPARK_GLOB_CHARACTERS, is_ignored, partition_keys
 from lakegate.sources.problems import Problem
-from lakegate.sources.s3.client import CREDENTIALS_HINT, s3_client, translated
 from lakegate.sources.s3.objects import S3Object, locate
 from lakegate.sources.s3.pattern import S3Pattern
+from lakegate.storage.s3 import CREDENTIALS_HINT, s3_client, translated
 
 
 def is_s3(text: str) -> bool:

@@ -10,8 +10,8 @@ from typing import BinaryIO, cast
 
 from lakegate.config import S3Settings
 from lakegate.errors import StorageUnavailableError
-from lakegate.sources.s3.client import ATTEMPTS, s3_client, translated
 from lakegate.sources.s3.pattern import S3Pattern
+from lakegate.storage.s3 import ATTEMPTS, s3_client, translated
 
 _READ_AHEAD_BYTES = 64 << 10
 _LONGEST_WAIT_S = 20.0

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from lakegate.config import S3Settings
 from lakegate.errors import ConfigurationError, LakegateError, SourceError, StorageUnavailableError
-from lakegate.sources.located import ReplacedError
+from lakegate.storage.errors import ReplacedError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
