@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-jvm prove lint format bench lock clean
+.PHONY: help setup demo demo-aws test test-unit test-jvm prove lint format bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ setup: $(READY) ## Install everything, JVM parts included, into .venv and the us
 demo: $(READY) ## From nothing to a published and a rejected batch
 	@$(BIN)/lakegate demo
 	@echo; echo "To type these commands yourself: source $(BIN)/activate"
+
+demo-aws: $(READY) ## From an upload to S3 to a published table; no account and no Docker
+	@$(BIN)/lakegate demo --aws
 
 test: test-unit test-jvm ## Run every test
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import command, history, ingest, manifest, replay, writers
+from benchmarks import command, history, ingest, listing, manifest, replay, writers
 from benchmarks.harness import Figure, progress
 from benchmarks.past import Past, make_past
 from benchmarks.staging import Staging
@@ -95,6 +96,14 @@ def _history(bench: _Bench) -> Iterator[Figure]:
     return history.measure(bench.few, bench.many, bench.lake.home / "small", bench.rounds * 3)
 
 
+def _function(bench: _Bench) -> Iterator[Figure]:
+    # The servers that it works with are those of the tests.
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    from benchmarks import function  # noqa: PLC0415 - needs that path
+
+    return function.measure(bench.lake.home / "function", bench.rounds)
+
+
 _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "ingest": _ingest,
     "manifest": _manifest,
@@ -102,6 +111,8 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "writers": _writers,
     "replay": _replay,
     "history": _history,
+    "listing": lambda _: listing.measure(),
+    "function": _function,
 }
 
 

@@ -10,6 +10,8 @@ from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.protocols import Catalog
 
 PAGE_SIZE = 3
+HERE = "file:///lake"
+REMOTE = "s3://bucket/some where/lake"
 NO_SUCH_HASH = "ab" * 32
 
 
@@ -21,6 +23,7 @@ class Place:
     branch: str
     namespace: str
     root: Ref
+    warehouse: str
 
     def table(self, name: str) -> TableIdentifier:
         return TableIdentifier(namespace=(self.namespace,), name=name)
@@ -32,7 +35,7 @@ class Place:
         return TablePointer(
             table=self.table(name),
             content_id=content_id,
-            metadata_location=f"file:///lake/{self.namespace}/{name}/v{version}.metadata.json",
+            metadata_location=f"{self.warehouse}/{self.namespace}/{name}/v{version}.metadata.json",
             snapshot_id=version,
             schema_id=0,
             spec_id=0,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from lakegate.config import LocalSettings, load_settings
@@ -16,10 +17,15 @@ from lakegate.local.stack import LocalStack
 from lakegate.local.state import StackState
 from lakegate.narration import SilentNarrator
 from lakegate.wiring import Wiring
-from postgres import PostgresServer
+from postgres import PostgresServer, running_postgres
 
 if TYPE_CHECKING:
+    from prefect_server import PrefectServer
     from s3_server import S3Server
+
+# How long an example takes says something of the machine, and nothing of the code.
+hypothesis.settings.register_profile("lakegate", deadline=None)
+hypothesis.settings.load_profile("lakegate")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
@@ -58,12 +64,8 @@ def lake(wiring: Wiring) -> Iterator[Lake]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One real Postgres; its tests are of xdist group ``postgres``, so that there is only one."""
-    server = PostgresServer()
-    try:
-        server.start()
+    with running_postgres() as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +79,19 @@ def s3_server() -> Iterator[S3Server]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    """One real Prefect server; its tests are of xdist group ``prefect``, so that there is only one."""
+    from prefect_server import PrefectServer  # noqa: PLC0415 - as the S3 server
+
+    server = PrefectServer(tmp_path_factory.mktemp("prefect"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ SCHEMA = Schema(
 class IcebergTables:
     """Tables of one catalog. Each is one state of ``nyc.trips``, as a branch of Nessie holds it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=folder.as_uri())
+    def __init__(self, warehouse: str, properties: Mapping[str, str]) -> None:
+        self.catalog = SqlCatalog("test", uri="sqlite:///:memory:", warehouse=warehouse, **properties)
         self.catalog.create_namespace("nyc")
 
     def create(
@@ -49,8 +49,14 @@ class IcebergTables:
 
 
 @contextmanager
-def iceberg_tables(folder: Path) -> Iterator[IcebergTables]:
-    made = IcebergTables(folder)
+def iceberg_tables(warehouse: Path | str, properties: Mapping[str, str] | None = None) -> Iterator[IcebergTables]:
+    """Open a catalog of tables.
+
+    Args:
+        warehouse: Folder or URI that all files are below.
+        properties: What PyIceberg is told besides, such as ``s3.endpoint``.
+    """
+    made = IcebergTables(warehouse if isinstance(warehouse, str) else warehouse.as_uri(), properties or {})
     yield made
     made.catalog.close()
 

@@ -13,7 +13,11 @@ from lakegate.intake.places import location
 from lakegate.intake.rounds import Intake
 from lakegate.intake.routes import Routes
 from lakegate.intake.settling import Clock
+from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import Landing
+from lakegate.model.notices import GivenUpFile
+from lakegate.model.order import IngestOrder
 from lakegate.model.run import Run
 from lakegate.sources.listing import FoundFile
 
@@ -51,6 +55,7 @@ class FolderLake:
     taken: list[tuple[str, ...]] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
     run_status: dict[str, str] = field(default_factory=dict)
+    given_up: list[GivenUpFile] = field(default_factory=list)
     listed: int = 0
 
     def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
@@ -70,6 +75,9 @@ class FolderLake:
 
     def note_landings(self, table: str, landings: Iterable[Landing]) -> None:
         self.known.update({(table, landing.uri): landing for landing in landings})
+
+    def notify_given_up(self, file: GivenUpFile) -> None:
+        self.given_up.append(file)
 
     def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
         self.taken.append(tuple(uris))
@@ -92,6 +100,40 @@ class FolderLake:
     def names(self) -> list[list[str]]:
         """Return the names of the files of each ingest."""
         return [[uri.rpartition("/")[2] for uri in uris] for uris in self.taken]
+
+
+@dataclass
+class SteppingLake(FolderLake):
+    """A lake whose runs can be left, gone on with and undone."""
+
+    runs: dict[str, Run] = field(default_factory=dict)
+
+    def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
+        run_id = options["run_id"]
+        known = self.runs.get(run_id)
+        if known is not None and known.finished_at is not None and known.status != "failed":
+            return known
+        files = tuple(SourceFile(uri=uri, size_bytes=1, version="1", stamp="1", rows=1) for uri in uris)
+        order = IngestOrder(
+            run_id=run_id,
+            table=TableIdentifier.parse(table),
+            batch=Batch(format="csv", files=files, columns=()),
+            branch=f"wap/{run_id}",
+        )
+        begun = make_run("running", run_id=run_id, tables=(table,), order=order, finished_at=None)
+        self.runs.setdefault(run_id, begun)
+        ended = super().ingest(table, uris, **options).model_copy(update={"run_id": run_id, "finished_at": START})
+        self.runs[run_id] = ended
+        return ended
+
+    def run(self, run_id: str) -> Run:
+        if run_id not in self.runs:
+            raise NotFoundError(run_id)
+        return self.runs[run_id]
+
+    def undo_run(self, run_id: str, *, reason: str) -> Run:
+        self.runs[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=reason)
+        return self.runs[run_id]
 
 
 def make_intake(lake: Any, clock: Clock, *, routes: Routes | None = None, **options: Any) -> Intake:

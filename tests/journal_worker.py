@@ -12,7 +12,10 @@ from typing import Any
 from lakegate.config import JournalSettings
 from lakegate.journal.opening import open_journal
 from lakegate.model.batch import SourceFile
+from lakegate.model.channels import NotifySettings
+from lakegate.model.notices import Notice
 from lakegate.model.run import Run
+from lakegate.notify.dispatch import Dispatcher
 from lakegate.protocols import Journal
 
 
@@ -57,12 +60,21 @@ def modules(journal: Journal, index: str, prefix: str) -> list[str]:
     return [name for name in sys.modules if name.partition(".")[0] == prefix]
 
 
+def tell(journal: Journal, index: str, notify: str, notice: str, times: str) -> list[str]:
+    """Tell of the same again and again, as runs that fail alike do."""
+    dispatcher = Dispatcher(NotifySettings.model_validate_json(notify), lambda: journal)
+    told = [dispatcher.tell(Notice.model_validate_json(notice)) for _ in range(int(times))]
+    return [f"{one.channel} {one.outcome}" for notifications in told for one in notifications]
+
+
 def answer(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 
 
-WORK: dict[str, Callable[..., Any]] = {work.__name__: work for work in (claim, begin, take_over, count, hold, modules)}
+WORK: dict[str, Callable[..., Any]] = {
+    work.__name__: work for work in (claim, begin, take_over, count, hold, modules, tell)
+}
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,23 @@ class PostgresServer:
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def tls(self, pair: Path) -> Iterator[None]:
+        """Offer TLS while the body runs, with the key and certificate in ``pair``."""
+        mine = self._folder / "tls.pem"
+        shutil.copyfile(pair, mine)
+        mine.chmod(0o600)
+        if self._account:
+            shutil.chown(mine, self._account["user"], self._account["group"])
+        for setting, value in (("ssl_cert_file", mine), ("ssl_key_file", mine), ("ssl", "on")):
+            self.run(f"ALTER SYSTEM SET {setting} TO '{value}'")
+        self.run("SELECT pg_reload_conf()")
+        try:
+            yield
+        finally:
+            self.run("ALTER SYSTEM RESET ssl")
+            self.run("SELECT pg_reload_conf()")
 
     def run(self, *statements: str) -> list[tuple[object, ...]]:
         """Run statements, each in a transaction of its own, and return the last one's rows."""
@@ -142,6 +160,17 @@ class PostgresServer:
                 subprocess.run([folder / program, "--version"], capture_output=True, check=True, **self._account)
             return True
         return False
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """Start a server, and remove it when the body ends."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
 
 
 def _account() -> dict[str, Any]:

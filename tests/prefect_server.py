@@ -17,6 +17,9 @@ import httpx
 PROGRAM = (sys.executable, "-m", "lakegate.orchestrators.prefect")
 START_S = 180
 ENDS_S = 240
+IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
+"""For a process whose server goes away. None else must have it: a busy server answers 503, and means 'ask again'."""
+_TAIL = 6000
 
 _Found = TypeVar("_Found")
 
@@ -59,7 +62,6 @@ class PrefectServer:
             "PREFECT_API_URL": f"{self.url}/api",
             "PREFECT_SERVER_UI_API_URL": f"{self.url}/api",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-            "PREFECT_CLIENT_MAX_RETRIES": "1",
             "DO_NOT_TRACK": "1",
         }
 
@@ -110,20 +112,27 @@ class PrefectServer:
                 start_new_session=True,
             )
 
+    def awaited(self, look: Callable[[], _Found | None], *, what: str) -> _Found:
+        """Return what ``look`` finds, as :func:`awaited` does; when nothing comes, say what is known of the reasons."""
+        try:
+            return awaited(look, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._story()}") from None
+
     def post(self, path: str, body: Any = None) -> Any:
-        """Ask the server's API."""
-        answer = httpx.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=30)
+        """Ask the server's API, again while it is too busy to answer."""
+
+        def ask() -> httpx.Response | None:
+            answer = httpx.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=60)
+            return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
+
+        answer = awaited(ask, what=f"an answer from {path}")
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
     def flow_run(self, flow_run_id: str) -> Any:
         """Return a flow run."""
         return self.post("flow_runs/filter", {"flow_runs": {"id": {"any_": [flow_run_id]}}})[0]
-
-    def flow_runs(self, flow: str) -> list[Any]:
-        """Return the flow runs of a flow, newest first."""
-        asked = {"flows": {"name": {"any_": [flow]}}, "sort": "START_TIME_DESC"}
-        return list(self.post("flow_runs/filter", asked))
 
     def task_states(self, flow_run_id: str) -> dict[str, str]:
         """Return the state that each task of a flow run is in."""
@@ -139,6 +148,21 @@ class PrefectServer:
         """Return a deployment by ``flow/name``; ``None`` when there is none."""
         answer = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=30)
         return answer.json() if answer.is_success else None
+
+    def _story(self) -> str:
+        """Return what the server knows of its flow runs, automations and events, and how the logs end."""
+        runs = (
+            f"{run['created']} {run['name']} {run['parameters']}: {run['state_name']}, {run['state']}"
+            for run in self.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 30})
+        )
+        automations = (f"{one['name']}: enabled {one['enabled']}" for one in self.post("automations/filter"))
+        names = {"event": {"prefix": ["lakegate.", "prefect.automation."]}}
+        events = (
+            f"{one['received']} {one['event']} {one['payload']}"
+            for one in self.post("events/filter", {"filter": names, "limit": 30})["events"]
+        )
+        logs = (f"{name}:\n{(self.folder / name).read_text('utf-8')[-_TAIL:]}" for name in ("begun.log", "server.log"))
+        return "\n".join(("flow runs:", *runs, "automations:", *automations, "events:", *events, *logs))
 
     def _words(self, home: Path, words: Sequence[str | Path]) -> list[str]:
         # The project's folder is an option of each command.

@@ -1,4 +1,4 @@
-"""What stands between a program and its S3 server in tests: busy now and then, and cutting connections."""
+"""What stands between a program and its object store in tests: busy now and then, and cutting connections."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from typing import Literal, Self
 
 import httpx
 
-Trouble = Literal["busy", "cut", "cut-body", "none"]
+Trouble = Literal["busy", "cut", "cut-body", "denied", "failing", "lost", "none"]
+"""``lost``: the request is done, and its answer never comes."""
 _SLOW_DOWN = (
     b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
 )
+_DENIED = b'<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>'
+_FAILING = b'<?xml version="1.0"?><Error><Code>InternalError</Code><Message>Please try again.</Message></Error>'
+_REFUSALS: dict[Trouble, tuple[int, bytes]] = {
+    "busy": (503, _SLOW_DOWN),
+    "denied": (403, _DENIED),
+    "failing": (500, _FAILING),
+}
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "host"}
 
 
@@ -23,11 +31,13 @@ class Proxy:
     Attributes:
         requests: Method and path of each request that came.
         before: Called with method and path before a request is passed on.
+        instead: Called with method, path and body; may return status and body of an answer of its own.
     """
 
     def __init__(self, target: str, trouble: Callable[[int], Trouble] = lambda _: "none") -> None:
         self.requests: list[tuple[str, str]] = []
         self.before: Callable[[str, str], None] = lambda _method, _path: None
+        self.instead: Callable[[str, str, bytes], tuple[int, bytes] | None] = lambda _method, _path, _body: None
         self._target = target
         self._trouble = trouble
         self._lock = threading.Lock()
@@ -63,17 +73,22 @@ class Proxy:
             def pass_on(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 trouble = proxy.take(self.command, self.path)
-                if trouble == "busy":
-                    self._answer(503, {}, _SLOW_DOWN)
-                elif trouble == "cut":
+                own = _REFUSALS.get(trouble) or proxy.instead(self.command, self.path, body)
+                if trouble == "cut":
                     self.close_connection = True
+                elif own:
+                    self._answer(own[0], {}, own[1])
                 else:
                     # the host is signed, so it stays the one that the client asked for
                     kept = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
                     answer = httpx.request(
                         self.command, proxy._target + self.path, headers=kept, content=body, timeout=60
                     )
-                    self._answer(answer.status_code, dict(answer.headers), answer.content, cut=trouble == "cut-body")
+                    if trouble == "lost":
+                        self.close_connection = True
+                    else:
+                        cut = trouble == "cut-body"
+                        self._answer(answer.status_code, dict(answer.headers), answer.content, cut=cut)
 
             def _answer(self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False) -> None:
                 self.send_response(status)

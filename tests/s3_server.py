@@ -49,6 +49,9 @@ class Bucket:
         """Write an object, and return its entity tag."""
         return self.client.put_object(Bucket=self.name, Key=key, Body=content)["ETag"].strip('"')
 
+    def keep_versions(self) -> None:
+        self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
+
 
 class S3Server:
     """One server; ``new_bucket`` gives each test a bucket of its own."""

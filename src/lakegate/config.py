@@ -45,7 +45,14 @@ class CatalogSettings(_Section):
     warehouse: str | None = None
     """Root of the tables' files; needed with ``uri``."""
     token: str | None = None
-    """Bearer token, by reference: ``env:NAME``."""
+    """Bearer token, by reference: ``env:NAME``, ``file:/path`` or ``aws-secret:name#json-key``."""
+    oauth2_token_endpoint: str | None = None
+    """Where access tokens come from, by OAuth 2's client credentials; instead of ``token``."""
+    oauth2_client_id: str | None = None
+    oauth2_client_secret: str | None = None
+    """Secret of the client, by reference."""
+    oauth2_scope: str | None = None
+    """Scopes to ask for, with spaces between."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Seconds to wait for one answer."""
 
@@ -56,7 +63,11 @@ class EngineSettings(_Section):
     url: str | None = None
     """Spark Connect address: ``sc://host:15002``."""
     token: str | None = None
-    """Bearer token, by reference: ``env:NAME``."""
+    """Bearer token, by reference."""
+    tls: bool | None = None
+    """Whether to speak TLS. By default with a token, except to this machine."""
+    ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that the server's is signed by, instead of the usual ones."""
 
 
 class JournalSettings(_Section):
@@ -65,7 +76,11 @@ class JournalSettings(_Section):
     url: str | None = None
     """SQLAlchemy URL without password, for example ``postgresql://user@db.example.com:5432/lake``."""
     password: str | None = None
-    """Password of the database, by reference: ``env:NAME``."""
+    """Password of the database, by reference."""
+    tls: bool | None = None
+    """Whether to speak TLS with Postgres and check its certificate. By default TLS where it is offered, unchecked."""
+    ca_file: Path | None = None
+    """Certificates (PEM) of the authorities that Postgres's is signed by, instead of the usual ones."""
     lease_s: float = Field(default=60.0, gt=0)
     """Seconds after which a run whose process on another machine was not heard of may be taken over."""
     park_s: float = Field(default=3600.0, gt=0)
@@ -187,9 +202,46 @@ class S3Settings(_Section):
     @field_validator("endpoint")
     @classmethod
     def _validate_endpoint(cls, value: str | None) -> str | None:
-        if value is not None and not _ENDPOINT.fullmatch(value):
-            raise ValueError("must be a URL such as 'https://s3.example.com', without user and password")
-        return value
+        return _validated_endpoint(value)
+
+
+class FunctionSettings(_Section):
+    """The function that takes in what events tell of, on AWS Lambda."""
+
+    margin_s: float = Field(default=10.0, gt=0)
+    """Seconds before the function's time is over at which it stops, leaving what it is at to the next call."""
+
+
+class GcsSettings(_Section):
+    """Where Google Cloud Storage is. Credentials come by the usual ways of Google's own tools, never from here."""
+
+    endpoint: str | None = None
+    """Address of another store that speaks Google's API; default: Google's."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _validate_endpoint(cls, value: str | None) -> str | None:
+        return _validated_endpoint(value)
+
+
+class AdlsSettings(_Section):
+    """Where Azure Data Lake Storage is. Credentials come by the usual ways of Azure's own tools, never from here."""
+
+    endpoint: str | None = None
+    """Address of another store that speaks Azure's Blob API, the account's name behind it; default: Azure's."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _validate_endpoint(cls, value: str | None) -> str | None:
+        return _validated_endpoint(value)
+
+
+class StorageSettings(_Section):
+    """Where the object stores are, all of them."""
+
+    s3: S3Settings = S3Settings()
+    gcs: GcsSettings = GcsSettings()
+    adls: AdlsSettings = AdlsSettings()
 
 
 class TableSettings(_Section):
@@ -211,7 +263,10 @@ class Settings(_Section):
     gc: GcSettings = GcSettings()
     watch: WatchSettings = WatchSettings()
     log: LogSettings = LogSettings()
+    function: FunctionSettings = FunctionSettings()
     s3: S3Settings = S3Settings()
+    gcs: GcsSettings = GcsSettings()
+    adls: AdlsSettings = AdlsSettings()
     notify: NotifySettings = NotifySettings()
     tables: dict[str, TableSettings] = Field(default_factory=dict)
 
@@ -221,6 +276,11 @@ class Settings(_Section):
         for name in value:
             TableIdentifier.parse(name)
         return value
+
+    @property
+    def storage(self) -> StorageSettings:
+        """Where the object stores are: the sections ``s3``, ``gcs`` and ``adls``."""
+        return StorageSettings(s3=self.s3, gcs=self.gcs, adls=self.adls)
 
     def table(self, table: TableIdentifier) -> TableSettings:
         """Return the table's section, or defaults."""
@@ -265,32 +325,9 @@ def load_settings(
         raise _explain(error, path) from None
 
 
-def resolve_secret(reference: str | None, *, setting: str) -> str | None:
-    """Return the secret that ``reference`` (``env:NAME``) points at.
-
-    Raises:
-        ConfigurationError: When it is not a reference, or the variable is not set. The value is never shown.
-
-    Example:
-        >>> resolve_secret(None, setting="engine.token") is None
-        True
-    """
-    if reference is None:
-        return None
-    scheme, _, name = reference.partition(":")
-    if scheme != "env" or not name:
-        raise ConfigurationError(
-            f"Setting {setting} holds something that is not a reference to a secret.",
-            hint=f'Put the secret in a variable and write {setting} = "env:NAME_OF_THE_VARIABLE".',
-            setting=setting,
-        )
-    value = os.environ.get(name)
-    if not value:
-        raise ConfigurationError(
-            f"Setting {setting} refers to the variable {name}, which is not set.",
-            hint=f"export {name}=…",
-            setting=setting,
-        )
+def _validated_endpoint(value: str | None) -> str | None:
+    if value is not None and not _ENDPOINT.fullmatch(value):
+        raise ValueError("must be a URL such as 'https://store.example.com', without user, password and path")
     return value
 
 

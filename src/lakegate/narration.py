@@ -6,6 +6,7 @@ import logging
 import math
 import re
 import sys
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
@@ -21,6 +22,9 @@ FIELDS = ("timestamp", "level", "event", "command", "version", "run_id", "table"
 PROGRESS_EVERY_S = 10.0
 """Seconds between two lines of one step's progress, at least."""
 
+_SHORTEST_SECRET = 4
+"""Characters; leaving out every shorter text would leave nothing to read."""
+_SECRETS: deque[str] = deque(maxlen=256)  # access tokens come and go
 _TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 _MAYBE_SECRET = re.compile(
@@ -71,6 +75,24 @@ def redact(text: str) -> str:
         'sc://…@host:15002/;token=…;user_id=me'
     """
     return _USER_INFO.sub("…@", _TOKEN.sub(r"\1…", text))
+
+
+def hide(secret: str) -> None:
+    """Keep a secret that was just read out of every line from now on; one of less than four characters is not known."""
+    if len(secret) >= _SHORTEST_SECRET and secret not in _SECRETS:
+        _SECRETS.append(secret)
+
+
+def without_secrets(text: str) -> str:
+    """Return what a library or another program said without the secrets in it: those that are known, and what looks so.
+
+    Example:
+        >>> without_secrets("GET https://host/a?X-Amz-Signature=0f3a failed")
+        'GET https://host/a?X-Amz-Signature=… failed'
+    """
+    for secret in tuple(_SECRETS):
+        text = text.replace(secret, "…")
+    return _MAYBE_SECRET.sub(r"\1…", redact(text))
 
 
 class _SilentStep:
@@ -185,7 +207,7 @@ class LogNarrator:
         text = str(value)
         for secret in self._hidden:
             text = text.replace(secret, "…")
-        return _MAYBE_SECRET.sub(r"\1…", redact(text))
+        return without_secrets(text)
 
 
 class _LogStep:

@@ -9,15 +9,27 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
-from lakegate.config import HOME_NAME, Settings, resolve_secret
+from lakegate.catalogs.warehouse import require_writable, spark_file_io
+from lakegate.config import HOME_NAME, Settings, StorageSettings
+from lakegate.credentials.places import is_loopback
+from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError
 from lakegate.flow.rooms import Rooms
 from lakegate.local.stack import LocalStack
+from lakegate.local.stores import SparkStores, stores_of
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.refs import Ref
 from lakegate.protocols import Catalog, Engine, FileStore, Journal, Narrator, Notifier, TableEditor, TableReader
+from lakegate.storage.addresses import canonical, is_remote
 
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
+    """Return the handle of a project's embedded stack; starts nothing."""
+
+    def warehouse() -> SparkStores:
+        return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
+
+    return LocalStack(home, settings.local, narrator, warehouse)
 
 
 class Wiring:
@@ -51,13 +63,16 @@ class Wiring:
             lease_s=self.settings.journal.lease_s,
             park_s=self.settings.journal.park_s,
             notifier=self.notifier,
+            require_writable=self._require_writable,
         )
 
     @cached_property
     def catalog(self) -> Catalog:
         """The catalog that the settings name, or the local stack's."""
+        from lakegate.credentials.catalog import catalog_token  # noqa: PLC0415 - loads httpx
+
         settings = self.settings.catalog
-        token = resolve_secret(settings.token, setting="catalog.token")
+        token = catalog_token(settings)
         uri = settings.uri or self.stack.up().nessie_uri
         return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
 
@@ -66,21 +81,21 @@ class Wiring:
         """Table metadata without an engine."""
         from lakegate.catalogs.metadata import IcebergTableReader  # noqa: PLC0415 - loads pyiceberg
 
-        return IcebergTableReader()
+        return IcebergTableReader(self.settings.storage)
 
     @cached_property
     def editor(self) -> TableEditor:
         """Changes of table metadata without an engine."""
         from lakegate.catalogs.editor import IcebergTableEditor  # noqa: PLC0415 - loads pyiceberg
 
-        return IcebergTableEditor()
+        return IcebergTableEditor(self.settings.storage)
 
     @cached_property
     def files(self) -> FileStore:
         """The warehouse's files."""
         from lakegate.catalogs.filestore import open_file_store  # noqa: PLC0415 - garbage collection only
 
-        return open_file_store(self.warehouse)
+        return open_file_store(self.warehouse, self.settings.storage)
 
     @cached_property
     def journal(self) -> Journal:
@@ -104,9 +119,10 @@ class Wiring:
         from lakegate.engine.sessions import derived_sessions, remote_sessions  # noqa: PLC0415 - loads pyspark
         from lakegate.engine.spark import SparkEngine  # noqa: PLC0415
 
+        given = self.settings.engine
         if self._session is not None:
             sessions, shares_files = derived_sessions(self._session), True
-        elif self.settings.engine.url is None:
+        elif given.url is None:
             return SparkEngine(
                 self._local_session,
                 self._spark_options,
@@ -114,8 +130,9 @@ class Wiring:
                 before_reading=self._make_readable,
             )
         else:
-            url = self._engine_url(self.settings.engine.url)
-            sessions, shares_files = remote_sessions(url), urlsplit(url).hostname in _LOOPBACK
+            token = None if given.token is None else Secret(given.token, setting="engine.token")
+            sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
+            shares_files = is_loopback(urlsplit(given.url).hostname or "")
         if not shares_files and self.settings.catalog.uri is None:
             raise ConfigurationError(
                 "The engine is on another machine, the catalog is this project's local one, which it cannot reach.",
@@ -135,12 +152,13 @@ class Wiring:
                 hint='Add where the tables\' files go, for example warehouse = "s3://bucket/warehouse".',
                 setting="catalog.warehouse",
             )
-        return settings.warehouse or (self.home / HOME_NAME / "warehouse").as_uri()
+        warehouse = settings.warehouse or (self.home / HOME_NAME / "warehouse").as_uri()
+        return canonical(warehouse) if is_remote(warehouse) else warehouse
 
     @cached_property
     def stack(self) -> LocalStack:
         """The embedded stack of this project."""
-        return LocalStack(self.home, self.settings.local, self.narrator)
+        return local_stack(self.home, self.settings, self.narrator)
 
     def close(self) -> None:
         """Release what was made. Servers keep running."""
@@ -158,27 +176,31 @@ class Wiring:
 
     def _make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
         """See to it that the local Spark can read the batch; return whether it was started anew for that."""
-        from lakegate.sources.s3 import is_s3  # noqa: PLC0415 - loads pyarrow
-        from lakegate.storage.s3 import s3_place  # noqa: PLC0415 - loads boto3
-
-        if not any(map(is_s3, batch.uris)):
-            return False
-        return self.stack.switch(s3_place(self.settings.s3), in_transaction=in_transaction)
-
-    def _engine_url(self, url: str) -> str:
-        if not url.startswith("sc://"):
+        stores = stores_of(batch.uris, self.settings.storage)
+        if stores.adls:
             raise ConfigurationError(
-                f"engine.url '{url}' is not a Spark Connect address.",
-                hint="Write it as sc://host:15002, or leave it unset to use the local engine.",
+                f"The local Spark cannot read source files from Azure, such as '{batch.uris[0]}'.",
+                hint="Set engine.url to a Spark that can, or copy the files to S3, to Google or to this machine.",
                 setting="engine.url",
             )
-        token = resolve_secret(self.settings.engine.token, setting="engine.token")
-        return url if token is None else f"{url.rstrip('/')}/;token={token}"
+        return bool(stores) and self.stack.switch(stores, in_transaction=in_transaction)
 
     def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
-        return self.catalog.spark_options(ref)
+        return {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
+
+    @cached_property
+    def _spark_storage(self) -> StorageSettings:
+        """Where the stores are for Spark: another one's Spark has variables and profiles of its own."""
+        storage = self.settings.storage
+        if self._session is not None or self.settings.engine.url is not None:
+            return storage
+        place = stores_of([self.warehouse], storage).s3
+        return storage if place is None else storage.model_copy(update={"s3": place})
+
+    def _require_writable(self) -> None:
+        require_writable(self.warehouse, self.settings.storage)
 
     def _changed_files(self, batch: Batch) -> Sequence[SourceFile]:
         from lakegate.sources import changed_files  # noqa: PLC0415 - loads pyarrow
 
-        return changed_files(batch, self.settings.s3)
+        return changed_files(batch, self.settings.storage)

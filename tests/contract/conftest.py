@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
-from catalog_place import PAGE_SIZE, Place
+from catalog_place import HERE, PAGE_SIZE, REMOTE, Place
 from journals import Shelf, memory_shelf, postgres_shelf, sqlite_shelf
 from lakegate.catalogs.memory import ROOT_HASH, MemoryCatalog
 from lakegate.catalogs.nessie.catalog import NessieCatalog
 from lakegate.protocols import Catalog, Journal
+
+if TYPE_CHECKING:
+    from s3_server import S3Server
+    from s3_warehouse import S3Warehouse
 
 
 def _memory(request: pytest.FixtureRequest) -> Catalog:
@@ -20,7 +25,7 @@ def _memory(request: pytest.FixtureRequest) -> Catalog:
 
 
 def _nessie(request: pytest.FixtureRequest) -> Catalog:
-    return NessieCatalog(request.getfixturevalue("nessie_uri"), "file:///lake", page_size=PAGE_SIZE)
+    return NessieCatalog(request.getfixturevalue("nessie_uri"), REMOTE, page_size=PAGE_SIZE)
 
 
 @pytest.fixture(
@@ -41,12 +46,21 @@ def place(catalog: Catalog) -> Iterator[Place]:
     root = catalog.get_ref(ROOT_HASH)
     branch = f"contract/{unique}/odd.name_-1"
     catalog.create_branch(branch, root)
-    place = Place(catalog, branch, f"ns_{unique}", root)
+    # No catalog looks at tables' files, so that one suite does for both kinds of location.
+    place = Place(catalog, branch, f"ns_{unique}", root, HERE if isinstance(catalog, MemoryCatalog) else REMOTE)
     place.commit(namespaces=((place.namespace,),))
     yield place
     for ref in list(catalog.list_refs()):
         if unique in ref.name:
             catalog.delete_ref(ref)
+
+
+@pytest.fixture
+def s3_warehouse(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Warehouse:
+    """An empty warehouse on a real S3 server."""
+    from s3_warehouse import new_warehouse  # noqa: PLC0415 - loads boto3
+
+    return new_warehouse(s3_server, monkeypatch)
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])

@@ -1,11 +1,11 @@
-"""What every table editor does: the one of Iceberg tables, and the one of the lakehouse in memory."""
+"""What every table editor does: the one of Iceberg tables, on disk and on S3, and the one of a lakehouse in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -15,10 +15,14 @@ from fakes import FakeLakehouse, TableVersion
 from iceberg_tables import NAME, IcebergTables, append, iceberg_tables, pointer_to
 from lakegate.catalogs.editor import IcebergTableEditor
 from lakegate.catalogs.metadata import IcebergTableReader
+from lakegate.config import StorageSettings
 from lakegate.errors import NotReplayableError
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.protocols import TableEditor, TableReader
+
+if TYPE_CHECKING:
+    from s3_warehouse import S3Warehouse
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class World:
         return [snapshot.snapshot_id for snapshot in self.reader.snapshots(pointer)]
 
 
-def _iceberg(tables: IcebergTables) -> World:
+def _iceberg(tables: IcebergTables, storage: StorageSettings | None = None) -> World:
     def appended(pointer: TablePointer, ids: Sequence[int]) -> TablePointer:
         table = tables.at(pointer)
         append(table, ids)
@@ -60,8 +64,8 @@ def _iceberg(tables: IcebergTables) -> World:
         return pointer_to(table, pointer.content_id)
 
     return World(
-        IcebergTableEditor(),
-        IcebergTableReader(),
+        IcebergTableEditor(storage),
+        IcebergTableReader(storage),
         lambda: pointer_to(tables.create()),
         appended,
         empty,
@@ -103,13 +107,17 @@ def _memory() -> World:
     return World(house, house, create, appended, empty, rename_region)
 
 
-@pytest.fixture(params=["iceberg", "memory"])
+@pytest.fixture(params=["iceberg", "iceberg-s3", "memory"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "memory":
         yield _memory()
-        return
-    with iceberg_tables(tmp_path) as tables:
-        yield _iceberg(tables)
+    elif request.param == "iceberg":
+        with iceberg_tables(tmp_path) as tables:
+            yield _iceberg(tables)
+    else:
+        warehouse: S3Warehouse = request.getfixturevalue("s3_warehouse")
+        with iceberg_tables(warehouse.uri, warehouse.pyiceberg) as tables:
+            yield _iceberg(tables, warehouse.storage)
 
 
 def test_replayed_files_join_those_that_are_there(world: World) -> None:

@@ -20,6 +20,7 @@ from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
 from lakegate.journal.sql import SqlJournal
 from postgres import USER, PostgresServer
+from tls_proxy import Authority
 
 on_postgres = pytest.mark.xdist_group("postgres")
 
@@ -266,3 +267,30 @@ def test_a_document_that_cannot_be_read_hides_no_other_run(tmp_path: Path) -> No
     assert second == run(2)
     assert first == run(1, detail=first.detail)
     assert "cannot be read" in str(first.detail)
+
+
+@on_postgres
+def test_tls_is_checked_when_that_is_asked_for(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOURNAL_PASSWORD", postgres.password)
+    mine, others = Authority(tmp_path, "ours"), Authority(tmp_path, "others")
+    settings = JournalSettings(url=postgres.url.replace("127.0.0.1", "localhost"), password="env:JOURNAL_PASSWORD")  # noqa: S106 - a reference
+
+    def is_encrypted(**how: object) -> bool:
+        with closing(open_journal(settings.model_copy(update=how), tmp_path)):
+            ours = "FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND application_name = 'lakegate'"
+            found = postgres.run(f"SELECT count(*) {ours}")
+        return bool(found[0][0])
+
+    with pytest.raises(ConfigurationError, match="does not speak TLS"):
+        is_encrypted(tls=True)
+    with postgres.tls(mine.pair()):
+        assert [is_encrypted(), is_encrypted(tls=False), is_encrypted(ca_file=mine.file)] == [True, False, True]
+        with pytest.raises(ConfigurationError, match=r"certificate of the journal .* is not accepted") as caught:
+            is_encrypted(ca_file=others.file)
+    assert "journal.ca_file" in str(caught.value.hint)
+    with pytest.raises(ConfigurationError, match="is false"):
+        is_encrypted(tls=False, ca_file=mine.file)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        is_encrypted(ca_file=tmp_path / "none.pem")

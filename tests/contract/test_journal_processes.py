@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from journals import PASSWORD_VARIABLE, Place, empty, run
+from journals import PASSWORD_VARIABLE, START, Place, empty, run
 from lakegate.config import JournalSettings
+from lakegate.model.channels import NotifySettings
+from lakegate.model.notices import Notice
+from lakegate.notify.dispatch import Dispatcher
 from lakegate.protocols import Journal
 from postgres import PostgresServer
+from slack_server import HOOK, TOKEN, slack_server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
@@ -109,3 +113,34 @@ def test_a_forked_process_uses_connections_and_an_identity_of_its_own(place: Pla
         os._exit(1 if ours or not seen else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert journal.renew("r01")
+
+
+def test_of_five_hundred_told_by_five_processes_one_leads_the_thread(
+    place: Place, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = Notice(event="rejected", severity="error", tables=("nyc.trips",), run=run(1, status="rejected"), at=START)
+    with slack_server() as slack:
+        monkeypatch.setenv("TEST_BOT_TOKEN", TOKEN)
+        monkeypatch.setenv("TEST_HOOK_URL", slack.hook)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        bot = {"name": "bot", "type": "slack", "token": "env:TEST_BOT_TOKEN", "channel": "C42"}
+        hook = {"name": "hook", "type": "slack", "url": "env:TEST_HOOK_URL"}
+        channels = [bot | {"api_url": f"{slack.url}/api/"}, hook]
+        settings = NotifySettings.model_validate({"channels": channels, "timeout_s": 60})
+        words = ("tell", settings.model_dump_json(), notice.model_dump_json(), "100")
+        with place.workers(5, *words) as workers:
+            for worker in workers:
+                worker.go()
+            told = Counter(one for worker in workers for one in worker.answer())
+        # However fast they were: number 512 knows of a thread that another process began.
+        for _ in range(12):
+            Dispatcher(settings, lambda: journal).tell(notice)
+        by_hook = [one for one in slack.received if one.path == HOOK]
+        by_bot = [one.json for one in slack.received if one.path != HOOK]
+    assert (len(by_hook), told["hook sent"], told["hook grouped"]) == (1, 1, 499)
+    (first,) = [message for message in by_bot if "thread_ts" not in message]
+    replies = [message for message in by_bot if message is not first]
+    assert len({reply["thread_ts"] for reply in replies}) == 1
+    assert "512 of the same so far" in str(replies[-1])
+    assert 1 <= len(replies) <= 9
+    assert (told["bot sent"], told["bot grouped"]) == (len(replies), 500 - len(replies))

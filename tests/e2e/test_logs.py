@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,16 +14,11 @@ from e2e_support import Cli, write_trips
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
 from lakegate.model.run import new_run_id
-from lakegate.narration import FIELDS, LogNarrator
+from lakegate.narration import LogNarrator
+from log_support import Log, ends, logged, parsed
 
 pytestmark = pytest.mark.jvm
 _RUN_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")
-
-
-def parsed(text: str) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
-    assert all(tuple(line)[: len(FIELDS)] == FIELDS for line in told)
-    return told
 
 
 @pytest.fixture
@@ -45,7 +37,7 @@ def test_a_published_run_is_on_each_of_its_lines(cli: Cli, namespace: str, tmp_p
     assert {line["table"] for line in told[first:]} == {f"{namespace}.trips"}
     assert all(line["branch"].endswith(run["run_id"]) for line in told[first:])
     assert {"write", "publish"} <= {line["step"] for line in told}
-    [ended] = [line for line in told if line.get("status")]
+    [ended] = ends(told)
     assert (ended["status"], ended["rows"]) == ("published", 100)
     assert told[-1]["exit_code"] == 0
 
@@ -55,7 +47,7 @@ def test_a_rejected_run_names_the_checks(cli: Cli, namespace: str, tmp_path: Pat
     done = cli.run("ingest", f"{namespace}.trips", file, "-c", "not_null(passengers)")
     assert done.returncode == 1, done.stderr
     told = parsed(done.stderr)
-    [ended] = [line for line in told if line.get("status")]
+    [ended] = ends(told)
     assert (ended["status"], ended["level"], ended["failed_checks"]) == ("rejected", "warning", ["not_null_passengers"])
     assert _RUN_ID.fullmatch(ended["run_id"])
     assert (told[-1]["exit_code"], told[-1]["run_id"]) == (1, ended["run_id"])
@@ -81,21 +73,13 @@ def test_an_engine_that_is_away_is_a_line_without_its_token(cli: Cli, namespace:
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    """A log of a program's own, with lakegate's records in it."""
-    told = io.StringIO()
-    logger = logging.getLogger("lakegate")
-    handler = LogNarrator(told).handler()
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield told
-    logger.removeHandler(handler)
-    logger.setLevel(before)
+def log() -> Iterator[Log]:
+    with logged() as told:
+        yield told
 
 
 def test_threads_have_each_their_own_run(
-    home: Path, stack: StackState, namespace: str, tmp_path: Path, log: io.StringIO
+    home: Path, stack: StackState, namespace: str, tmp_path: Path, log: Log
 ) -> None:
     runs = {new_run_id(): write_trips(tmp_path / f"{number}.parquet", 50, start=number * 50) for number in range(3)}
     with connect(home, narrator=LogNarrator(log)) as lake:
@@ -104,10 +88,10 @@ def test_threads_have_each_their_own_run(
             thread.start()
         for thread in threads:
             thread.join()
-    told = parsed(log.getvalue())
+    told = log.lines
     for run_id in runs:
         own = [line for line in told if line["run_id"] == run_id]
-        assert [line["status"] for line in own if "status" in line] == ["published"]
+        assert [line["status"] for line in ends(own)] == ["published"]
         writing = [line for line in own if line["step"] == "write"]
         assert [line["state"] for line in writing] == ["began", "done"]
         assert all(run_id in line["event"] for line in writing)

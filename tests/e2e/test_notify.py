@@ -70,6 +70,23 @@ def test_a_run_ends_alike_when_nobody_can_be_told(
     assert "verysecretpath" not in done.stdout + done.stderr + shown.stdout + shown.stderr
 
 
+def test_a_file_that_a_watch_gives_up_is_told_of_once(
+    cli: Cli, server: SlackServer, namespace: str, tmp_path: Path
+) -> None:
+    write_trips(tmp_path / "good.parquet", 100)
+    whole = write_trips(tmp_path.parent / "whole.parquet", 100).read_bytes()
+    (tmp_path / "bad.parquet").write_bytes(whole[:-100])
+    watch = ("watch", tmp_path, "--table", f"{namespace}.trips", "--once", "--settle", "0s", "--max-tries", "1")
+    assert cli.run(*watch).returncode == 1
+    (message,) = server.messages
+    told = json.dumps(message, ensure_ascii=False)
+    assert message["text"].startswith(f"{namespace}.trips: file given up")
+    assert "bad.parquet" in told
+    assert "good.parquet" not in told
+    assert cli.run(*watch).returncode == 0
+    assert len(server.messages) == 1
+
+
 def test_a_channel_is_tried_out(cli: Cli, server: SlackServer) -> None:
     (told,) = cli.json("notify", "test", "ops")
     assert told["outcome"] == "sent"

@@ -16,7 +16,7 @@ import pytest
 
 from e2e_support import write_trips
 from lakegate.local.state import StackState
-from prefect_server import PrefectServer, awaited
+from prefect_server import PrefectServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -33,12 +33,9 @@ TABLE = "nyc.yellow_trips"
 _SHOWN_MS = 60_000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    made = PrefectServer(tmp_path_factory.mktemp("prefect"))
-    made.start()
-    yield made
-    made.kill()
+@pytest.fixture
+def server(prefect_server: PrefectServer) -> PrefectServer:
+    return prefect_server
 
 
 @pytest.fixture
@@ -68,7 +65,7 @@ def rejected(server: PrefectServer, home: Path, stack: StackState, tmp_path: Pat
     )
     assert done.returncode == 1, done.stderr
     flow_run_id = str(json.loads(done.stdout)["flow_run_id"])
-    awaited(lambda: True if len(server.task_states(flow_run_id)) == 2 else None, what="the tasks")
+    server.awaited(lambda: True if len(server.task_states(flow_run_id)) == 2 else None, what="the tasks")
     return flow_run_id
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from e2e_support import Cli, write_trips
 from lakegate.local.state import StackState
-from postgres import PostgresServer
+from postgres import PostgresServer, running_postgres
 from proofs import dbos_matrix
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("postgres")]
@@ -112,12 +112,8 @@ def program(request: pytest.FixtureRequest, home: Path, stack: StackState, names
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
     """A server that a test may stop."""
-    server = PostgresServer()
-    try:
-        server.start()
+    with running_postgres() as server:
         yield server
-    finally:
-        server.remove()
 
 
 def test_a_good_and_a_bad_batch_and_one_that_is_started_twice(program: Program, namespace: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from e2e_support import write_trips
@@ -21,7 +22,7 @@ from lakegate.errors import NotFoundError
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.model.run import Run
-from prefect_server import ENDS_S, PrefectServer, awaited
+from prefect_server import ENDS_S, IMPATIENT, PrefectServer, awaited
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("prefect")]
 
@@ -39,10 +40,15 @@ print(state.name)
 """
 
 
+@pytest.fixture
+def server(prefect_server: PrefectServer) -> PrefectServer:
+    return prefect_server
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    made = PrefectServer(tmp_path_factory.mktemp("prefect"))
-    made.start()
+def leaving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    """A server that tests start and kill; its database stays."""
+    made = PrefectServer(tmp_path_factory.mktemp("leaving"))
     yield made
     made.kill()
 
@@ -91,8 +97,8 @@ def test_a_clean_batch_is_published(server: PrefectServer, lake: Lake, table: st
     assert branches(lake, table) == []
     flow_run = server.flow_run(said["flow_run_id"])
     assert (flow_run["state_name"], flow_run["state_type"]) == ("Published", "COMPLETED")
-    states = awaited(lambda: found if len(found := server.task_states(flow_run["id"])) == 3 else None)
-    assert states == dict.fromkeys(("write", "audit", "publish"), "Completed")
+    done = dict.fromkeys(("write", "audit", "publish"), "Completed")
+    server.awaited(lambda: True if server.task_states(flow_run["id"]) == done else None, what="the tasks")
     key = f"lakegate-{re.sub('[^a-z0-9]+', '-', table)}"
     assert set(server.artifacts(flow_run["id"])) == {f"{key}-audit", f"{key}-checks", f"{key}-publish"}
     again = told(server.run(lake.home, *ingest(path, table, "-o", "json")), 0)
@@ -139,8 +145,8 @@ def test_a_process_that_was_killed_is_settled_by_recover(
     assert done.returncode == -signal.SIGKILL
     lake.recover()
     assert (only_run(lake, table).status, rows(lake, table), branches(lake, table)) == (status, published, [])
-    assert server.run(lake.home, *ingest(path, table, *NOT_NULL)).returncode == 0
-    assert rows(lake, table) == 20
+    again = lake.ingest(table, [path])
+    assert (again.status, rows(lake, table)) == ("skipped" if published else "published", 20)
 
 
 def test_a_process_that_is_told_to_end_undoes_its_run(
@@ -156,35 +162,40 @@ def test_a_process_that_is_told_to_end_undoes_its_run(
 
 def paused(process: subprocess.Popen[str]) -> None:
     stat = Path(f"/proc/{process.pid}/stat")
-    awaited(lambda: True if stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T" else None)
+
+    def stopped() -> bool | None:
+        assert process.poll() is None
+        return stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T" or None
+
+    awaited(stopped, what="the pause")
 
 
 @pytest.mark.parametrize("point", ["after-branch", "after-stage", "after-audit", "after-publish"])
-def test_a_server_that_goes_away_loses_nothing(lake: Lake, table: str, tmp_path: Path, point: str) -> None:
-    server = PrefectServer(tmp_path / "prefect")
-    server.start()
+def test_a_server_that_goes_away_loses_nothing(
+    leaving: PrefectServer, lake: Lake, table: str, tmp_path: Path, point: str
+) -> None:
+    leaving.start()
     path = write_trips(tmp_path / "a.parquet", 20)
-    process = server.begin(lake.home, *ingest(path, table), LAKEGATE_FAULT=f"{point}:pause")
+    process = leaving.begin(lake.home, *ingest(path, table), LAKEGATE_FAULT=f"{point}:pause", **IMPATIENT)
     try:
         paused(process)
-        server.kill()
+        leaving.kill()
         os.kill(process.pid, signal.SIGCONT)
         assert process.wait(timeout=ENDS_S) == 4
     finally:
-        server.kill()
-    log = (tmp_path / "prefect/begun.log").read_text(encoding="utf-8")
-    assert "Prefect's server went away while the flow was running" in log
+        leaving.kill()
+    log = (leaving.folder / "begun.log").read_text(encoding="utf-8")
+    assert "Prefect's server went away while the flow was running" in log[log.rindex(table) :]
     run = only_run(lake, table)
     assert run.finished_at is not None
     assert rows(lake, table) == (20 if run.status == "published" else 0)
     assert branches(lake, table) == []
 
 
-def test_without_its_server_nothing_is_begun(lake: Lake, table: str, tmp_path: Path) -> None:
-    server = PrefectServer(tmp_path)
-    done = server.run(lake.home, *ingest(write_trips(tmp_path / "a.parquet", 20), table))
+def test_without_its_server_nothing_is_begun(leaving: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
+    done = leaving.run(lake.home, *ingest(write_trips(tmp_path / "a.parquet", 20), table), **IMPATIENT)
     assert done.returncode == 3
-    assert f"Prefect's server at {server.url}/api does not answer; nothing was done." in done.stderr
+    assert f"Prefect's server at {leaving.url}/api does not answer; nothing was done." in done.stderr
     assert lake.runs(table=table) == []
 
 
@@ -208,9 +219,9 @@ def test_served_it_takes_in_what_is_new_and_what_is_announced(
     process = server.begin(lake.home, *serving)
     try:
         # One look takes longer than that on a busy machine: the schedule overlaps itself.
-        awaited(lambda: True if rows(lake, table) == 20 else None, what="the file that is right")
+        server.awaited(lambda: True if rows(lake, table) == 20 else None, what="the file that is right")
         write_trips(landing / "c.parquet", 5, start=200)
-        awaited(lambda: True if rows(lake, table) == 25 else None, what="the file that came later")
+        server.awaited(lambda: True if rows(lake, table) == 25 else None, what="the file that came later")
         elsewhere = write_trips(tmp_path / "elsewhere" / "d.parquet", 7, start=300)
         event = {
             "event": "lakegate.file.landed",
@@ -220,11 +231,13 @@ def test_served_it_takes_in_what_is_new_and_what_is_announced(
             "id": str(uuid4()),
         }
         server.post("events", [event])
-        awaited(lambda: True if rows(lake, table) == 32 else None, what="the file of the posted event")
+        server.awaited(lambda: True if rows(lake, table) == 32 else None, what="the file of the posted event")
         other = write_trips(tmp_path / "elsewhere" / "e.parquet", 3, start=400)
         assert server.run(lake.home, "announce", table, other).returncode == 0
-        awaited(lambda: True if rows(lake, table) == 35 else None, what="the file that was announced")
+        server.awaited(lambda: True if rows(lake, table) == 35 else None, what="the file that was announced")
         cancel_in_mid_write(server, lake, table, tmp_path)
+        with pytest.raises(httpx.HTTPStatusError, match=r"409|422"):
+            server.post(create_flow_run(server, table), {"parameters": {"table": 5, "path": "x"}})
     finally:
         stop(process, signal.SIGINT)
     published = [run for run in lake.runs(table=table) if run.status == "published"]
@@ -232,21 +245,24 @@ def test_served_it_takes_in_what_is_new_and_what_is_announced(
     assert len({file.uri for run in published if run.request for file in run.request.batch.files}) == 4
 
 
-def cancel_in_mid_write(server: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
-    big = write_trips(tmp_path / "big.parquet", 2_000_000, start=1000)
+def create_flow_run(server: PrefectServer, table: str) -> str:
     deployment = server.deployment(f"lakegate-wap/{table}")
     assert deployment is not None
-    parameters = {"table": table, "path": str(big)}
-    flow_run = server.post(f"deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+    return f"deployments/{deployment['id']}/create_flow_run"
+
+
+def cancel_in_mid_write(server: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
+    big = write_trips(tmp_path / "big.parquet", 2_000_000, start=1000)
+    flow_run = server.post(create_flow_run(server, table), {"parameters": {"table": table, "path": str(big)}})
     branch = f"wap/{table}_prefect-{flow_run['id']}"
-    awaited(lambda: True if branch in branches(lake, table) else None, what="the branch")
+    server.awaited(lambda: True if branch in branches(lake, table) else None, what="the branch")
     server.post(f"flow_runs/{flow_run['id']}/set_state", {"state": {"type": "CANCELLING"}})
 
     def ended() -> str | None:
         state = server.flow_run(flow_run["id"])["state_type"]
         return str(state) if state in ("CANCELLED", "CRASHED", "COMPLETED", "FAILED") else None
 
-    assert awaited(ended, what="the end of the cancelled flow run") == "CANCELLED"
+    assert server.awaited(ended, what="the end of the cancelled flow run") == "CANCELLED"
     assert branch not in branches(lake, table)
     assert lake.run(f"prefect-{flow_run['id']}").status == "failed"
 
@@ -278,15 +294,3 @@ def test_a_backfill_that_is_killed_and_has_a_bad_day_goes_on_when_run_again(
     runs = len(lake.runs(table=table))
     assert backfill() == "Completed"
     assert (rows(lake, table), len(lake.runs(table=table))) == (22, runs)
-
-
-def test_parameters_that_do_not_parse_are_refused_by_the_server(
-    server: PrefectServer, lake: Lake, table: str, tmp_path: Path
-) -> None:
-    process = server.begin(lake.home, "serve", tmp_path, "--table", table, "--every", "1d", "--name", "refusing")
-    try:
-        deployment = awaited(lambda: server.deployment("lakegate-wap/refusing"), what="the deployment")
-        with pytest.raises(Exception, match=r"409|422"):
-            server.post(f"deployments/{deployment['id']}/create_flow_run", {"parameters": {"table": 5, "path": "x"}})
-    finally:
-        stop(process, signal.SIGINT)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from e2e_support import trips
-from lakegate.config import S3Settings
+from lakegate.config import S3Settings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
 from lakegate.model.batch import Batch
 from lakegate.sources import changed_files, discover
@@ -46,6 +46,10 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buc
     client.s3_client.cache_clear()
     yield s3_server.new_bucket()
     client.s3_client.cache_clear()
+
+
+def through(proxy: Proxy) -> StorageSettings:
+    return StorageSettings(s3=S3Settings(endpoint=proxy.endpoint))
 
 
 def keys(bucket: Bucket, *paths: str) -> list[str]:
@@ -166,7 +170,7 @@ def test_an_upload_that_was_not_completed_is_not_there(bucket: Bucket) -> None:
 @pytest.mark.parametrize("versioned", [False, True])
 def test_what_changes_a_file_and_what_does_not(bucket: Bucket, versioned: bool) -> None:
     if versioned:
-        bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+        bucket.keep_versions()
     bucket.put("a.csv", CSV)
     bucket.put("b.csv", CSV)
     batch = discover([bucket.uri])
@@ -178,6 +182,57 @@ def test_what_changes_a_file_and_what_does_not(bucket: Bucket, versioned: bool) 
     assert discover([bucket.uri]).files[0].version != batch.files[0].version
     bucket.client.delete_object(Bucket=bucket.name, Key="b.csv")
     assert len(changed_files(batch)) == 2
+
+
+def test_a_version_is_taken_while_it_is_the_current_one(bucket: Bucket) -> None:
+    bucket.keep_versions()
+    bucket.put("a.csv", CSV)
+    old = _version(bucket, "a.csv")
+    (pinned,) = discover([f"{bucket.uri}/a.csv?versionId={old}"]).files
+    assert pinned == discover([f"{bucket.uri}/a.csv"]).files[0]
+    bucket.put("a.csv", b"a,b\n1,3\n")
+    new = _version(bucket, "a.csv")
+    with pytest.raises(SourceError, match=f"cannot be read in version {old}: its version is {new} by now") as caught:
+        discover([f"{bucket.uri}/a.csv?versionId={old}"])
+    assert "copy that version" in str(caught.value.hint)
+    assert keys(bucket, f"a.csv?versionId={new}") == ["a.csv"]
+
+
+def test_a_version_where_there_are_none(bucket: Bucket) -> None:
+    bucket.put("a.csv", CSV)
+    with pytest.raises(SourceError, match="it has no versions"):
+        discover([f"{bucket.uri}/a.csv?versionId=3HL4kqtJlcpXroDTDmJ"])
+    with pytest.raises(SourceError, match="neither an object"):
+        discover([f"{bucket.uri}/b.csv?versionId=3HL4kqtJlcpXroDTDmJ"])
+
+
+def test_a_delete_marker_is_no_file(bucket: Bucket) -> None:
+    bucket.keep_versions()
+    bucket.put("in/a.csv", CSV)
+    bucket.put("in/b.csv", CSV)
+    gone = _version(bucket, "in/b.csv")
+    bucket.client.delete_object(Bucket=bucket.name, Key="in/b.csv")
+    assert keys(bucket, "in/") == ["in/a.csv"]
+    assert discover([f"{bucket.uri}/in/*.csv"]).uris == (f"{bucket.uri}/in/a.csv",)
+    for path in ("in/b.csv", f"in/b.csv?versionId={gone}"):
+        with pytest.raises(SourceError, match="neither an object"):
+            discover([f"{bucket.uri}/{path}"])
+
+
+def test_empty_parts_of_a_key_are_named_as_what_spark_cannot_read(bucket: Bucket) -> None:
+    bucket.put("in//a.csv", CSV)
+    bucket.put("in/b.csv", CSV)
+    with pytest.raises(SourceError, match=f"'{bucket.uri}/in//a.csv' has an empty part") as caught:
+        discover([f"{bucket.uri}/in//a.csv"])
+    assert "without '//'" in str(caught.value.hint)
+    assert discover([f"{bucket.uri}/in/b.csv"]).rows == 1
+
+
+def test_both_schemes_name_the_same_object(bucket: Bucket) -> None:
+    bucket.put("a.csv", CSV)
+    batch = discover([f"{bucket.uri}/a.csv", f"s3a://{bucket.name}/a.csv", f"S3A://{bucket.name}/*.csv"])
+    assert batch.uris == (f"{bucket.uri}/a.csv",)
+    assert not changed_files(batch)
 
 
 @pytest.mark.parametrize(("key", "content"), [("a.parquet", parquet(2_000)), ("a.csv", CSV * 400_000)])
@@ -196,7 +251,7 @@ def test_a_file_that_changes_while_it_is_looked_at(bucket: Bucket, key: str, con
 
         proxy.before = change
         with pytest.raises(SourceError, match=r"was replaced|is gone") as caught:
-            discover([f"{bucket.uri}/{key}"], s3=S3Settings(endpoint=proxy.endpoint))
+            discover([f"{bucket.uri}/{key}"], storage=through(proxy))
     assert f"'{bucket.uri}/{key}'" in caught.value.message
     assert caught.value.hint == "Run the command again."
 
@@ -205,16 +260,16 @@ def every(number: int, trouble: Trouble) -> Callable[[int], Trouble]:
     return lambda request: trouble if request % number else "none"
 
 
-@pytest.mark.parametrize("trouble", ["busy", "cut", "cut-body"])
+@pytest.mark.parametrize("trouble", ["busy", "failing", "cut", "cut-body"])
 def test_a_busy_server_and_cut_connections_are_tried_again(bucket: Bucket, trouble: Trouble) -> None:
     bucket.put("t/a.parquet", parquet(500))
     bucket.put("t/b.parquet", parquet(700))
     calm = discover([f"{bucket.uri}/t/"])
     # two of three requests fail
     with Proxy(bucket.endpoint, every(3, trouble)) as proxy:
-        found = discover([f"{bucket.uri}/t/"], s3=S3Settings(endpoint=proxy.endpoint))
+        found = discover([f"{bucket.uri}/t/"], storage=through(proxy))
         assert found == calm
-        assert not changed_files(found, S3Settings(endpoint=proxy.endpoint))
+        assert not changed_files(found, through(proxy))
         assert len(proxy.requests) > 12
 
 
@@ -224,11 +279,11 @@ def test_a_server_that_never_serves_is_a_reason_to_try_later(
 ) -> None:
     monkeypatch.setattr(client, "ATTEMPTS", 2)
     with Proxy(bucket.endpoint, lambda _: trouble) as proxy:
-        settings = S3Settings(endpoint=proxy.endpoint)
+        settings = through(proxy)
         with pytest.raises(StorageUnavailableError, match="could not serve") as caught:
-            discover([f"{bucket.uri}/t/"], s3=settings)
+            discover([f"{bucket.uri}/t/"], storage=settings)
         with pytest.raises(StorageUnavailableError):
-            list(list_files([f"{bucket.uri}/t/*.csv"], s3=settings))
+            list(list_files([f"{bucket.uri}/t/*.csv"], storage=settings))
         assert caught.value.exit_code == 3
         batch = _batch_of(bucket)
         with pytest.raises(StorageUnavailableError):
@@ -236,14 +291,14 @@ def test_a_server_that_never_serves_is_a_reason_to_try_later(
 
 
 def test_a_server_that_goes_away_while_a_csv_is_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.sources.s3.objects.ATTEMPTS", 1)
+    monkeypatch.setattr("lakegate.storage.retrying.ATTEMPTS", 1)
     monkeypatch.setattr(client, "ATTEMPTS", 1)
     bucket.put("a.csv", b"a,b\n" + b"1,2\n" * 3_000_000)
     with (
         Proxy(bucket.endpoint, lambda number: "none" if number < 4 else "cut") as proxy,
         pytest.raises(StorageUnavailableError, match=r"a\.csv"),
     ):
-        discover([f"{bucket.uri}/a.csv"], s3=S3Settings(endpoint=proxy.endpoint))
+        discover([f"{bucket.uri}/a.csv"], storage=through(proxy))
 
 
 def test_credentials_that_are_wrong_or_missing(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,8 +328,12 @@ def test_a_bucket_that_does_not_exist(bucket: Bucket) -> None:
 def test_the_settings_name_the_endpoint_and_path_style(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put("a.csv", CSV)
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    settings = S3Settings(endpoint=bucket.endpoint, region="us-east-1", path_style=True)
-    assert discover([bucket.uri], s3=settings).rows == 1
+    settings = StorageSettings(s3=S3Settings(endpoint=bucket.endpoint, region="us-east-1", path_style=True))
+    assert discover([bucket.uri], storage=settings).rows == 1
+
+
+def _version(bucket: Bucket, key: str) -> str:
+    return bucket.client.head_object(Bucket=bucket.name, Key=key)["VersionId"]
 
 
 def _batch_of(bucket: Bucket) -> Batch:

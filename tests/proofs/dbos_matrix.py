@@ -9,27 +9,23 @@ again (after every fifth case) are published exactly if they had not been.
 from __future__ import annotations
 
 import os
-import queue
 import signal
-import subprocess
-import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Literal, Self, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from e2e_support import trips, write
-from lakegate.config import HOME_NAME, load_settings
+from lakegate.config import load_settings
 from lakegate.flow import faults
 from lakegate.flow.faults import POINTS
 from lakegate.lake import Lake, connect
 from lakegate.orchestrators.dbos.workflows import Order
 from postgres import PostgresServer
-from proofs.harness import Worker, WorkerDiedError, ids, published_runs
+from proofs.harness import Worker, WorkerDiedError, WorkersOf, ids, published_runs
 from proofs.result import ProofResult
 
 Kind = Literal["published", "rejected", "undone"]
@@ -39,7 +35,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 TIMES = 10
 _AGAIN = 5
 _ROWS = 7
-_TESTS = Path(__file__).resolve().parents[1]
 _PASSWORD = "DBOS_MATRIX_PASSWORD"  # noqa: S105 - the variable's name
 _ENDS: Mapping[Kind, tuple[str, str]] = {
     "published": ("SUCCESS", "published"),
@@ -236,61 +231,31 @@ def _die(worker: _DbosWorker, job: Mapping[str, Any]) -> list[str]:
 class _DbosWorker(Worker):
     """A process of :mod:`proofs.dbos_worker`. Unlike other workers', its settings are those of this process."""
 
-    def __init__(self, home: Path, log: IO[str]) -> None:
-        kept = {key: value for key, value in os.environ.items() if key != faults.VARIABLE}
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "proofs.dbos_worker", str(home)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**kept, "PYTHONPATH": str(_TESTS)},
-            start_new_session=True,
-        )
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self._ready = False
+    module = "proofs.dbos_worker"
+
+    @staticmethod
+    def variables() -> dict[str, str]:
+        return {key: value for key, value in os.environ.items() if key != faults.VARIABLE}
 
     def do(self, job: Mapping[str, Any]) -> dict[str, Any]:  # type: ignore[override]  # other jobs, other answers
         return cast("dict[str, Any]", super().do(cast("Any", job)))
 
 
-class _Workers:
+class _Workers(WorkersOf[_DbosWorker]):
     """The process that works, and one that is ready to take its place."""
 
     def __init__(self, home: Path) -> None:
-        self._home = home
-        self._all: list[_DbosWorker] = []
-        folder = home / HOME_NAME / "logs"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._log = (folder / "dbos-workers.log").open("a")
-        self._spare = self._start()
+        super().__init__(_DbosWorker, home)
         self._current: _DbosWorker | None = None
 
     def current(self) -> _DbosWorker:
         """Return the process that works; its DBOS is launched."""
         if self._current is None:
-            self._current = self.next()
-            self._current.do({})
+            self.next().do({})
+        assert self._current is not None
         return self._current
 
     def next(self) -> _DbosWorker:
         """Return the process that is ready, whose DBOS is launched by its first job."""
-        self._current, self._spare = self._spare, self._start()
+        self._current = self.take()
         return self._current
-
-    def _start(self) -> _DbosWorker:
-        worker = _DbosWorker(self._home, self._log)
-        self._all.append(worker)
-        return worker
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for worker in self._all:
-            worker.kill()
-        for worker in self._all:
-            worker.end()
-        self._log.close()

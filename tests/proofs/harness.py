@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, Generic, Self, TypeVar, cast
 
 import psutil
 import pyarrow as pa
@@ -47,21 +47,27 @@ class Worker:
         log: Where its standard error goes.
     """
 
+    module = "proofs.worker"
+
     def __init__(self, home: Path, log: IO[str]) -> None:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "proofs.worker", str(home)],
+            [sys.executable, "-W", "ignore", "-m", self.module, str(home)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**kept, "PYTHONPATH": str(_TESTS)},
+            env={**self.variables(), "PYTHONPATH": str(_TESTS)},
             start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._ready = False
+
+    @staticmethod
+    def variables() -> dict[str, str]:
+        """Return the variables that the process gets: none of lakegate's settings."""
+        return {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
 
     def do(self, job: Job) -> Answer:
         """Do a job and return the answer.
@@ -149,25 +155,29 @@ class Worker:
         return WorkerDiedError(self._process.wait())
 
 
-class Workers:
-    """Starts workers ahead of their being needed, and ends all of them."""
+_AnyWorker = TypeVar("_AnyWorker", bound=Worker)
 
-    def __init__(self, home: Path) -> None:
+
+class WorkersOf(Generic[_AnyWorker]):
+    """Starts workers of a kind ahead of their being needed, and ends all of them."""
+
+    def __init__(self, kind: type[_AnyWorker], home: Path) -> None:
+        self._kind = kind
         self._home = home
-        self._all: list[Worker] = []
-        self._spare: Worker | None = None
+        self._all: list[_AnyWorker] = []
+        self._spare: _AnyWorker | None = None
         folder = home / HOME_NAME / "logs"
         folder.mkdir(parents=True, exist_ok=True)
-        self._log = (folder / "workers.log").open("a")
+        self._log = (folder / f"{kind.module}.log").open("a")
 
-    def take(self) -> Worker:
+    def take(self) -> _AnyWorker:
         """Return a fresh worker."""
         taken, self._spare = self._spare or self.start(), self.start()
         return taken
 
-    def start(self) -> Worker:
+    def start(self) -> _AnyWorker:
         """Start a worker."""
-        worker = Worker(self._home, self._log)
+        worker = self._kind(self._home, self._log)
         self._all.append(worker)
         return worker
 
@@ -180,6 +190,13 @@ class Workers:
         for worker in self._all:
             worker.end()
         self._log.close()
+
+
+class Workers(WorkersOf[Worker]):
+    """Workers of :mod:`proofs.worker`."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(Worker, home)
 
 
 def kill_server(home: Path, name: str) -> None:

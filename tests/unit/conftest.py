@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(scope="module")
+def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Prefect's own test server; its tests are of xdist group ``prefect``, so that there is one at a time."""
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings  # noqa: PLC0415 - slow to load
+    from prefect.testing.utilities import prefect_test_harness  # noqa: PLC0415
+
+    storage = str(tmp_path_factory.mktemp("storage"))
+    # Prefect keeps the errors of parameters in its storage, which would be the user's own.
+    with (
+        prefect_test_harness(server_startup_timeout=240),
+        temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
+    ):
+        yield
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate import checks as public
@@ -63,7 +63,6 @@ CALLS: st.SearchStrategy[tuple[str, tuple[str, ...], dict[str, Any]]] = st.one_o
 )
 
 
-@settings(deadline=None)
 @given(CALLS, st.sampled_from(["error", "warn"]), st.none() | TEXT.filter(str.strip))
 def test_the_text_of_a_check_is_read_back(
     call: tuple[str, tuple[str, ...], dict[str, Any]], severity: Any, label: str | None
@@ -77,7 +76,6 @@ def test_the_text_of_a_check_is_read_back(
     assert Check.model_validate_json(read.model_dump_json()) == read
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40) | st.text("not_null()[]{}'\"\\,=abr-1# \n", max_size=40).map("unique({})".format))
 def test_nothing_but_a_check_error_comes_of_any_text(text: str) -> None:
     with suppress(CheckError):

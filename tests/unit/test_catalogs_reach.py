@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from lakegate.catalogs.filestore import LocalFileStore, open_file_store
+from lakegate.catalogs.filestore import LocalFileStore
 from lakegate.catalogs.localfiles import local_path
 from lakegate.catalogs.metadata import IcebergTableReader
-from lakegate.errors import ConfigurationError, InputError, LakegateError, NotFoundError
+from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 
@@ -161,9 +161,3 @@ def test_nothing_outside_the_root_is_deleted(tmp_path: Path) -> None:
             store.delete([str(inside), path])
     assert outside.exists()
     assert inside.exists()
-
-
-def test_object_stores_are_not_there_yet() -> None:
-    assert isinstance(open_file_store("file:///lake"), LocalFileStore)
-    with pytest.raises(ConfigurationError, match="'s3'"):
-        open_file_store("s3://bucket/lake")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,13 @@ from typing import Any
 import pytest
 
 from cli_support import REJECTED, FakeLake, invoke
-from lakegate.config import load_settings
+from lakegate.config import JournalSettings, load_settings
 from lakegate.errors import ConfigurationError, NotFoundError
+from lakegate.journal.opening import open_journal
 from lakegate.lake import connect
-from lakegate.model.notices import LateTable
+from lakegate.model.notices import LateTable, Notice
 from lakegate.model.run import Notification
+from lakegate.narration import LogNarrator
 
 NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
 SENT = Notification(channel="ops", event="rejected", outcome="sent", at=NOW)
@@ -57,6 +62,20 @@ def test_list_shows_channels_and_which_secrets_are_missing() -> None:
     told = json.loads(invoke("notify list -o json").stdout)
     assert [(one["name"], one["missing"]) for one in told] == [("ops", []), ("bot", ["TEST_BOT_TOKEN"])]
     assert "verysecretpath" not in text + json.dumps(told) + invoke("config show").stdout
+
+
+def test_list_tells_where_secrets_are_that_are_in_no_variable(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("xoxb-1", encoding="utf-8")
+    channels = "".join(
+        f"[[notify.channels]]\nname = 'c{number}'\ntype = 'webhook'\nurl = '{url}'\nevents = ['given_up']\n"
+        for number, url in enumerate((f"file:{tmp_path}/token", f"file:{tmp_path}/gone", "aws-secret:lake/hook#url"))
+    )
+    (tmp_path / "lakegate.toml").write_text(channels, encoding="utf-8")
+    told = json.loads(invoke("notify list -o json").stdout)
+    assert [one["missing"] for one in told] == [[], [f"{tmp_path}/gone"], []]
+    text = "".join(invoke("notify list").stdout.split())
+    for part in ("token(there)", "gone(notthere)", "lake/hook(inAWS)", "given_up"):
+        assert part in text
 
 
 def test_list_with_none_prints_no_data(tmp_path: Path) -> None:
@@ -115,8 +134,37 @@ def test_the_lake_tells_of_late_tables_without_starting_anything(tmp_path: Path)
         (late,) = lake.notify_late()
         assert [(one.channel, one.outcome) for one in late.notifications] == [("ops", "failed"), ("bot", "failed")]
         (again,) = lake.notify_late()
-        assert [(one.channel, one.outcome) for one in again.notifications] == [("ops", "grouped"), ("bot", "failed")]
+        assert [(one.channel, one.outcome) for one in again.notifications] == [("ops", "grouped"), ("bot", "grouped")]
     assert sorted(path.name for path in (tmp_path / ".lakegate").iterdir() if path.is_dir()) == ["locks"]
+
+
+def test_the_lake_tells_of_what_was_counted(tmp_path: Path) -> None:
+    about = Notice(event="rejected", severity="error", tables=("nyc.trips",), at=NOW)
+    log = io.StringIO()
+    with (
+        closing(open_journal(JournalSettings(), tmp_path)) as journal,
+        connect(tmp_path, narrator=LogNarrator(log)) as lake,
+    ):
+        first, _ = (journal.join_alert("ops", "k", about=about) for _ in range(2))
+        journal.settle_alert("ops", "k", first, sent=True, stands_s=0)
+        assert lake.notify_late() == ()
+        assert lake.notify_late() == ()
+    (line,) = log.getvalue().splitlines()
+    assert json.loads(line)["event"] == "Channel 'ops' was not told: it cannot be connected to"
+
+
+@pytest.mark.parametrize(
+    "place", ["http://127.0.0.1:9/verysecretpath", "http://[verysecretpath", "verysecretpath\n://x"]
+)
+def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path, place: str) -> None:
+    kinds = ("slack", "webhook", "apprise")
+    channels = (f"[[notify.channels]]\nname = '{kind}'\ntype = '{kind}'\nurl = 'env:TEST_HOOK_URL'\n" for kind in kinds)
+    (tmp_path / "lakegate.toml").write_text("".join(channels), encoding="utf-8")
+    words = [sys.executable, "-m", "lakegate", "--debug", "--log-format", "json", "notify", "test", "-o", "json"]
+    environment = {**os.environ, "TEST_HOOK_URL": place, "PYTHONWARNINGS": "default"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert (done.returncode, [one["outcome"] for one in json.loads(done.stdout)]) == (3, ["failed"] * 3)
+    assert "verysecretpath" not in done.stdout + done.stderr
 
 
 def test_without_channels_nobody_can_be_told(tmp_path: Path) -> None:

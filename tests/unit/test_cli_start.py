@@ -57,6 +57,7 @@ def test_generate_passes_on_and_offers_the_next_step(tmp_path: Path) -> None:
 def test_config_show_tells_origins_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lakegate.toml").write_text(
         '[catalog]\nuri = "http://u:hunter2@h/api/v2"\ntoken = "hunter2"\n'
+        'oauth2_client_secret = "hunter2"\n[journal]\npassword = "hunter2"\n[engine]\ntoken = "file:/run/secrets/x"\n'
         '[tables."nyc.trips"]\nchecks = ["unique(id)"]\n'
     )
     monkeypatch.setenv("LAKEGATE_LOCAL_NESSIE_MEMORY", "1g")
@@ -64,6 +65,8 @@ def test_config_show_tells_origins_and_no_secret(tmp_path: Path, monkeypatch: py
     told = json.loads(outcome.stdout)
     assert "hunter2" not in outcome.stdout
     assert told["engine.url"] == {"value": "sc://h:1/;token=…", "origin": "flag"}
+    assert told["engine.token"]["value"] == "file:/run/secrets/x"
+    assert told["journal.password"]["value"] == "(hidden: not a reference such as env:NAME)"
     assert told["local.nessie_memory"] == {"value": "1g", "origin": "LAKEGATE_LOCAL_NESSIE_MEMORY"}
     assert told["catalog.uri"]["origin"] == "lakegate.toml"
     assert told["ingest.on_failure"] == {"value": "keep", "origin": "default"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakegate.config import find_home, load_settings, resolve_secret
+from lakegate.config import find_home, load_settings
 from lakegate.errors import ConfigurationError, IdentifierError
 from lakegate.model.identifiers import TableIdentifier
 
@@ -80,14 +80,3 @@ def test_home_is_the_nearest_folder_upwards(tmp_path: Path) -> None:
     assert find_home(deep) == tmp_path
     write(tmp_path / "a", "")
     assert find_home(deep) == tmp_path / "a"
-
-
-def test_secrets_come_by_reference_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_TOKEN", "s3cret")
-    assert resolve_secret("env:MY_TOKEN", setting="engine.token") == "s3cret"
-    monkeypatch.delenv("MY_TOKEN")
-    with pytest.raises(ConfigurationError, match="MY_TOKEN, which is not set"):
-        resolve_secret("env:MY_TOKEN", setting="engine.token")
-    with pytest.raises(ConfigurationError) as caught:
-        resolve_secret("s3cret", setting="engine.token")
-    assert "s3cret" not in f"{caught.value} {caught.value.hint} {caught.value.context}"

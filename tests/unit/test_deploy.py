@@ -172,7 +172,7 @@ def test_pods_may_do_little_and_end_gently(workload: Any) -> None:
 def test_the_images_version_is_this_one() -> None:
     for workload in workloads():
         assert pod(workload)["containers"][0]["image"].endswith(f":{__version__}")
-    dockerfile = (DEPLOY / "kubernetes" / "Dockerfile").read_text(encoding="utf-8")
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     assert f"lakegate:{__version__} ." in dockerfile
     copied = re.findall(r"^COPY (.+) \S+$", dockerfile, re.MULTILINE)
     assert all((ROOT / name).exists() for names in copied for name in names.split())

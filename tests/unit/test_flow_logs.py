@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import json
-import logging
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -18,18 +14,7 @@ from lakegate.flow.ingest import ingest
 from lakegate.flow.recover import recover
 from lakegate.flow.rooms import Rooms
 from lakegate.narration import LogNarrator
-
-Line = dict[str, Any]
-
-
-class Log(io.StringIO):
-    @property
-    def lines(self) -> list[Line]:
-        return [json.loads(line) for line in self.getvalue().splitlines()]
-
-    @property
-    def ends(self) -> list[Line]:
-        return [line for line in self.lines if "status" in line]
+from log_support import Log, logged
 
 
 @pytest.fixture
@@ -39,15 +24,8 @@ def house() -> FakeLakehouse:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    told = Log()
-    logger = logging.getLogger("lakegate")
-    handler = LogNarrator(told).handler()
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield told
-    logger.removeHandler(handler)
-    logger.setLevel(before)
+    with logged() as told:
+        yield told
 
 
 def telling(house: FakeLakehouse, log: Log) -> Rooms:

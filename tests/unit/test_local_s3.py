@@ -13,16 +13,18 @@ import pytest
 from lakegate.config import LocalSettings, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.local.artifacts import ARTIFACTS, S3_ARTIFACTS
-from lakegate.local.s3 import credentials_mark
 from lakegate.local.servers import SERVERS, Launch
 from lakegate.local.state import StackFolder
+from lakegate.local.stores import SparkStores, credentials_mark
 from lakegate.local.usage import SparkUsage
 
 SECRETS = {"AWS_ACCESS_KEY_ID": "the-key-id", "AWS_SECRET_ACCESS_KEY": "the-secret", "AWS_SESSION_TOKEN": "the-token"}
+REACHED = SparkStores(s3=S3Settings())
 _HOLD = """
 import sys
 from pathlib import Path
 from lakegate.local.state import StackFolder
+from lakegate.local.stores import SparkStores, credentials_mark
 from lakegate.local.usage import SparkUsage
 SparkUsage(StackFolder(Path(sys.argv[1]))).hold(10)
 print("held", flush=True)
@@ -31,11 +33,12 @@ sys.stdin.read()
 
 
 def launch(home: Path, s3: S3Settings | None) -> Launch:
+    """A start of Spark that reaches S3 there."""
     return Launch(
         folder=StackFolder(home),
         settings=LocalSettings(),
         jars={artifact: Path("/jars") / artifact.file_name for artifact in (*ARTIFACTS, *S3_ARTIFACTS)},
-        s3=s3,
+        stores=SparkStores(s3=s3),
         instance="0" * 32,
         port=1,
         management_port=2,
@@ -80,11 +83,13 @@ def test_without_s3_nothing_of_it_is_there(tmp_path: Path, with_credentials: Non
 def test_a_mark_tells_credentials_apart_and_not_what_they_are(
     with_credentials: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mark = credentials_mark("one")
-    assert mark == credentials_mark("one") != credentials_mark("two")
+    mark = credentials_mark("one", REACHED)
+    assert mark == credentials_mark("one", REACHED) != credentials_mark("two", REACHED)
+    assert mark is not None
     assert not [secret for secret in SECRETS.values() if secret in mark]
+    assert credentials_mark("one", SparkStores()) is None
     monkeypatch.setenv("AWS_SESSION_TOKEN", "another")
-    assert credentials_mark("one") != mark
+    assert credentials_mark("one", REACHED) != mark
 
 
 def usage(home: Path) -> SparkUsage:

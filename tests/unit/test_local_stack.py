@@ -16,12 +16,13 @@ from pathlib import Path
 import filelock
 import pytest
 
-from lakegate.config import LocalSettings, S3Settings
+from lakegate.config import GcsSettings, LocalSettings, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.local import LocalStack, StackState, process, stack
 from lakegate.local.health import nessie_answers
 from lakegate.local.servers import SERVERS, Launch, Server
 from lakegate.local.state import SERVICE_NAMES, StackFolder
+from lakegate.local.stores import SparkStores
 from lakegate.protocols import Step
 
 _SERVE = """
@@ -38,7 +39,8 @@ while True:
 _DIE = "import sys; print('ERROR no luck today with ' + sys.argv[1]); print('bye'); sys.exit(3)"
 _HANG = "import time; time.sleep(600)"
 
-S3 = S3Settings(endpoint="http://127.0.0.1:1", path_style=True)
+S3 = SparkStores(s3=S3Settings(endpoint="http://127.0.0.1:1", path_style=True))
+ELSEWHERE = SparkStores(s3=S3Settings(endpoint="http://127.0.0.1:2"))
 
 
 class _Recorder:
@@ -387,13 +389,12 @@ def test_spark_is_started_anew_to_read_from_s3_once_and_remembers_it(home: Path)
     reading = _stack(home, recorder).up(S3)
     assert recorder.texts == ["Stopping Spark Connect", "Starting Spark Connect"]
     assert (reading.nessie, reading.spark.port) == (plain.nessie, plain.spark.port)
-    assert (plain.spark.s3, reading.spark.s3, reading.nessie.s3) == (None, S3, None)
+    assert (plain.spark.stores, reading.spark.stores, reading.nessie.stores) == (SparkStores(), S3, SparkStores())
     assert _stack(home).up() == reading
     assert _stack(home).up(S3) == reading
     _stack(home).down()
-    assert _stack(home).up().spark.s3 == S3
-    elsewhere = S3Settings(endpoint="http://127.0.0.1:2")
-    assert _stack(home).up(elsewhere).spark.s3 == elsewhere
+    assert _stack(home).up().spark.stores == S3
+    assert _stack(home).up(ELSEWHERE).spark.stores == ELSEWHERE
 
 
 def test_spark_is_not_started_anew_under_its_users(home: Path) -> None:
@@ -404,11 +405,11 @@ def test_spark_is_not_started_anew_under_its_users(home: Path) -> None:
             act(S3)
         assert "lakegate down" in str(caught.value.hint)
     assert user.up() == using
-    assert user.use(S3).spark.s3 == S3  # its only user may
-    assert other.use(S3).spark.s3 == S3
+    assert user.use(S3).spark.stores == S3  # its only user may
+    assert other.use(S3).spark.stores == S3
     other.release()
     user.release()
-    assert other.up(S3Settings(region="eu-west-1")).spark.s3 == S3Settings(region="eu-west-1")
+    assert other.up(ELSEWHERE).spark.stores == ELSEWHERE
 
 
 def test_other_credentials_are_no_reason_to_end_the_work_of_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,4 +431,20 @@ def test_switching_tells_whether_spark_is_another_one(home: Path) -> None:
     assert local.switch(S3, in_transaction=False)
     assert not local.switch(S3, in_transaction=False)
     assert not local.switch(S3, in_transaction=True)
+    local.release()
+
+
+def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_beside_it(home: Path) -> None:
+    recorder, google = _Recorder(), GcsSettings()
+    local = LocalStack(home, LocalSettings(), recorder, lambda: S3)
+    assert local.up().spark.stores == S3
+    assert local.switch(SparkStores(gcs=google), in_transaction=False)
+    assert local.use().spark.stores == SparkStores(s3=S3.s3, gcs=google)
+    assert recorder.texts == ["Starting Nessie and Spark Connect", "Stopping Spark Connect", "Starting Spark Connect"]
+    local.release()
+
+
+def test_a_spark_that_does_not_reach_the_warehouse_is_started_anew_to_be_used(home: Path) -> None:
+    plain, local = _stack(home).up(), LocalStack(home, LocalSettings(), _Recorder(), lambda: S3)
+    assert (local.up(), local.use().spark.stores) == (plain, S3)
     local.release()

@@ -44,6 +44,9 @@ class Teller:
         self.do()
         return [Notification(channel="ops", event=notice.event, outcome="sent", at=NOW)]
 
+    def tell_counted(self) -> Sequence[Notification]:
+        return []
+
     def test(self, channel: str | None = None) -> Sequence[Notification]:
         return []
 

@@ -22,13 +22,14 @@ from lakegate.notify.blocks import blocks, fallback
 from lakegate.notify.message import MAX_FAILURES, Message, compose
 from lakegate.notify.rules import alert_of, concerns
 from lakegate.notify.webhook import payload
+from notify_support import given_up, lost_file
 from slack_server import problems
 
 NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
 FIRST = AlertGroup(number=1)
 PIECES = (
     *("<!here>", "<@U1>", "@channel", "@everyone", "&", "<", ">", "`", "```", "\n", "\0", "\u202e", "\ud800", "|"),
-    *("*b*", "&amp;", "<https://evil.example|x>", "x" * 2999, "🐘" * 400),
+    *("*b*", "&amp;", "<https://evil.example|x>", "![x](https://evil.example)", "x" * 2999, "🐘" * 400),
 )
 HOSTILE = st.one_of(
     st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)), max_size=6).map("".join),
@@ -109,6 +110,36 @@ def test_a_late_table_and_a_test() -> None:
     assert problems(slack(message(Notice(event="test", severity="info", tables=(), at=NOW)))) == []
 
 
+def test_a_file_that_was_given_up_says_which_and_why_and_what_to_type() -> None:
+    one = message(given_up(lost_file("a b&`c`.parquet", run_id="r7")))
+    told = text_of(one)
+    assert problems(slack(one)) == []
+    for part in ("nyc.trips: file given up", "Tried 3 times, and left alone now until it changes.", "is cut off"):
+        assert part in told, part
+    assert "`s3://landing/a b&amp;\u02cbc\u02cb.parquet`" in told
+    assert "lakegate runs r7" in told
+    plain = message(given_up(lost_file("a b&c.parquet")))
+    assert ("Try it by hand", "lakegate ingest nyc.trips 's3://landing/a b&c.parquet'") in plain.commands
+    assert payload(one)["file"] == {
+        "table": "nyc.trips",
+        "uri": "s3://landing/a b&`c`.parquet",
+        "tries": 3,
+        "error": "source",
+        "reason": lost_file().reason,
+        "run_id": "r7",
+    }
+    said = "https://me:hunter22@host/a?X-Amz-Signature=hunter22 and password=hunter22"
+    secret = message(given_up(lost_file(uri="https://me:hunter22@host/a", reason=said)))
+    assert "hunter22" not in text_of(secret) + json.dumps(payload(secret)) + "".join(_lines(secret))
+
+
+@pytest.mark.parametrize("name", ["a`;touch x;`b", "a\nb", "a$(touch x)", "a\u202eb", "x" * 300, "a;b", 'a"b', "a\\"])
+def test_a_name_that_is_not_shown_as_it_is_is_no_part_of_a_command(name: str) -> None:
+    one = message(given_up(lost_file(name)))
+    assert one.commands == ()
+    assert "touch x;'" not in text_of(one)
+
+
 def test_a_group_tells_how_many() -> None:
     later = text_of(message(notice(REJECTED), AlertGroup(number=64, missed=31, thread="1.2")))
     assert "64 of the same so far" in later
@@ -124,7 +155,7 @@ def test_many_failed_checks_are_counted() -> None:
     assert problems(slack(one)) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(texts=st.lists(HOSTILE, min_size=8, max_size=8), rows=st.integers(0, 3), checks=st.integers(1, 12))
 def test_no_data_makes_a_message_that_slack_refuses_or_misreads(texts: list[str], rows: int, checks: int) -> None:
     example = {texts[0]: texts[1], texts[2]: texts[3]}
@@ -151,8 +182,10 @@ def test_no_data_makes_a_message_that_slack_refuses_or_misreads(texts: list[str]
         error=RunError(code="x", message=texts[0], hint=texts[5]),
     )
     url = "https://lake.example.com/{table}/{branch}/{run_id}"
-    for status in ("rejected", "failed"):
-        one = message(notice(run.model_copy(update={"status": status})), examples=True, report_url=url)
+    file = lost_file(uri=texts[6], reason=texts[7], table=texts[4], run_id=texts[0] or None)
+    notices = [notice(run.model_copy(update={"status": status})) for status in ("rejected", "failed")]
+    for told_of in (*notices, given_up(file)):
+        one = message(told_of, examples=True, report_url=url)
         told = slack(one)
         assert problems(told) == []
         for block in Block.parse_all(told["blocks"]):
@@ -160,7 +193,7 @@ def test_no_data_makes_a_message_that_slack_refuses_or_misreads(texts: list[str]
         assert len(json.dumps(told, ensure_ascii=False).encode()) < 100_000
         lines = list(_lines(one))
         assert all(line.isprintable() or "\u200b" in line for line in lines)
-        assert not any(mention in line for line in lines for mention in ("@everyone", "@channel", "<!here", "<@U1"))
+        assert not any(mark in line for line in lines for mark in ("@everyone", "@channel", "<!here", "<@U1", "]("))
         json.dumps(payload(one), ensure_ascii=False).encode()
 
 

@@ -6,61 +6,44 @@ import hashlib
 import hmac
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tenacity
 
-from cli_support import REJECTED, make_run
-from lakegate.errors import NotFoundError, RetryableError
-from lakegate.journal.memory import MemoryJournal
-from lakegate.model.channels import NotifySettings
-from lakegate.model.notices import Notice
-from lakegate.model.run import Notification, Run
-from lakegate.notify.dispatch import Dispatcher
-from slack_server import HOOK, TOKEN, SlackServer, slack_server
+from cli_support import REJECTED
+from lakegate.errors import NotFoundError
+from lakegate.notify import dispatch
+from lakegate.notify.webhook import sign
+from mail_server import mail_server
+from notify_support import (
+    BOT,
+    MAIL,
+    SECRET,
+    SIGNED,
+    WEBHOOK,
+    channels,
+    dispatcher,
+    given_up,
+    lost_file,
+    outcomes,
+    rejection,
+    told_server,
+)
+from slack_server import HOOK, TOKEN, SlackServer
 
-SECRET = "whsec-hunter22"  # noqa: S105 - nobody's
 # Apprise looks for a module that Python is about to drop.
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr':DeprecationWarning")
-WEBHOOK = {"name": "ops", "type": "slack", "url": "env:HOOK_URL"}
-BOT = {"name": "bot", "type": "slack", "token": "env:BOT_TOKEN", "channel": "C42"}
-SIGNED = {"name": "signed", "type": "webhook", "url": "env:OTHER_URL", "secret": "env:HOOK_SECRET"}
-MAIL = {"name": "mail", "type": "apprise", "url": "env:APPRISE_URL"}
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlackServer]:
-    with slack_server() as running:
-        monkeypatch.setenv("HOOK_URL", running.hook)
-        monkeypatch.setenv("BOT_TOKEN", TOKEN)
-        monkeypatch.setenv("OTHER_URL", f"{running.url}/hooks/verysecretpath?key=alsosecret")
-        monkeypatch.setenv("HOOK_SECRET", SECRET)
-        monkeypatch.setenv("APPRISE_URL", running.url.replace("http", "json") + "/verysecretpath")
-        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with told_server(monkeypatch) as running:
         yield running
-
-
-def channels(server: SlackServer, *given: dict[str, Any], **rules: Any) -> NotifySettings:
-    with_address = [one | ({"api_url": f"{server.url}/api/"} if "token" in one else {}) for one in given]
-    return NotifySettings.model_validate({"channels": with_address, "timeout_s": 20, **rules})
-
-
-def dispatcher(settings: NotifySettings, journal: MemoryJournal | None = None) -> Dispatcher:
-    shared = journal or MemoryJournal()
-    return Dispatcher(settings, lambda: shared)
-
-
-def rejection(run: Run = REJECTED) -> Notice:
-    assert run.finished_at is not None
-    return Notice(event="rejected", severity="error", tables=run.tables, run=run, at=run.finished_at)
-
-
-def outcomes(told: Sequence[Notification]) -> list[tuple[str, str, str | None]]:
-    return [(one.channel, one.outcome, one.reason) for one in told]
 
 
 def test_each_kind_of_channel_is_told(server: SlackServer) -> None:
@@ -86,6 +69,52 @@ def test_a_webhook_is_signed_over_time_and_body(server: SlackServer) -> None:
     assert [check["failing_rows"] for check in told["checks"]] == [1003, 2]
 
 
+def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer) -> None:
+    dispatcher(channels(server, SIGNED)).tell(rejection())
+    (received,) = server.received
+    page = (Path(__file__).parents[2] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
+    told: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], told)  # noqa: S102 - our own page
+    is_from_lakegate = told["is_from_lakegate"]
+    headers, body = received.headers, received.body
+    assert is_from_lakegate(SECRET, headers, body)
+    assert is_from_lakegate(SECRET, {name.lower(): value for name, value in headers.items()}, body)
+    assert not is_from_lakegate("another", headers, body)
+    assert not is_from_lakegate(SECRET, headers, body + b" ")
+    assert not is_from_lakegate(SECRET, {}, body)
+    for stamp in ("", "soon", str(int(headers["Lakegate-Timestamp"]) + 1)):
+        assert not is_from_lakegate(SECRET, {**headers, "Lakegate-Timestamp": stamp}, body)
+    old = {**headers, **sign(SECRET, int(headers["Lakegate-Timestamp"]) - 3600, body)}
+    assert not is_from_lakegate(SECRET, old, body)
+
+
+def test_the_page_shows_all_that_a_webhook_is_told(server: SlackServer) -> None:
+    dispatcher(channels(server, SIGNED)).tell(rejection())
+    page = (Path(__file__).parents[2] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
+    shown = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    told = server.received[0].json
+    assert [*shown] == [*told]
+    assert [*shown["run"]] == [*told["run"]]
+    assert [*shown["checks"][0]] == [*told["checks"][0]]
+
+
+def test_a_mail_is_sent_in_which_data_is_text(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mail_server() as mails:
+        to = "from=lake@example.com&to=team@example.com&mode=insecure"
+        monkeypatch.setenv("APPRISE_URL", f"mailto://127.0.0.1:{mails.port}?{to}")
+        bad = lost_file("<img src=x>.csv", reason="[Click](https://evil.example) & @everyone\nBcc: me@evil.example")
+        assert outcomes(dispatcher(channels(server, MAIL)).tell(given_up(bad))) == [("mail", "sent", None)]
+    (mail,) = mails.mails
+    assert (mail["Subject"], mail["To"], mail["Bcc"]) == ("nyc.trips: file given up", "team@example.com", None)
+    parts = {part.get_content_type(): part.get_content() for part in mail.walk() if not part.is_multipart()}
+    assert "<img" not in parts["text/html"]
+    assert "&lt;\u200bimg" in parts["text/html"]
+    for text in parts.values():
+        assert "](" not in text
+        assert "@everyone" not in text
+        assert "evil.example" in text
+
+
 def test_one_without_a_secret_is_not_signed(server: SlackServer) -> None:
     dispatcher(channels(server, {key: value for key, value in SIGNED.items() if key != "secret"})).tell(rejection())
     assert "Lakegate-Signature" not in server.received[0].headers
@@ -99,6 +128,20 @@ def test_what_passes_is_tried_again(server: SlackServer, channel: dict[str, Any]
     assert (told.outcome, told.reason) == ("sent", None)
     assert len(server.received) == 1
     assert not server.odd
+
+
+@pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
+def test_it_waits_for_as_long_as_it_is_asked_to(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch, channel: dict[str, Any]
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(tenacity.nap, "time", SimpleNamespace(sleep=waited.append))
+    server.retry_after = "7"
+    server.odd.extend(["429", "500", "429"])
+    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    assert (told.outcome, len(server.received)) == ("sent", 1)
+    assert (waited[0], waited[2]) == (7.0, 7.0)
+    assert 0 < waited[1] < 7
 
 
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
@@ -127,6 +170,16 @@ def test_one_that_is_slow_holds_up_nobody(server: SlackServer, channel: dict[str
     (told,) = dispatcher(channels(server, channel, timeout_s=0.5)).tell(rejection())
     assert told.outcome == "failed"
     assert told.reason in ("it took longer than 0.5 s", "it gave no answer in time; the message may have arrived")
+
+
+def test_a_secret_that_is_slow_to_come_holds_up_nobody(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object, **__: object) -> str | None:
+        server.over.wait(60)
+        return None
+
+    monkeypatch.setattr(dispatch, "resolve_secret", resolve)
+    (told,) = dispatcher(channels(server, WEBHOOK, timeout_s=0.2)).tell(rejection())
+    assert (told.outcome, told.reason) == ("failed", "it took longer than 0.2 s")
 
 
 def test_what_a_webhook_answers_after_its_status_is_not_waited_for(server: SlackServer) -> None:
@@ -192,53 +245,9 @@ def test_no_secret_is_ever_logged_or_kept(
         assert secret not in everything, everything
 
 
-def test_five_hundred_of_the_same_are_one_message(server: SlackServer) -> None:
-    journal = MemoryJournal()
-    settings = channels(server, WEBHOOK)
-    told = [dispatcher(settings, journal).tell(rejection(make_run_number(number)))[0] for number in range(500)]
-    assert [one.outcome for one in told] == ["sent", *["grouped"] * 499]
-    assert told[-1].reason == "number 500 of the same, for which an earlier message stands"
-    assert len(server.received) == 1
-
-
-def test_a_bot_puts_the_same_into_one_thread(server: SlackServer) -> None:
-    journal = MemoryJournal()
-    settings = channels(server, BOT)
-    for number in range(500):
-        dispatcher(settings, journal).tell(rejection(make_run_number(number)))
-    first, *replies = server.messages
-    assert "thread_ts" not in first
-    assert {reply["thread_ts"] for reply in replies} == {"17000000.000001"}
-    assert len(replies) == 8
-    assert "256 of the same so far" in json.dumps(replies[-1])
-
-
-def test_other_tables_and_reasons_are_told_of_by_themselves(server: SlackServer) -> None:
-    teller = dispatcher(channels(server, WEBHOOK))
-    other = REJECTED.model_copy(update={"tables": ("nyc.other",)})
-    assert [teller.tell(rejection(run))[0].outcome for run in (REJECTED, other)] == ["sent", "sent"]
-
-
-def test_without_grouping_everything_is_told(server: SlackServer) -> None:
-    teller = dispatcher(channels(server, WEBHOOK, group="0s"))
-    assert [teller.tell(rejection())[0].outcome for _ in range(3)] == ["sent"] * 3
-
-
-def test_a_journal_that_is_away_keeps_nobody_from_being_told(server: SlackServer) -> None:
-    def away() -> MemoryJournal:
-        raise RetryableError("The journal is away.")
-
-    (told,) = Dispatcher(channels(server, WEBHOOK), away).tell(rejection())
-    assert told.outcome == "sent"
-
-
 def test_a_test_message_goes_to_one_or_all(server: SlackServer) -> None:
     teller = dispatcher(channels(server, WEBHOOK, SIGNED | {"events": ["late"]}))
     assert outcomes(teller.test()) == [("ops", "sent", None), ("signed", "sent", None)]
     assert outcomes(teller.test("ops")) == [("ops", "sent", None)]
     with pytest.raises(NotFoundError, match="Did you mean 'ops'"):
         teller.test("opps")
-
-
-def make_run_number(number: int) -> Run:
-    return make_run("rejected", run_id=f"r{number:03}", reports=REJECTED.reports, branch_kept=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Self
 from uuid import UUID
@@ -13,16 +13,14 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 from prefect.states import Cancelling
-from prefect.testing.utilities import prefect_test_harness
 
 from lakegate.errors import EngineUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Publication, Run
 from lakegate.orchestrators.prefect import flows, report, steps
 
-pytestmark = pytest.mark.xdist_group("prefect")
+pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.usefixtures("prefect_harness")]
 
 FAILED = CheckResult(
     name="not_null_id",
@@ -108,17 +106,6 @@ class ScriptedLake:
         assert self.known is not None
         self.known = self.known.model_copy(update=changes)
         return self.known
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    storage = str(tmp_path_factory.mktemp("storage"))
-    # Prefect keeps the errors of parameters in its storage, which would be the user's own.
-    with (
-        prefect_test_harness(server_startup_timeout=120),
-        temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
-    ):
-        yield
 
 
 @pytest.fixture(autouse=True)

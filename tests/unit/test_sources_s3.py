@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakegate.config import S3Settings
+from lakegate.config import S3Settings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError
 from lakegate.sources import discover
 from lakegate.sources.listing import list_files
-from lakegate.sources.s3.pattern import S3Pattern
+from lakegate.sources.remote.pattern import RemotePattern
 from lakegate.storage import s3 as client
+from lakegate.storage.addresses import Address
 from lakegate.storage.s3 import s3_place
 
 PAGE = 200
@@ -38,8 +39,9 @@ class Listing:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     @property
-    def settings(self) -> S3Settings:
-        return S3Settings(endpoint=f"http://127.0.0.1:{self._server.server_address[1]}", path_style=True)
+    def storage(self) -> StorageSettings:
+        endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        return StorageSettings(s3=S3Settings(endpoint=endpoint, path_style=True))
 
     def close(self) -> None:
         self._server.shutdown()
@@ -107,7 +109,7 @@ def many() -> Iterator[Listing]:
 
 
 def test_a_listing_is_fetched_as_it_is_read(many: Listing) -> None:
-    files = list_files(["s3://landing/in/"], s3=many.settings)
+    files = list_files(["s3://landing/in/"], storage=many.storage)
     assert many.pages == 0
     first = next(files)
     assert (first.uri, first.size_bytes) == ("s3://landing/in/day=0/00000000.csv", 8)
@@ -120,11 +122,11 @@ def test_memory_does_not_grow_with_the_number_of_keys(many: Listing) -> None:
     def peak_of(pages: int) -> int:
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        files = list_files(["s3://landing/in/**/*.csv", "s3://elsewhere/"], s3=many.settings)
+        files = list_files(["s3://landing/in/**/*.csv", "s3://elsewhere/"], storage=many.storage)
         assert sum(1 for _ in islice(files, pages * PAGE)) == pages * PAGE
         return tracemalloc.get_traced_memory()[1] - before
 
-    list(islice(list_files(["s3://landing/in/"], s3=many.settings), 1))  # what is loaded once
+    list(islice(list_files(["s3://landing/in/"], storage=many.storage), 1))  # what is loaded once
     tracemalloc.start()
     try:
         few, lots = peak_of(3), peak_of(30)
@@ -138,11 +140,11 @@ def test_keys_that_spark_cannot_read_are_refused_by_name() -> None:
     keys = ["in/a//b.csv", "in//c.csv", "in/./d.csv", "in/10:00 [1].csv", "in/ok.csv"]
     listing = Listing(keys)
     try:
-        listed = [file.uri for file in list_files(["s3://landing/in/"], s3=listing.settings)]
+        listed = [file.uri for file in list_files(["s3://landing/in/"], storage=listing.storage)]
         # '.' is a name that Spark leaves out
         assert listed == [f"s3://landing/{key}" for key in keys if "/./" not in key]
         with pytest.raises(SourceError) as caught:
-            discover(["s3://landing/in/"], s3=listing.settings)
+            discover(["s3://landing/in/"], storage=listing.storage)
     finally:
         listing.close()
     for key in ("in/a//b.csv", "in//c.csv"):
@@ -156,9 +158,9 @@ def test_what_names_no_bucket(text: str) -> None:
         list(list_files([text]))
 
 
-def test_other_spellings_are_not_taken() -> None:
-    with pytest.raises(InputError, match="s3a:// is not supported yet"):
-        list(list_files(["s3a://landing/in/"]))
+def test_other_spellings_name_the_same_file(many: Listing) -> None:
+    (first,) = islice(list_files(["S3A://landing/in/"], storage=many.storage), 1)
+    assert first.uri == "s3://landing/in/day=0/00000000.csv"
 
 
 _NAMES = st.text(st.sampled_from("ab1[]*?. "), min_size=1, max_size=4)
@@ -167,7 +169,7 @@ _NAMES = st.text(st.sampled_from("ab1[]*?. "), min_size=1, max_size=4)
 @given(st.lists(_NAMES, min_size=1, max_size=4), st.lists(_NAMES, min_size=1, max_size=4))
 def test_patterns_mean_what_a_plain_translation_says(pattern: list[str], key: list[str]) -> None:
     text, name = "/".join(pattern), "/".join(key)
-    parsed = S3Pattern("s3://landing/" + text, "landing", text)
+    parsed = RemotePattern("", Address("s3://landing", "s3", "landing", text))
     if not parsed.is_glob or not name.startswith(parsed.prefix):
         return
     taken = parsed.below(name, ())

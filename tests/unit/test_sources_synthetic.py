@@ -46,7 +46,7 @@ def test_csv_leaves_out_what_it_cannot_hold_and_reads_back(tmp_path: Path) -> No
     assert "stops" not in types
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), file=st.integers(0, 5), index=st.integers(0, 5), rows=st.integers(0, 500))
 def test_a_block_is_the_same_whenever_it_is_drawn(seed: int, file: int, index: int, rows: int) -> None:
     schema = trip_schema("parquet")

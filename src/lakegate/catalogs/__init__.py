@@ -3,7 +3,8 @@
 How to add a catalog:
 
 1. Write a class that has the methods of :class:`lakegate.protocols.Catalog` and is made by
-   ``YourCatalog(uri, warehouse, token=…, timeout_s=…)``.
+   ``YourCatalog(uri, warehouse, token=…, timeout_s=…)``. The token is a
+   :class:`lakegate.credentials.tokens.Token`, whose ``value()`` may change while the catalog is used.
 2. Name it in the entry point group ``lakegate.catalogs`` of your package; our own stands there too::
 
        [project.entry-points."lakegate.catalogs"]
@@ -11,7 +12,8 @@ How to add a catalog:
 
 3. Run the suite of ``tests/contract/test_catalog_contract.py`` over it: that is what the rest of lakegate relies on.
 
-Its room may import ``lakegate.model``, ``lakegate.errors``, ``lakegate.protocols`` and ``lakegate.config`` only.
+Its room may import ``lakegate.model``, ``lakegate.errors``, ``lakegate.protocols``, ``lakegate.credentials`` and
+``lakegate.config`` only.
 Nothing is imported here before it is asked for, so that front doors stay quick.
 """
 
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from lakegate.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from lakegate.credentials.tokens import Token
     from lakegate.protocols import Catalog
 
 ENTRY_POINT_GROUP = "lakegate.catalogs"
@@ -33,7 +36,7 @@ _BUILT_IN = {"nessie": "lakegate.catalogs.nessie:NessieCatalog"}
 class CatalogFactory(Protocol):
     """What an entry point of ``lakegate.catalogs`` names: a class or function that makes a catalog."""
 
-    def __call__(self, uri: str, warehouse: str, *, token: str | None = None, timeout_s: float = 30.0) -> Catalog:
+    def __call__(self, uri: str, warehouse: str, *, token: Token | None = None, timeout_s: float = 30.0) -> Catalog:
         """Return a catalog at ``uri`` with tables under ``warehouse`` that waits ``timeout_s`` seconds for answers."""
         ...
 

@@ -7,27 +7,41 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lakegate.catalogs.localfiles import is_local, local_path
+from lakegate.catalogs.warehouse import MARKER
+from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, EngineError, InputError
 from lakegate.model.tables import StoredFile
 from lakegate.protocols import FileStore
 
+if TYPE_CHECKING:
+    from lakegate.storage.objects import ObjectStore
 
-def open_file_store(warehouse: str) -> FileStore:
-    """Return the store of the files under ``warehouse``, the root of all tables as URI.
+
+def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> FileStore:
+    """Return the store of the files under ``warehouse``.
+
+    Args:
+        warehouse: The root of all tables, as URI.
+        storage: How to reach the object stores; default: by the usual ways of their own tools.
 
     Raises:
-        ConfigurationError: When there is none for its scheme.
+        ConfigurationError: When there is none for its scheme, or its library is missing or wrongly configured.
     """
-    if not is_local(warehouse):
-        scheme = warehouse.partition(":")[0]
-        raise ConfigurationError(
-            f"Files in the warehouse {warehouse} cannot be collected: there is no file store for '{scheme}' yet.",
-            hint="Only warehouses on this machine's file systems (file:///…) can be cleaned up.",
-            setting="catalog.warehouse",
-        )
-    return LocalFileStore(warehouse)
+    if is_local(warehouse):
+        return LocalFileStore(warehouse)
+    from lakegate.storage.objects import is_remote, open_store  # noqa: PLC0415 - for remote warehouses only
+
+    if is_remote(warehouse):
+        return ObjectFileStore(warehouse, open_store(warehouse, storage or StorageSettings()))
+    scheme = warehouse.partition(":")[0]
+    raise ConfigurationError(
+        f"Files in the warehouse {warehouse} cannot be collected: there is no file store for '{scheme}'.",
+        hint="Warehouses on file systems of this machine (file:///…) and in object stores can be cleaned up.",
+        setting="catalog.warehouse",
+    )
 
 
 class LocalFileStore:
@@ -99,6 +113,60 @@ class LocalFileStore:
             while folder != self._root:
                 folder.rmdir()
                 folder = folder.parent
+
+
+class ObjectFileStore:
+    """Objects below one prefix; implements :class:`~lakegate.protocols.FileStore`.
+
+    On a bucket that keeps versions, what is deleted here stays as an older version until the bucket's own rules end it.
+
+    Args:
+        root: Prefix of all files, as URI; nothing outside it is ever deleted.
+        store: Where they are.
+    """
+
+    def __init__(self, root: str, store: ObjectStore) -> None:
+        self._root = root.rstrip("/")
+        self._store = store
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield all objects below ``prefix``, but for the mark that it is a warehouse.
+
+        Raises:
+            EngineError: When they may not be listed.
+            LakegateError: When the store cannot be asked.
+        """
+        marker = f"{self._root}/{MARKER}"
+        try:
+            for found in self._store.list(f"{prefix.rstrip('/')}/"):
+                if found.uri != marker:
+                    yield StoredFile(path=found.uri, size_bytes=found.size_bytes, modified_at=found.modified_at)
+        except OSError as error:
+            raise EngineError(
+                f"The warehouse {prefix} cannot be listed: {error.strerror or error}.",
+                hint="Check that these credentials may list it.",
+                path=prefix,
+            ) from error
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; ones that are gone already are no error.
+
+        Raises:
+            InputError: When a path lies outside the root; nothing is deleted then.
+            EngineError: When one may not be deleted.
+            LakegateError: When the store cannot be asked.
+        """
+        for path in paths:
+            if not path.startswith(f"{self._root}/"):
+                raise InputError(f"File {path} is not in the warehouse {self._root}.", path=path)
+        try:
+            self._store.delete(paths)
+        except OSError as error:
+            raise EngineError(
+                f"Files in the warehouse {self._root} cannot be deleted: {error.strerror or error}.",
+                hint="Check that these credentials may delete there, then run it again.",
+                path=self._root,
+            ) from error
 
 
 def _stored(uri: str, status: os.stat_result) -> StoredFile:

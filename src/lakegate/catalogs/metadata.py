@@ -1,17 +1,15 @@
 """Tables without an engine: metadata files and manifests, read by PyIceberg.
 
-Only PyIceberg's metadata and manifest modules are loaded. Its Arrow file system, which brings pandas along, is left to
-locations that are not files of this machine.
+Only PyIceberg's metadata and manifest modules are loaded. Its Arrow file system, which brings pandas along, is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from pyiceberg.io import load_file_io
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.serializers import FromInputFile
@@ -19,9 +17,10 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 
 from lakegate.catalogs.evidence import FileDecoder, partition_text, type_text
-from lakegate.catalogs.localfiles import LocalFileIO, is_local
+from lakegate.catalogs.fileio import TableFileIO
+from lakegate.catalogs.localfiles import is_local
 from lakegate.catalogs.reach import reached_from
-from lakegate.errors import EngineError, InputError, NotFoundError
+from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError
 from lakegate.model.files import AddedFiles, DataFile
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Column, Schema
@@ -30,6 +29,8 @@ from lakegate.model.tables import Snapshot, TableMetadata
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata as IcebergMetadata
+
+    from lakegate.config import StorageSettings
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_SNAPSHOT = -1
@@ -40,12 +41,12 @@ class IcebergTableReader:
     """Reads tables from their metadata files; implements :class:`~lakegate.protocols.TableReader`.
 
     Args:
-        properties: PyIceberg FileIO properties (``s3.endpoint`` …) for locations that are not local.
+        storage: How to reach the object stores; default: by the usual ways of their own tools.
         remembered: Number of parsed metadata files to keep; they never change once written.
     """
 
-    def __init__(self, properties: Mapping[str, str] | None = None, *, remembered: int = 16) -> None:
-        self._properties = dict(properties or {})
+    def __init__(self, storage: StorageSettings | None = None, *, remembered: int = 16) -> None:
+        self._io = TableFileIO(storage).reading
         self._load = lru_cache(maxsize=remembered)(self._parse)
 
     def metadata(self, pointer: TablePointer) -> TableMetadata:
@@ -155,9 +156,6 @@ class IcebergTableReader:
     def _parse(self, location: str) -> IcebergMetadata:
         return FromInputFile.table_metadata(self._io(location).new_input(location))
 
-    def _io(self, location: str) -> FileIO:
-        return LocalFileIO() if is_local(location) else load_file_io(self._properties, location)
-
     def _snapshot(self, metadata: IcebergMetadata, pointer: TablePointer) -> IcebergSnapshot | None:
         if pointer.snapshot_id == _NO_SNAPSHOT:
             return None
@@ -222,6 +220,8 @@ def reading(what: str, pointer: TablePointer, read: Callable[[], _Result]) -> _R
             table=str(pointer.table),
             path=pointer.metadata_location,
         ) from error
+    except LakegateError:
+        raise
     except Exception as error:  # noqa: BLE001 - PyIceberg raises whatever its parsers and file systems raise
         _cannot_read(what, pointer, error)
 
@@ -229,6 +229,13 @@ def reading(what: str, pointer: TablePointer, read: Callable[[], _Result]) -> _R
 def _cannot_read(what: str, pointer: TablePointer, error: Exception) -> NoReturn:
     reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
     context = {"table": str(pointer.table), "path": pointer.metadata_location}
+    if isinstance(error, PermissionError) and not is_local(pointer.metadata_location):
+        raise ConfigurationError(
+            f"{what} may not be read: {error.strerror or reason}.",
+            hint="Check the credentials for the object store, and the setting catalog.warehouse.",
+            setting="catalog.warehouse",
+            **context,
+        ) from error
     if isinstance(error, OSError):
         raise EngineError(
             f"{what} cannot be read: {reason}.",

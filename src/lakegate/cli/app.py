@@ -32,9 +32,9 @@ def _connect(*args: Any, **options: Any) -> Lake:
 
 
 def _local_stack(*args: Any) -> LocalStack:
-    from lakegate.local.stack import LocalStack
+    from lakegate.wiring import local_stack
 
-    return LocalStack(*args)
+    return local_stack(*args)
 
 
 def _generate(folder: Path, **options: Any) -> tuple[Path, ...]:
@@ -92,7 +92,7 @@ class App:
 
     def stack(self) -> LocalStack:
         """Return the handle of this project's local stack; starts nothing."""
-        return self.local_stack(self.folder(), self.settings().local, self.narrator)
+        return self.local_stack(self.folder(), self.settings(), self.narrator)
 
     def catalog_answers(self) -> bool:
         """Tell whether the catalog can be asked without starting anything: it is another one's, or runs already."""

@@ -41,6 +41,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("gc", "gc", "gc", "Drop old rejected branches and files that nothing reaches.", KEEP),
     Entry("journal", "journal", "journal", "Show the journal of runs; rebuild it from the history.", KEEP),
     Entry("notify", "notify", "notify", "Show and try out who is told of runs; tell of late tables.", KEEP),
+    Entry("aws", "aws", "aws", "Deploy to AWS: plan, deploy, status, destroy.", OTHER),
     Entry("config", "config", "config", "Show the settings in force and where they come from.", OTHER),
     Entry("completion", "completion", "completion", "Print the completion script for your shell.", OTHER),
     Entry("version", "version", "version", "Show the versions of lakegate and what it runs on.", OTHER),

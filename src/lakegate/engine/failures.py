@@ -27,11 +27,16 @@ class _CatalogAwayError(EngineUnavailableError):
 
 
 class _DeniedError(ConfigurationError):
-    """The engine may not read what it was told to."""
+    """The engine may not do with files what it was told to."""
+
+
+class _NoEntryError(ConfigurationError):
+    """The engine is not let into the catalog."""
 
 
 _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
     (("StatusCode.UNAUTHENTICATED", "Invalid auth token"), ConfigurationError),
+    (("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"), _NoEntryError),
     (("No space left on device", "Disk quota exceeded"), _DiskFullError),
     (("AccessDeniedException", "NoAuthWithAWSException", "Unable to load credentials"), _DeniedError),
     (
@@ -66,6 +71,7 @@ _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
             "AWSServiceThrottledException",
             "ConnectionClosedException",
             "SdkClientException",
+            "Service: S3, Status Code: 5",
             "java.net.SocketException",
             "java.net.SocketTimeoutException",
         ),
@@ -87,8 +93,12 @@ _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
 )
 _SENTENCES: dict[type[LakegateError], tuple[str, str]] = {
     ConfigurationError: ("Spark refused our token while {doing}.", "Check the setting engine.token."),
+    _NoEntryError: (
+        "The catalog did not let Spark in while {doing}: {cause}",
+        "Check catalog.token or catalog.oauth2_*; a token given to Spark may have expired since.",
+    ),
     _DeniedError: (
-        "Spark may not read the files while {doing}: {cause}",
+        "Spark is not allowed to do this with the files while {doing}: {cause}",
         "For files on S3, check that Spark's own credentials and endpoint are those of this program.",
     ),
     _DiskFullError: ("The disk is full: Spark stopped {doing}.", "Free some space and run the command again."),
@@ -129,12 +139,11 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
     """
     import_spark()
     from grpc import RpcError  # noqa: PLC0415 - loaded by pyspark's client anyway, and only there
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - what a classic session lets through unconverted
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         yield
-    except (PySparkException, RpcError, Py4JError) as error:
+    except (PySparkException, RpcError, *_classic_errors()) as error:
         raise _translate(error, doing, query=query, source=source) from error
 
 
@@ -149,6 +158,17 @@ def first_sentence(text: str) -> str:
     line = next((line for line in text.splitlines() if line.strip()), text)
     line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", re.sub(r"^\([\w.$]+\)\s*", "", line)).strip()
     return line if len(line) <= _FIRST_SENTENCE_LENGTH else line[:_FIRST_SENTENCE_LENGTH] + "…"
+
+
+def _classic_errors() -> tuple[type[Exception], ...]:
+    """Return what a classic session lets through unconverted; there are none with the package ``pyspark-client``."""
+    from pyspark.util import is_remote_only  # noqa: PLC0415 - heavy
+
+    if is_remote_only():
+        return ()
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - comes with the whole of Spark only
+
+    return (Py4JError,)
 
 
 def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> LakegateError:

@@ -11,10 +11,16 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lakegate.engine.failures import translated
 from lakegate.engine.importing import import_spark
+from lakegate.errors import ConfigurationError, EngineUnavailableError
+
+if TYPE_CHECKING:
+    from lakegate.credentials.tokens import Token
+    from lakegate.engine.channels import SparkChannels
 
 CATALOG = "lakegate"
 """Name of the Spark catalog in all our sessions."""
@@ -37,25 +43,40 @@ SessionFactory = Callable[[Mapping[str, str]], Any]
 """Makes an independent session with the given settings."""
 
 
-def remote_sessions(url: str) -> SessionFactory:
-    """Return a factory of sessions on the Spark Connect server at ``url`` (``sc://host:port/;token=…``)."""
+def remote_sessions(
+    url: str, *, token: Token | None = None, tls: bool | None = None, ca_file: Path | None = None
+) -> SessionFactory:
+    """Return a factory of sessions on a Spark Connect server.
+
+    Args:
+        url: Its address: ``sc://host:port``, with ``/;key=value`` of Spark's own behind it.
+        token: Bearer token; read for each session, and once more when it is refused.
+        tls: Whether to speak TLS; default: what ``url`` says, else with a token, except to this machine.
+        ca_file: Certificates (PEM) of the authorities to trust; default: ``SSL_CERT_FILE``, else gRPC's own.
+
+    Returns:
+        The factory. It raises :class:`~lakegate.errors.ConfigurationError` when the server refuses the token, its
+        certificate is not accepted, or a token would travel without TLS;
+        :class:`~lakegate.errors.EngineUnavailableError` when it does not answer.
+    """
 
     def create(settings: Mapping[str, str]) -> Any:
-        import_spark("pyspark.sql.connect.session", "pyspark.sql.connect.functions")
-        from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - heavy, and only for Connect
-        from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+        import_spark("pyspark.sql.connect.session", "pyspark.sql.connect.functions", "lakegate.engine.channels")
+        from lakegate.engine.channels import SparkChannels  # noqa: PLC0415 - heavy, and only for Connect
 
         _prefer_connect_functions()
         _quiet_client()
-        with translated(f"connecting to {_without_token(url)}"):
-            session = SparkSession.Builder().remote(url).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)])
-            try:
-                session.conf._set_all(configs=dict(settings), silent=False)  # noqa: SLF001 - one round trip for all
-            except BaseException:
-                end_session(session)
+        sent = None if token is None else token.value()
+        try:
+            return _open(SparkChannels(url, token=sent, tls=tls, ca_file=ca_file), settings)
+        except ConfigurationError:
+            if token is None:
                 raise
-        return session
+            token.renew()
+            renewed = token.value()
+            if renewed == sent:
+                raise
+            return _open(SparkChannels(url, token=renewed, tls=tls, ca_file=ca_file), settings)
 
     return create
 
@@ -99,16 +120,42 @@ def end_session(session: Any) -> None:
             session.client.close = _nothing
 
 
+def _open(channels: SparkChannels, settings: Mapping[str, str]) -> Any:
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - heavy, and only for Connect
+    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+
+    channels.check()
+    try:
+        with translated(f"connecting to {channels.place}"):
+            session = SparkSession.Builder().channelBuilder(channels).create()
+            session.client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)])
+            try:
+                session.conf._set_all(configs=dict(settings), silent=False)  # noqa: SLF001 - one round trip for all
+            except BaseException:
+                end_session(session)
+                raise
+    except EngineUnavailableError:
+        channels.explain()
+        raise
+    return session
+
+
 def _nothing() -> None:
     pass
 
 
 def _prefer_connect_functions() -> None:
     # pyspark.sql.functions asks this variable which kind of Column to build; a classic session in the process wins.
-    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.util import is_remote_only  # noqa: PLC0415
 
-    if SparkContext._active_spark_context is None:  # noqa: SLF001 - the only way to ask without starting one
+    if is_remote_only() or not _has_classic_session():
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
+
+
+def _has_classic_session() -> bool:
+    from pyspark import SparkContext  # noqa: PLC0415 - the package pyspark-client is without it
+
+    return SparkContext._active_spark_context is not None  # noqa: SLF001 - the only way to ask without starting one
 
 
 def _quiet_client() -> None:
@@ -117,7 +164,3 @@ def _quiet_client() -> None:
     logging.getLogger("pyspark").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]", category=UserWarning)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-
-def _without_token(url: str) -> str:
-    return url.split("/;", maxsplit=1)[0]

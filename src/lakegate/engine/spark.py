@@ -187,7 +187,7 @@ class SparkEngine:
 
     def cancel(self) -> None:
         """Interrupt everything that runs in our sessions."""
-        for session in self._own.values():
+        for session in tuple(self._own.values()):
             with suppress(Exception):
                 session.interruptAll()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakegate.errors import InputError, RetryableError
+from lakegate.flow.deadline import NEVER, Deadline
 from lakegate.flow.history import FILES_PROPERTY, decode_files
 from lakegate.flow.published import find_commit
 from lakegate.flow.recover import recover
@@ -38,21 +39,22 @@ class Share:
     replaces: tuple[str, ...] = ()
 
 
-def claim_files(rooms: Rooms, order: IngestOrder, base: Ref) -> Share:
+def claim_files(rooms: Rooms, order: IngestOrder, base: Ref, deadline: Deadline = NEVER) -> Share:
     """Claim the order's files; wait for a run that is at one of them, or leave that one to it.
 
     Args:
         rooms: The lake's rooms.
         order: What is wanted.
         base: The commit of the target that the run starts from.
+        deadline: When to stop waiting at the latest.
 
     Raises:
         InputError: When a file's path was published with other content, and the order does not say what to do then.
-        RetryableError: When the other run took longer than ``order.wait_s``.
+        RetryableError: When the other run took longer than ``order.wait_s``, or than there is time.
     """
     claim = _claim(rooms, order)
     if claim.busy and order.on_busy == "wait":
-        claim = _wait(rooms, order, claim)
+        claim = _wait(rooms, order, claim, deadline)
     if claim.changed:
         raise _changed(order, claim.changed)
     files, replaces = _with_replaced(rooms, order, claim, base)
@@ -70,15 +72,16 @@ def _claim(rooms: Rooms, order: IngestOrder) -> Claim:
     )
 
 
-def _wait(rooms: Rooms, order: IngestOrder, claim: Claim) -> Claim:
+def _wait(rooms: Rooms, order: IngestOrder, claim: Claim, deadline: Deadline) -> Claim:
     other = claim.busy[0]
-    deadline = time.monotonic() + order.wait_s
+    began = time.monotonic()
+    until = min(began + order.wait_s, deadline.at)
     polls = 0
     with rooms.narrator.step(f"Waiting for run {other.run_id}, which is at {other.file.uri}"):
         while claim.busy:
-            if time.monotonic() > deadline:
+            if time.monotonic() > until:
                 raise RetryableError(
-                    f"Run {other.run_id} is still at {other.file.uri} after {order.wait_s:,.0f} s.",
+                    f"Run {other.run_id} is still at {other.file.uri} after {time.monotonic() - began:,.0f} s.",
                     hint=f"lakegate runs {other.run_id}",
                     table=str(order.table),
                     file=other.file.uri,

@@ -19,6 +19,7 @@ from lakegate.errors import (
 from lakegate.flow import faults
 from lakegate.flow.audit import audit
 from lakegate.flow.claims import Share, claim_files
+from lakegate.flow.deadline import NEVER, Deadline
 from lakegate.flow.discard import discard, discard_own
 from lakegate.flow.history import sync
 from lakegate.flow.plan import plan
@@ -40,7 +41,13 @@ _POLL_S = 0.2
 
 
 def ingest(
-    rooms: Rooms, order: IngestOrder, *, until: Stage = "publish", parks: bool = False, again: bool = False
+    rooms: Rooms,
+    order: IngestOrder,
+    *,
+    until: Stage = "publish",
+    parks: bool = False,
+    again: bool = False,
+    deadline: Deadline = NEVER,
 ) -> Run:
     """Write, audit, and publish or reject one batch; leave out the files that are published already.
 
@@ -50,6 +57,7 @@ def ingest(
         until: How far to go now.
         parks: Leave the run to :func:`go_on` when ``until`` is reached, and when the step may be tried again.
         again: Whether a run of this id was begun before, so that something of it may be under way or published.
+        deadline: When to stop, wherever the run is then.
 
     Returns:
         The run: ``published``, ``rejected``, or ``skipped`` when no file of the batch was new; or as it is parked. It
@@ -57,17 +65,20 @@ def ingest(
 
     Raises:
         InputError: When what is wanted cannot be done. Nothing was written.
+        DeadlineReachedError: When the time is over. The run, if it was begun, is parked.
         LakegateError: When the run could not be finished. Its branch is dropped, unless the message names it.
         KeyboardInterrupt: When interrupted; likewise.
     """
     if order.batch.rows == 0:
         return _skip_empty(rooms, order)
     recover(rooms)
+    deadline.require_time(order.run_id)
     base = sync(rooms, order.target)
     request = plan(rooms, order, base=base).request
     run = _started(request, order if parks else None)
-    with running(rooms, run, anew=True, park_s=rooms.park_s if parks else None) as progress:
-        _advance(rooms, progress, order, until, base, again=again)
+    park_s = rooms.park_s if parks else None
+    with running(rooms, run, anew=True, park_s=park_s, deadline=deadline) as progress:
+        _advance(rooms, progress, order, until, base, again=again, deadline=deadline)
     return progress.run
 
 
@@ -79,6 +90,7 @@ def go_on(
     table: TableIdentifier | None = None,
     order: Callable[[], IngestOrder] | None = None,
     parks: bool = True,
+    deadline: Deadline = NEVER,
 ) -> Run:
     """Bring a run as far as ``until``, from wherever it stopped: called again, it finds what was done.
 
@@ -92,6 +104,7 @@ def go_on(
         table: The table that it must be of.
         order: Makes the order of a run that is not known yet, or failed; by default the failed run's own.
         parks: See :func:`ingest`.
+        deadline: Likewise.
 
     Raises:
         NotFoundError: When there is no such run, and no ``order``.
@@ -100,19 +113,20 @@ def go_on(
         LakegateError: As :func:`ingest`. The run of a step that may be tried again is parked.
     """
     _require_of(rooms, run_id, table)
-    run = _take(rooms, run_id)
+    run = _take(rooms, run_id, deadline)
     if run is not None and run.finished_at is not None and run.status != "failed":
         return run
     if run is None or run.finished_at is not None:
         wanted = _order_again(rooms, run_id, run, order)
-        return ingest(rooms, wanted, until=until, parks=parks, again=run is not None)
+        return ingest(rooms, wanted, until=until, parks=parks, again=run is not None, deadline=deadline)
     if run.order is None and order is None:
         return settle(rooms, run)
-    with running(rooms, run, begun=True, park_s=rooms.park_s if parks else None) as progress:
+    park_s = rooms.park_s if parks else None
+    with running(rooms, run, begun=True, park_s=park_s, deadline=deadline) as progress:
         wanted = _wanted(rooms, run, order)
         # What a process that died had not finished writing is not worth finding out.
         base = Ref(name=run.target, hash=run.base or "") if run.staged else _begin_again(rooms, progress, wanted)
-        _advance(rooms, progress, wanted, until, base, again=True)
+        _advance(rooms, progress, wanted, until, base, again=True, deadline=deadline)
     return progress.run
 
 
@@ -123,7 +137,7 @@ def undo(rooms: Rooms, run_id: str, *, reason: str) -> Run:
         NotFoundError: When there is no such run.
         RetryableError: When another process works on it, or the catalog is away.
     """
-    run = _resume(rooms, run_id)
+    run = _resume(rooms, run_id, NEVER)
     if run is None:
         raise _unknown(run_id)
     if run.finished_at is not None:
@@ -145,23 +159,23 @@ def _require_of(rooms: Rooms, run_id: str, table: TableIdentifier | None) -> Non
         )
 
 
-def _take(rooms: Rooms, run_id: str) -> Run | None:
+def _take(rooms: Rooms, run_id: str, deadline: Deadline) -> Run | None:
     """Take the run's lease, unless it has ended; one of unknown or bad end may turn out to be published."""
-    run = _resume(rooms, run_id)
+    run = _resume(rooms, run_id, deadline)
     if run is not None and run.status != "failed":
         return run
     sync(rooms, run.target if run is not None else "main")
-    return _resume(rooms, run_id)
+    return _resume(rooms, run_id, deadline)
 
 
-def _resume(rooms: Rooms, run_id: str) -> Run | None:
+def _resume(rooms: Rooms, run_id: str, deadline: Deadline) -> Run | None:
     """Take the run's lease; wait for as long as one lasts whose process on another machine may have died."""
-    deadline = time.monotonic() + rooms.lease_s * 1.2
+    until = min(time.monotonic() + rooms.lease_s * 1.2, deadline.at)
     while True:
         try:
             return rooms.journal.resume(run_id)
         except RetryableError:
-            if time.monotonic() > deadline:
+            if time.monotonic() > until:
                 raise
             time.sleep(_POLL_S)
 
@@ -202,11 +216,20 @@ def _started(request: WriteRequest, order: IngestOrder | None) -> Run:
     )
 
 
-def _advance(rooms: Rooms, progress: Progress, order: IngestOrder, until: Stage, base: Ref, *, again: bool) -> Run:
+def _advance(
+    rooms: Rooms,
+    progress: Progress,
+    order: IngestOrder,
+    until: Stage,
+    base: Ref,
+    *,
+    again: bool,
+    deadline: Deadline,
+) -> Run:
     """Bring the run as far as ``until``; begin it again when the target moved so that what was staged is void."""
     for attempt in range(1, _ATTEMPTS + 1):
         if not progress.run.staged:
-            share = claim_files(rooms, order, base)
+            share = claim_files(rooms, order, base, deadline)
             if not share.files:
                 return _skipped(progress, share)
             _note_share(progress, share)

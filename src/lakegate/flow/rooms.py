@@ -19,6 +19,7 @@ class Rooms:
         lease_s: Seconds after which a run's lease runs out when its process stopped renewing it.
         park_s: Seconds for which a run that waits for its next step is left alone.
         notifier: Who tells others of runs that ended; ``None`` when nobody wants to know.
+        require_writable: Raises what would stop a write to the warehouse.
     """
 
     catalog: Catalog
@@ -32,3 +33,4 @@ class Rooms:
     lease_s: float = 60.0
     park_s: float = 3600.0
     notifier: Notifier | None = None
+    require_writable: Callable[[], None] = lambda: None

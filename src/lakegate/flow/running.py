@@ -17,6 +17,7 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
+from lakegate.flow.deadline import NEVER, Deadline, held_to
 from lakegate.flow.discard import discard
 from lakegate.flow.history import sync
 from lakegate.flow.publish import find_publication
@@ -36,8 +37,9 @@ class LeaseLostError(RetryableError):
 class Progress:
     """A run as far as it has come. What it comes to is written to the journal at once."""
 
-    def __init__(self, rooms: Rooms, run: Run) -> None:
+    def __init__(self, rooms: Rooms, run: Run, deadline: Deadline = NEVER) -> None:
         self._rooms = rooms
+        self._deadline = deadline
         # Why an earlier try was given up says nothing of this one.
         self.run = run.model_copy(update={"error": None})
         self._lost = threading.Event()
@@ -59,7 +61,12 @@ class Progress:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Note when the body began and ended, as a step of the run."""
+        """Note when the body began and ended, as a step of the run.
+
+        Raises:
+            DeadlineReachedError: When there is no time to begin it.
+        """
+        self._deadline.require_time(self.run.run_id)
         began = RunStep(name=name, started_at=datetime.now(UTC))
         before = self.run.steps
         self.run = self.run.model_copy(update={"steps": (*before, began)})
@@ -134,7 +141,13 @@ class Progress:
 
 @contextmanager
 def running(
-    rooms: Rooms, run: Run, *, begun: bool = False, anew: bool = False, park_s: float | None = None
+    rooms: Rooms,
+    run: Run,
+    *,
+    begun: bool = False,
+    anew: bool = False,
+    park_s: float | None = None,
+    deadline: Deadline = NEVER,
 ) -> Iterator[Progress]:
     """Hold the lease of ``run`` while the body works on it, and clean up when it fails.
 
@@ -147,12 +160,18 @@ def running(
         anew: See :meth:`lakegate.protocols.Journal.begin`.
         park_s: Park the run for so many seconds when the body leaves it without end, or fails in a way that another
             try may mend.
+        deadline: When the body must have stopped; it may take as long as cancelling the engine's work does after that.
     """
     if not begun:
         rooms.journal.begin(run, anew=anew)
-    progress = Progress(rooms, run)
+    progress = Progress(rooms, run, deadline)
     try:
-        with bound_to(run), _heartbeat(rooms, progress), _cleaned_up(rooms, progress, park_s):
+        with (
+            bound_to(run),
+            _heartbeat(rooms, progress),
+            _cleaned_up(rooms, progress, park_s),
+            held_to(deadline, rooms, run.run_id),
+        ):
             yield progress
         if park_s is not None and progress.run.finished_at is None:
             progress.park(park_s)

@@ -21,10 +21,12 @@ def stage(rooms: Rooms, request: WriteRequest) -> StagedTable:
 
     Raises:
         AlreadyExistsError: When the branch exists and belongs to something else.
+        ConfigurationError: When the warehouse cannot be written to.
         EngineError: When fewer or more rows arrived than the files hold.
         RetryableError: When catalog or engine are away.
     """
     faults.reach("before-stage")
+    rooms.require_writable()
     branch = _ensure_branch(rooms, request)
     faults.reach("after-branch")
     base = Ref(name=request.base, hash=request.base, kind="detached")

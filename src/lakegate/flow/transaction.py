@@ -174,6 +174,7 @@ def transaction(
         base=base.hash,
     )
     with running(rooms, run) as progress:
+        rooms.require_writable()
         rooms.catalog.create_branch(branch, base)
         faults.reach("after-branch")
         engine = rooms.engine().transaction(branch, run_id)

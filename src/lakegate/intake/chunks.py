@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakegate.model.journal import Landing
+
+_DIGEST_LETTERS = 20
 
 if TYPE_CHECKING:
     from lakegate.sources.listing import FoundFile
@@ -23,6 +27,7 @@ class Chunk:
         size_bytes: Their length in bytes, together.
         alone: Whether it is one file, which then answers for what becomes of it.
         stamps: The state that each of ``uris`` was seen in.
+        run_id: The run to go on with; ``None`` when there is none yet.
     """
 
     table: str
@@ -30,6 +35,21 @@ class Chunk:
     size_bytes: int
     alone: bool
     stamps: tuple[str, ...]
+    run_id: str | None = None
+
+    def id_after(self, earlier: Sequence[str]) -> str:
+        """Return the id of a run for just these files in these states, the same wherever and whenever it is made.
+
+        Args:
+            earlier: Ids of runs that had to do with them and came to nothing.
+
+        Example:
+            >>> Chunk("nyc.trips", ("s3://b/x.csv",), 9, True, ("9-e",)).id_after(())
+            'files-c317eeeb7db6f2dd61e2'
+        """
+        files = sorted(zip(self.uris, self.stamps, strict=True))
+        digest = hashlib.sha256(json.dumps([self.table, files, sorted(set(earlier))]).encode()).hexdigest()
+        return f"files-{digest[:_DIGEST_LETTERS]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +57,7 @@ class Round:
     """What one look found.
 
     Attributes:
-        chunks: What can be taken now; those of several files before the single ones.
+        chunks: What can be taken now: runs to go on with, then several files together, then the single ones.
         settling: Files that are still being written, or may be.
         done: Files for which nothing is left to do.
         given_up: Files that were rejected or failed too often, and have not changed since; a thousand at most.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from lakegate.errors import EngineError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
@@ -13,6 +13,7 @@ from lakegate.intake.patience import Patience
 from lakegate.intake.places import location
 from lakegate.intake.settling import Clock
 from lakegate.model.journal import Landing
+from lakegate.model.notices import GivenUpFile
 from lakegate.model.run import Run
 from lakegate.sources.paths import shown
 
@@ -26,9 +27,25 @@ _RETRY_S = 30.0
 _LONGEST_S = 3600.0
 _BUSY_S = 5.0
 _TOLD_CHECKS = 3
+_TOLD_TOGETHER = 2
 _TOLD_LETTERS = 500
+_NEVER_FORGIVEN = frozenset({"done", "parked"})
 _ENDED_WELL = frozenset({"published", "skipped", "reverted"})
 _ENDED_BADLY = frozenset({"failed", "discarded"})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What somebody who tells of files, such as a queue, says of one.
+
+    Attributes:
+        at: When it was told of, repetitions apart. That the file was rejected or given up before that does not count:
+            what was wrong may not have been the file.
+        times: How often it was told of since, because nobody has said that it is done.
+    """
+
+    at: datetime
+    times: int = 1
 
 
 class Noting:
@@ -38,23 +55,35 @@ class Noting:
         clock: The time.
         max_tries: How often a file may fail in one state.
         again: Whether rejections and failures from before now do not count.
+        told: By URI, when and how often somebody told of files.
     """
 
-    def __init__(self, clock: Clock, *, max_tries: int, again: bool) -> None:
+    def __init__(self, clock: Clock, *, max_tries: int, again: bool, told: Mapping[str, Told] | None = None) -> None:
         self._clock = clock
         self._max_tries = max_tries
         self._began = clock.now()
         self._again = again
+        self._told = told or {}
 
     def still_true(self, landing: Landing | None, stamp: str) -> Landing | None:
         """Return the landing when it is of this state of the file, and counts."""
         if landing is None or landing.stamp != stamp:
             return None
+        if landing.outcome in _NEVER_FORGIVEN:
+            return landing
         forgiven = self._again and landing.noted_at < self._began
-        return None if forgiven and landing.outcome != "done" else landing
+        told = self._told.get(landing.uri)
+        return None if forgiven or (told is not None and landing.noted_at < told.at) else landing
+
+    def wants_apart(self, uri: str) -> bool:
+        """Tell whether those who were told of the file before did not come back from it, so that it goes by itself."""
+        told = self._told.get(uri)
+        return told is not None and told.times > _TOLD_TOGETHER
 
     def is_finished(self, landing: Landing) -> bool:
         """Tell whether the file is left alone for good, or until it changes."""
+        if landing.outcome == "parked":
+            return False
         if landing.outcome == "failed":
             return landing.tries >= self._max_tries
         return landing.outcome == "done" or landing.tries > TRIED_TOGETHER
@@ -76,13 +105,18 @@ class Noting:
         if run is not None and error is None and run.status not in _ENDED_BADLY:
             landings = self._of_run(lake, patience, chunk, run)
         elif _is_trouble(run, error) and not _is_their_fault(patience, chunk, error):
-            return ()
+            landings = self._parked(lake, chunk, error)
         else:
             landings = self._bad(lake, _culprits(chunk, error), run, "failed", _why_failed(run, error))
+        for landing in landings:
+            if landing.outcome == "failed" and self.is_finished(landing):
+                # Before it is written down that nothing is left to do: it is told of once, but not lost.
+                lake.notify_given_up(_given_up(chunk.table, landing, _code(run, error)))
         if landings:
             lake.note_landings(chunk.table, landings)
         for landing in landings:
-            patience.forget(landing.uri)
+            if landing.outcome != "parked":
+                patience.forget(landing.uri)
         return landings
 
     def _of_run(self, lake: Lake, patience: Patience, chunk: Chunk, run: Run) -> tuple[Landing, ...]:
@@ -114,6 +148,25 @@ class Noting:
                 noted_at=self._clock.now(),
             )
 
+    def _parked(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[Landing, ...]:
+        """Return where the files are while their run waits; nothing, when it does not."""
+        run = None if chunk.run_id is None else find_run(lake, chunk.run_id)
+        if run is None or run.finished_at is not None:
+            return ()
+        known = lake.landings(chunk.table, chunk.uris)
+        return tuple(
+            Landing(
+                uri=uri,
+                stamp=stamp,
+                outcome="parked",
+                tries=self._tries(known.get(uri), stamp),
+                run_id=run.run_id,
+                reason=_why_failed(None, error),
+                noted_at=self._clock.now(),
+            )
+            for uri, stamp in zip(chunk.uris, chunk.stamps, strict=True)
+        )
+
     def _bad(
         self, lake: Lake, chunk: Chunk, run: Run | None, outcome: Literal["rejected", "failed"], reason: str
     ) -> tuple[Landing, ...]:
@@ -136,12 +189,18 @@ class Noting:
         return TRIED_TOGETHER if known is None else known.tries
 
 
-def _has_published(lake: Lake, run_id: str) -> bool:
+def find_run(lake: Lake, run_id: str) -> Run | None:
+    """Return the run; ``None`` when the journal does not know it (any more)."""
     try:
-        return lake.run(run_id).status in _ENDED_WELL
+        return lake.run(run_id)
     except NotFoundError:
-        # A run that the journal has lost can only be known from what it published.
-        return True
+        return None
+
+
+def _has_published(lake: Lake, run_id: str) -> bool:
+    run = find_run(lake, run_id)
+    # A run that the journal has lost can only be known from what it published.
+    return run is None or run.status in _ENDED_WELL
 
 
 def _is_trouble(run: Run | None, error: LakegateError | None) -> bool:
@@ -169,6 +228,23 @@ def _culprits(chunk: Chunk, error: LakegateError | None) -> Chunk:
     if not files:
         return chunk
     return replace(chunk, uris=tuple(uri for uri, _ in files), stamps=tuple(stamp for _, stamp in files))
+
+
+def _given_up(table: str, landing: Landing, code: str) -> GivenUpFile:
+    return GivenUpFile(
+        table=table,
+        uri=landing.uri,
+        stamp=landing.stamp,
+        tries=landing.tries,
+        code=code,
+        reason=landing.reason or "",
+        run_id=landing.run_id,
+    )
+
+
+def _code(run: Run | None, error: LakegateError | None) -> str:
+    known = error if error is not None else run.error if run is not None else None
+    return LakegateError.code if known is None else known.code
 
 
 def _why_failed(run: Run | None, error: LakegateError | None) -> str:

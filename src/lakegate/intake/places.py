@@ -11,15 +11,15 @@ from pathlib import Path
 from lakegate.model.batch import FileFormat
 from lakegate.sources.formats import suffixes_for
 from lakegate.sources.paths import from_uri, is_ignored
+from lakegate.storage.addresses import canonical
 
-_S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
 _GLOB = re.compile(r"[*?\[]")
 _WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\}")
 _WILDCARDS: Mapping[str, str] = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def location(text: str) -> str:
-    """Return a local file's absolute path, and the URI of any other place as it is.
+    """Return a local file's absolute path, and the canonical URI of any other place.
 
     Args:
         text: A path, relative to the current folder, or a URI.
@@ -31,7 +31,7 @@ def location(text: str) -> str:
     if text.lower().startswith("file:/"):
         return from_uri(text)
     if "://" in text:
-        return _S3.sub("s3://", text)
+        return canonical(text)
     return os.path.normpath(Path(text).expanduser().absolute())
 
 

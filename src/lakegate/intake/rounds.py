@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from lakegate.errors import ConfigurationError, IdentifierError, LakegateError, OutcomeUnknownError, RetryableError
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    IdentifierError,
+    LakegateError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from lakegate.intake.chunks import Chunk, Ready, Round, in_chunks
-from lakegate.intake.noting import Noting
+from lakegate.intake.noting import Noting, Told, find_run
 from lakegate.intake.patience import Patience
 from lakegate.intake.places import Places
 from lakegate.intake.settling import SECOND_LOOK_S, Clock, Settling
 from lakegate.lake import Lake
 from lakegate.lake.writing import IngestOptions
 from lakegate.model.journal import Landing
+from lakegate.model.order import IngestOrder
 from lakegate.model.run import Run
 
 if TYPE_CHECKING:
     from lakegate.intake.routes import Routes
     from lakegate.sources.listing import FoundFile
 
-__all__ = ["Chunk", "Intake", "Round"]
+__all__ = ["Chunk", "Intake", "Round", "Told"]
 
 _ASKED_AT_ONCE = 500
 _CHUNKS_AHEAD = 10
 _ALONE_AHEAD = 10
 _SETTLING_AHEAD = 10_000
 _TOLD = 1_000
+_SAY_NOTHING = frozenset({"skipped", "discarded", "reverted"})
+"""How runs end after which another one may be wanted for the same files."""
 
 
 class Intake:
@@ -49,6 +59,7 @@ class Intake:
         max_tries: How often a file is tried in one state before it is given up until it changes. One that an audit
             rejected is not tried again: its data are the same.
         again: Take up files again that were rejected or given up before this intake was made.
+        told: By URI, when and how often somebody told of files.
         clock: The time.
 
     Attributes:
@@ -68,6 +79,7 @@ class Intake:
         max_bytes: int = 1 << 30,
         max_tries: int = 3,
         again: bool = False,
+        told: Mapping[str, Told] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.lake = lake
@@ -82,7 +94,7 @@ class Intake:
         self._clock = clock or Clock()
         self._settling = Settling(settle_s, self._clock)
         self._patience = Patience(self._clock)
-        self._noting = Noting(self._clock, max_tries=max_tries, again=again)
+        self._noting = Noting(self._clock, max_tries=max_tries, again=again, told=told)
 
     @property
     def pending(self) -> Collection[str]:
@@ -112,8 +124,9 @@ class Intake:
         self._look_twice(look)
         if not look.more:
             self._settling.forget(set(self._settling.pending) - look.open)
+        chunks = in_chunks(look.ready, max_files=self._max_files, max_bytes=self._max_bytes)
         return Round(
-            chunks=in_chunks(look.ready, max_files=self._max_files, max_bytes=self._max_bytes),
+            chunks=(*_parked_chunks(look), *chunks),
             settling=look.settling,
             done=look.done,
             given_up=tuple(look.given_up),
@@ -123,8 +136,13 @@ class Intake:
             due_s=look.due_s,
         )
 
-    def take(self, chunk: Chunk) -> Run | None:
+    def take(self, chunk: Chunk, *, timeout_s: float | None = None) -> Run | None:
         """Ingest a chunk and note what became of it; files that changed or went since the look are left for later.
+
+        Args:
+            chunk: The chunk.
+            timeout_s: Seconds after which its run is parked, for any intake of this lake to go on with. The id of the
+                run is made from the chunk then, so that who is at the same chunk at the same time finds it.
 
         Returns:
             The run as it ended; ``None`` when it failed (which is noted), or nothing of the chunk is left.
@@ -135,17 +153,20 @@ class Intake:
             ConfigurationError: When the settings are wrong. Nor is that.
         """
         self.noted = ()
-        left = self._unchanged(chunk)
+        left = chunk if chunk.run_id is not None else self._unchanged(chunk)
         if left is None:
             return None
-        options: IngestOptions = {**self._options, "on_busy": "skip"}
-        if not left.alone:
-            # What is wrong with it is found file by file; nobody looks at the branch of all of them.
-            options["on_failure"] = "drop"
+        if timeout_s is not None and left.run_id is None:
+            left = replace(left, run_id=self._run_id(left))
         try:
-            run = self.lake.ingest(left.table, left.uris, **options)
+            run = self.lake.ingest(left.table, left.uris, **self._options_for(left, timeout_s))
         except ConfigurationError:
             raise
+        except EngineError as error:
+            if timeout_s is None or left.alone:
+                self.note(left, None, error)
+                raise
+            run = self._taken_back(left, error)
         except (RetryableError, OutcomeUnknownError) as error:
             self.note(left, None, error)
             raise
@@ -170,8 +191,41 @@ class Intake:
             RetryableError: When the journal is away.
         """
         self.noted = self._noting.note(self.lake, self._patience, chunk, run, error)
-        finished = [landing.uri for landing in self.noted if self._noting.is_finished(landing)]
-        self._settling.forget(finished)
+        for landing in self.noted:
+            # A run that was left and gone on with may have been of an earlier state than the one seen since.
+            if self._noting.is_finished(landing) and self._settling.is_known_as(landing.uri, landing.stamp):
+                self._settling.forget([landing.uri])
+
+    def _options_for(self, chunk: Chunk, timeout_s: float | None) -> IngestOptions:
+        options: IngestOptions = {**self._options, "on_busy": "skip"}
+        if not chunk.alone:
+            # What is wrong with it is found file by file; nobody looks at the branch of all of them.
+            options["on_failure"] = "drop"
+        if chunk.run_id is not None:
+            options["run_id"] = chunk.run_id
+        if timeout_s is not None:
+            options["timeout_s"] = timeout_s
+        return options
+
+    def _run_id(self, chunk: Chunk) -> str:
+        """Return the id for a chunk's run: that of one under way or of one that tells how it ended, else a new one."""
+        known = self.lake.landings(chunk.table, chunk.uris).values()
+        ended = (landing for landing in known if landing.outcome != "parked")
+        base = chunk.id_after([landing.run_id for landing in ended if landing.run_id is not None])
+        for number in count(1):
+            run_id = f"{base}-{number:03d}"
+            run = find_run(self.lake, run_id)
+            if run is None or run.status not in _SAY_NOTHING:
+                return run_id
+        raise AssertionError("there is always one more number")
+
+    def _taken_back(self, chunk: Chunk, error: EngineError) -> Run:
+        """Undo a run of several files at which the engine failed: which of them it was shows when each goes alone."""
+        try:
+            return self.lake.undo_run(str(chunk.run_id), reason=error.message)
+        except RetryableError:
+            self.note(chunk, None, error)
+            raise
 
     def _found(self, changed: Collection[str] | None) -> Iterator[FoundFile]:
         if changed is None:
@@ -208,6 +262,11 @@ class Intake:
     def _place(self, one: Ready, known: Mapping[str, Landing], look: _Look) -> None:
         file = one.file
         landing = self._noting.still_true(known.get(file.uri), file.stamp)
+        if landing is not None and landing.outcome == "parked":
+            if self._goes_on(landing, look):
+                self._settling.left_s(file)
+                return
+            landing = None
         if landing is not None and self._noting.is_finished(landing):
             self._settling.forget([file.uri])
             if landing.outcome == "done":
@@ -216,7 +275,7 @@ class Intake:
                 look.given_up.append(landing)
             return
         look.open.add(file.uri)
-        alone = landing is not None or self._patience.wants_apart(file.uri)
+        alone = landing is not None or self._noting.wants_apart(file.uri) or self._patience.wants_apart(file.uri)
         left_s = self._settling.left_s(file)
         if 0.0 < left_s <= SECOND_LOOK_S:
             look.soon.append((Ready(one.table, file, alone), landing, left_s))
@@ -224,6 +283,22 @@ class Intake:
             look.wait_to_settle(left_s)
         else:
             self._offer(Ready(one.table, file, alone), landing, look)
+
+    def _goes_on(self, landing: Landing, look: _Look) -> bool:
+        """Tell whether the run that a file was left to still waits; it is gone on with when it is time."""
+        run_id = str(landing.run_id)
+        if run_id not in look.runs:
+            look.runs[run_id] = find_run(self.lake, run_id)
+        run = look.runs[run_id]
+        if run is None or run.finished_at is not None or run.order is None:
+            return False
+        look.open.add(landing.uri)
+        left_s = self._patience.left_s(landing.uri)
+        if left_s > 0.0:
+            look.wait(left_s)
+        else:
+            look.parked[run_id] = run.order
+        return True
 
     def _offer(self, one: Ready, landing: Landing | None, look: _Look) -> None:
         left_s = max(self._patience.left_s(one.file.uri), self._noting.left_s(landing))
@@ -269,6 +344,20 @@ class Intake:
         return made[0] if made else None
 
 
+def _parked_chunks(look: _Look) -> Iterator[Chunk]:
+    """Yield the runs to go on with, each with all of its files: they came to it together."""
+    for run_id, order in look.parked.items():
+        files = order.batch.files
+        yield Chunk(
+            table=str(order.table),
+            uris=order.batch.uris,
+            size_bytes=order.batch.size_bytes,
+            alone=len(files) == 1,
+            stamps=tuple(file.stamp for file in files),
+            run_id=run_id,
+        )
+
+
 @dataclass(slots=True)
 class _Look:
     """One look under way."""
@@ -278,6 +367,8 @@ class _Look:
     given_up: list[Landing] = field(default_factory=list)
     unrouted: dict[str, str] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
+    runs: dict[str, Run | None] = field(default_factory=dict)
+    parked: dict[str, IngestOrder] = field(default_factory=dict)
     settling: int = 0
     waiting: int = 0
     done: int = 0

@@ -64,6 +64,10 @@ class Settling:
         second_look_s = min(SECOND_LOOK_S, self._settle_s) if file.uri.startswith("file:") else 0.0
         return max(0.0, min(self._settle_s - seen_s, max(self._settle_s - age_s, second_look_s - seen_s)))
 
+    def is_known_as(self, uri: str, stamp: str) -> bool:
+        """Tell whether that is the state in which the file was last seen; also when it is not remembered."""
+        return self._seen.get(uri, (stamp, 0.0))[0] == stamp
+
     def forget(self, uris: Iterable[str]) -> None:
         """Forget files that are taken, given up or gone."""
         for uri in uris:

@@ -68,7 +68,7 @@ class Database(ABC):
         except DBAPIError as error:
             raise self._explain(error) from error
         except (SQLAlchemyError, OSError) as error:
-            raise RetryableError(f"The journal {self.name} cannot be used now: {error}.") from error
+            raise self._away(error) from error
 
     @abstractmethod
     def lock(self, connection: Connection, names: Sequence[str]) -> None:
@@ -112,6 +112,9 @@ class Database(ABC):
 
     @abstractmethod
     def _explain(self, error: DBAPIError) -> LakegateError: ...
+
+    def _away(self, error: Exception) -> LakegateError:
+        return RetryableError(f"The journal {self.name} cannot be used now: {error}.")
 
 
 class SqliteDatabase(Database):

@@ -6,11 +6,11 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 
-from lakegate.journal.alerts import Tally, joined, settled
+from lakegate.journal.alerts import Tally, is_counted, joined, settled
 from lakegate.journal.claims import CLAIMED, PUBLISHED, KnownVersion, decide, other_versions, preview
 from lakegate.journal.database import Clock, utc_now
 from lakegate.journal.history import Tale, put_together, told
@@ -18,7 +18,7 @@ from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.leases import NOBODY, begun_before, may_be_begun, taken
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, HistoryEvent, Landing
-from lakegate.model.notices import AlertGroup
+from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.run import KnownFile, Notification, Run
 
 
@@ -263,22 +263,45 @@ class MemoryJournal:
             if run is not None:
                 self.save(run.model_copy(update={"notifications": (*run.notifications, *notifications)}))
 
-    def join_alert(self, channel: str, alert: str, *, window_s: float) -> AlertGroup:
-        """Add one message to those that say the same, and return its place among them."""
+    def join_alert(self, channel: str, alert: str, *, lead_s: float = 60.0, about: Notice | None = None) -> AlertGroup:
+        """Add one message to those that say the same; see :meth:`lakegate.protocols.Journal.join_alert`."""
         with self._store.lock:
-            tally = joined(self._store.alerts.get((channel, alert)), self._clock(), window_s)
+            tally = joined(self._store.alerts.get((channel, alert)), self._clock(), lead_s, about)
             self._store.alerts[channel, alert] = tally
             return tally.place
 
     def settle_alert(
-        self, channel: str, alert: str, place: AlertGroup, *, sent: bool, thread: str | None = None
+        self,
+        channel: str,
+        alert: str,
+        place: AlertGroup,
+        *,
+        sent: bool,
+        thread: str | None = None,
+        stands_s: float | None = None,
     ) -> None:
-        """Write down whether a message was sent."""
+        """Write down whether a message was sent; see :meth:`lakegate.protocols.Journal.settle_alert`."""
         with self._store.lock:
             known = self._store.alerts.get((channel, alert))
             if known is not None:
-                tally = settled(known, self._clock(), place, sent=sent, thread=thread)
+                tally = settled(known, self._clock(), place, sent=sent, thread=thread, stands_s=stands_s)
                 self._store.alerts[channel, alert] = tally
+
+    def take_counted_alerts(
+        self, channels: Sequence[str], *, lead_s: float = 60.0, limit: int = 10
+    ) -> Sequence[CountedAlert]:
+        """Return groups that are over; see :meth:`lakegate.protocols.Journal.take_counted_alerts`."""
+        with self._store.lock:
+            now = self._clock()
+            over = [(key, tally) for key, tally in self._store.alerts.items() if is_counted(tally, now)]
+            asked = sorted((one for one in over if one[0][0] in channels), key=lambda one: one[1].ends_at)[:limit]
+            for key, tally in asked:
+                self._store.alerts[key] = replace(tally, ends_at=now + timedelta(seconds=lead_s))
+            return tuple(
+                CountedAlert(channel=channel, alert=alert, about=tally.about, place=tally.place)
+                for (channel, alert), tally in asked
+                if tally.about is not None
+            )
 
     def synced(self, target: str) -> str | None:
         """Return the commit up to which ``target``'s history is known."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from lakegate.config import HOME_NAME, JournalSettings, resolve_secret
+from lakegate.config import HOME_NAME, JournalSettings
+from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.sql import LEASE_S, SqlJournal
@@ -33,8 +36,9 @@ def open_journal(settings: JournalSettings, home: Path) -> SqlJournal:
     url = _parse(settings.url)
     if url.get_backend_name() == "sqlite":
         return open_sqlite(home / _sqlite_path(url), lease_s=settings.lease_s)
-    password = resolve_secret(settings.password, setting="journal.password")
-    return open_postgres(url.set(password=password), lease_s=settings.lease_s)
+    password = None if settings.password is None else Secret(settings.password, setting="journal.password")
+    trust = trusted(settings.tls, settings.ca_file)
+    return open_postgres(url, password=password, lease_s=settings.lease_s, tls=trust)
 
 
 def open_sqlite(path: Path, *, lease_s: float = LEASE_S) -> SqlJournal:
@@ -48,11 +52,50 @@ def open_sqlite(path: Path, *, lease_s: float = LEASE_S) -> SqlJournal:
     return SqlJournal(SqliteDatabase(path), lease_s=lease_s)
 
 
-def open_postgres(url: URL, *, lease_s: float = LEASE_S) -> SqlJournal:
-    """Open, or make, the journal in a database of Postgres; raises as :func:`open_journal`."""
+def open_postgres(
+    url: URL,
+    *,
+    password: Secret | None = None,
+    lease_s: float = LEASE_S,
+    tls: ssl.SSLContext | Literal[False] | None = None,
+) -> SqlJournal:
+    """Open, or make, the journal in a database of Postgres; raises as :func:`open_journal`.
+
+    Args:
+        url: With password, if it never changes.
+        password: Instead of one in ``url``; read for each connection.
+        lease_s: See :class:`~lakegate.journal.sql.SqlJournal`.
+        tls: How to speak TLS; ``None`` to do so where it is offered, ``False`` never to.
+    """
     from lakegate.journal.postgres import PostgresDatabase  # noqa: PLC0415 - only where it is used
 
-    return SqlJournal(PostgresDatabase(url.set(drivername=_DRIVER)), lease_s=lease_s)
+    return SqlJournal(PostgresDatabase(url.set(drivername=_DRIVER), password=password, tls=tls), lease_s=lease_s)
+
+
+def trusted(tls: bool | None, ca_file: Path | None) -> ssl.SSLContext | Literal[False] | None:  # noqa: FBT001 - a setting
+    """Return how to speak TLS by the settings ``journal.tls`` and ``journal.ca_file``; see :func:`open_postgres`.
+
+    Raises:
+        ConfigurationError: When the file cannot be used, or there is one though TLS is not to be spoken.
+    """
+    if ca_file is None and not tls:
+        return tls
+    if tls is False:
+        raise ConfigurationError(
+            "journal.ca_file is set, and journal.tls is false.",
+            hint="Set journal.tls = true, or leave journal.ca_file out.",
+            setting="journal.tls",
+        )
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # of which ssl.SSLError is one
+        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"cannot be read: {error.strerror}"
+        raise ConfigurationError(
+            f"The file {ca_file} with the authorities to trust {reason}.",
+            hint="Name a file in PEM format in journal.ca_file.",
+            setting="journal.ca_file",
+            file=str(ca_file),
+        ) from None
 
 
 def _parse(text: str) -> URL:

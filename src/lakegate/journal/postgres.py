@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any, Literal, cast
 
 import sqlalchemy as sa
 from sqlalchemy import URL, Connection, FromClause, Table, create_engine, event, func, select
@@ -18,15 +20,18 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
 from lakegate.journal.database import BUSY_TIMEOUT_S, Database, GivenRow
 
 SCHEMA = "lakegate"
 _ANSWER_TIMEOUT_S = 30.0
+_NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERVER_GOES = ("57P01", "57P02", "57P03", "08")
+_WRONG_PASSWORD = "28P01"  # noqa: S105 - a code
 _NOT_ALLOWED = {
-    "28P01": "Check journal.url's user and the variable that journal.password names.",
+    _WRONG_PASSWORD: "Check journal.url's user and the secret that journal.password names.",
     "28000": "Check journal.url's user and the server's pg_hba.conf.",
     "3D000": "Create the database first, for example with createdb.",
     "42501": "The user needs the right to create a schema in the database: GRANT CREATE ON DATABASE … TO …",
@@ -38,16 +43,25 @@ class PostgresDatabase(Database):
     """A Postgres server.
 
     Args:
-        url: With driver and password.
+        url: With driver, and password if it never changes.
+        password: Instead of one in ``url``; read for each connection, and once more when it is refused.
         busy_timeout_s: How long a statement waits for a lock.
+        tls: How to speak TLS; ``None`` to do so where it is offered, ``False`` never to.
     """
 
-    def __init__(self, url: URL, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: URL,
+        *,
+        password: Secret | None = None,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        tls: ssl.SSLContext | Literal[False] | None = None,
+    ) -> None:
         name = f"{url.host or 'localhost'}{f':{url.port}' if url.port else ''}/{url.database or ''}"
         shown = f"postgresql://{url.username}@{name}" if url.username else f"postgresql://{name}"
-        super().__init__(_engine(url, _ANSWER_TIMEOUT_S, busy_timeout_s), shown)
+        super().__init__(_engine(url, password, _ANSWER_TIMEOUT_S, busy_timeout_s, tls), shown)
         # Who waits for a turn waits on a connection of its own, longer than any answer may take otherwise.
-        self._waiting = _engine(url, None, busy_timeout_s)
+        self._waiting = _engine(url, password, None, busy_timeout_s, tls)
 
     def lock(self, connection: Connection, names: Sequence[str]) -> None:
         """Take an advisory lock for each name, in order, so that two writers never wait for each other."""
@@ -120,16 +134,35 @@ class PostgresDatabase(Database):
 
     def _explain(self, error: DBAPIError) -> LakegateError:
         code, text = _code_and_text(error.orig)
+        if text == _NO_TLS:
+            hint = "Let the server speak TLS (ssl = on), or set journal.tls = false."
+            return ConfigurationError(f"The journal {self.name} does not speak TLS.", hint=hint)
         if code in _NOT_ALLOWED:
             return ConfigurationError(f"The journal {self.name} cannot be used: {text}.", hint=_NOT_ALLOWED[code])
         return RetryableError(
             f"The journal {self.name} cannot be used now: {text}.", hint="Check that the server runs, and try again."
         )
 
+    def _away(self, error: Exception) -> LakegateError:
+        if not isinstance(error, ssl.SSLCertVerificationError):
+            return super()._away(error)
+        return ConfigurationError(
+            f"The certificate of the journal {self.name} is not accepted: {error.verify_message.rstrip('.')}.",
+            hint="If an authority of your own signed it, set journal.ca_file; else have the server's renewed.",
+            setting="journal.ca_file",
+        )
 
-def _engine(url: URL, timeout_s: float | None, busy_timeout_s: float) -> sa.Engine:
+
+def _engine(
+    url: URL,
+    password: Secret | None,
+    timeout_s: float | None,
+    busy_timeout_s: float,
+    tls: ssl.SSLContext | Literal[False] | None,
+) -> sa.Engine:
+    connect = {"timeout": timeout_s, "ssl_context": tls, "application_name": "lakegate"}
     try:
-        engine = create_engine(url, pool_pre_ping=True, max_overflow=-1, connect_args={"timeout": timeout_s})
+        engine = create_engine(url, pool_pre_ping=True, max_overflow=-1, connect_args=connect)
     except ModuleNotFoundError:
         raise ConfigurationError(
             "The journal is in Postgres, and the driver for it is not installed.",
@@ -153,9 +186,25 @@ def _engine(url: URL, timeout_s: float | None, busy_timeout_s: float) -> sa.Engi
 
     plain_ping = engine.dialect.do_ping
     engine.dialect.do_ping = ping  # type: ignore[assignment, method-assign]
+    if password is not None:
+        event.listen(engine, "do_connect", partial(_connect, password))
     event.listen(engine, "connect", configure)
     event.listen(engine, "handle_error", _recognise_disconnect)
     return engine
+
+
+def _connect(password: Secret, dialect: Any, _record: object, given: Sequence[Any], named: dict[str, Any]) -> Any:
+    sent = password.value()
+    try:
+        return dialect.connect(*given, **{**named, "password": sent})
+    except dialect.loaded_dbapi.Error as error:
+        if _code_and_text(error)[0] != _WRONG_PASSWORD:
+            raise
+        password.renew()
+        renewed = password.value()
+        if renewed == sent:
+            raise
+        return dialect.connect(*given, **{**named, "password": renewed})
 
 
 def _recognise_disconnect(context: ExceptionContext) -> None:

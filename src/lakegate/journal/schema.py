@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from lakegate.errors import ConfigurationError, RetryableError
 from lakegate.journal.database import Database, not_a_journal
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 HEAD = REVISIONS[-1]
 VERSIONS = table("alembic_version", column("version_num"))
 _MIGRATIONS = Path(__file__).with_name("migrations")

@@ -18,7 +18,7 @@ from lakegate.journal.schema import ensure_schema
 from lakegate.journal.tables import CLAIMS, RUNS
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, HistoryEvent, Landing
-from lakegate.model.notices import AlertGroup
+from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.run import KnownFile, Notification, Run
 
 LEASE_S = 60.0
@@ -209,17 +209,33 @@ class SqlJournal:
         with self._database.writing() as connection:
             stored.add_notifications(self._database, connection, run_id, notifications)
 
-    def join_alert(self, channel: str, alert: str, *, window_s: float) -> AlertGroup:
+    def join_alert(self, channel: str, alert: str, *, lead_s: float = 60.0, about: Notice | None = None) -> AlertGroup:
         """Add one message to those that say the same; see :meth:`lakegate.protocols.Journal.join_alert`."""
         with self._database.writing() as connection:
-            return alerts.join(self._database, connection, channel, alert, window_s)
+            return alerts.join(self._database, connection, channel, alert, lead_s, about)
 
     def settle_alert(
-        self, channel: str, alert: str, place: AlertGroup, *, sent: bool, thread: str | None = None
+        self,
+        channel: str,
+        alert: str,
+        place: AlertGroup,
+        *,
+        sent: bool,
+        thread: str | None = None,
+        stands_s: float | None = None,
     ) -> None:
-        """Write down whether a message was sent."""
+        """Write down whether a message was sent; see :meth:`lakegate.protocols.Journal.settle_alert`."""
         with self._database.writing() as connection:
-            alerts.settle(self._database, connection, channel, alert, place, sent=sent, thread=thread)
+            alerts.settle(
+                self._database, connection, channel, alert, place, sent=sent, thread=thread, stands_s=stands_s
+            )
+
+    def take_counted_alerts(
+        self, channels: Sequence[str], *, lead_s: float = 60.0, limit: int = 10
+    ) -> Sequence[CountedAlert]:
+        """Return groups that are over; see :meth:`lakegate.protocols.Journal.take_counted_alerts`."""
+        with self._database.writing() as connection:
+            return tuple(alerts.take_counted(self._database, connection, channels, lead_s, limit))
 
     def synced(self, target: str) -> str | None:
         """Return the commit up to which ``target``'s history is known."""

@@ -130,6 +130,7 @@ ALERT_GROUPS = Table(
     Column("number", Integer, nullable=False),
     Column("untold", Integer, nullable=False),
     Column("thread", TEXT),
+    Column("about", Text),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from lakegate.config import S3Settings
+from lakegate.config import StorageSettings
 from lakegate.flow.history import sync
 from lakegate.lake.base import MAIN, LakeBase
 from lakegate.model.batch import SourceFile
@@ -54,7 +54,7 @@ class Backfilling(LakeBase):
         )
 
     def _read(self, uris: Sequence[str]) -> Iterator[SourceFile]:
-        version = partial(_version, s3=self.settings.s3)
+        version = partial(_version, storage=self.settings.storage)
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="lakegate-versions")
         try:
             with self._wiring.narrator.step(f"Comparing {len(uris):,} files with what is published") as step:
@@ -66,12 +66,12 @@ class Backfilling(LakeBase):
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _version(uri: str, s3: S3Settings) -> SourceFile | None:
+def _version(uri: str, storage: StorageSettings) -> SourceFile | None:
     from lakegate.sources.paths import from_uri, stat_file  # noqa: PLC0415 - loaded when files are read
-    from lakegate.sources.s3 import is_s3, locate  # noqa: PLC0415
+    from lakegate.sources.remote import is_remote, locate  # noqa: PLC0415
 
     try:
-        found = locate(uri, s3) if is_s3(uri) else stat_file(from_uri(uri))
+        found = locate(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
         return None if found is None else _file(uri, found.content_version())
     except OSError:
         return None

@@ -33,7 +33,7 @@ class Arriving(LakeBase):
         """
         from lakegate.sources.listing import list_files  # noqa: PLC0415 - loads pyarrow
 
-        return list_files(paths, format=format, s3=self.settings.s3)
+        return list_files(paths, format=format, storage=self.settings.storage)
 
     def landings(self, table: str, uris: Sequence[str]) -> Mapping[str, Landing]:
         """Return by URI what became of files that were to go to ``table``; those never tried are missing.

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 from lakegate.errors import NotFoundError
 from lakegate.flow.late import find_late, tell_late
+from lakegate.flow.telling import tell_counted, tell_given_up
 from lakegate.lake.base import LakeBase
-from lakegate.model.notices import LateTable
+from lakegate.model.notices import GivenUpFile, LateTable
 from lakegate.model.run import Notification
 
 
@@ -32,11 +33,25 @@ class Telling(LakeBase):
             )
         return notifier.test(channel)
 
+    def notify_given_up(self, file: GivenUpFile) -> None:
+        """Tell the channels that ask for it that a file failed so often that it is left alone until it changes.
+
+        Each state of a file is told of once, whoever calls this and how often. It takes ``notify.timeout_s`` at most,
+        and whatever goes wrong with it is no exception.
+
+        Args:
+            file: The file, and why it was given up.
+        """
+        notifier = self._wiring.notifier
+        if notifier is not None:
+            tell_given_up(notifier, self._wiring.journal, self._wiring.narrator, file, datetime.now(UTC))
+
     def notify_late(self) -> Sequence[LateTable]:
         """Look for tables to which nothing was published for longer than ``notify.late`` expects, and tell of them.
 
-        Each is told of once in the time that is expected of it, until something is published. Only the journal is
-        asked, nothing is started.
+        Each is told of once in the time that is expected of it, until something is published. Then tell of what was
+        counted meanwhile (``notify.group``), so that it does not wait for the next run. Only the journal is asked,
+        nothing is started.
 
         Returns:
             The tables that are late, with what came of telling of them.
@@ -44,10 +59,11 @@ class Telling(LakeBase):
         Raises:
             RetryableError: When the journal is away.
         """
-        expected = self.settings.notify.late
-        if not expected:
-            return ()
+        expected, notifier = self.settings.notify.late, self._wiring.notifier
         now = datetime.now(UTC)
-        late = find_late(self._wiring.journal, expected, now)
-        notifier = self._wiring.notifier
-        return late if notifier is None else tell_late(notifier, late, now)
+        late = find_late(self._wiring.journal, expected, now) if expected else ()
+        if notifier is None:
+            return late
+        told = tell_late(notifier, late, now)
+        tell_counted(notifier, self._wiring.narrator)
+        return told

@@ -9,6 +9,7 @@ from typing import TypedDict, TypeVar, Unpack
 
 from lakegate.errors import ConflictError
 from lakegate.flow import review
+from lakegate.flow.deadline import Deadline
 from lakegate.flow.discard import discard_run
 from lakegate.flow.history import sync
 from lakegate.flow.ingest import Stage, go_on, ingest
@@ -39,6 +40,8 @@ class IngestOptions(TypedDict, total=False):
         on_busy: ``wait`` for a run that is at the same file, or ``skip`` the file.
         format: ``parquet`` or ``csv``; by default told from the files.
         csv: How to read CSV.
+        timeout_s: Seconds after which the run is left where it is, parked for the next call with its ``run_id``. The
+            engine's work is cancelled then, which takes some seconds more.
     """
 
     run_id: str | None
@@ -50,6 +53,7 @@ class IngestOptions(TypedDict, total=False):
     on_busy: OnBusy | None
     format: FileFormat | None
     csv: CsvOptions | None
+    timeout_s: float | None
 
 
 class Writing(LakeBase):
@@ -71,11 +75,13 @@ class Writing(LakeBase):
 
         Raises:
             InputError: When files, names or checks are wrong. Nothing was written.
-            RetryableError: When catalog or engine are away, or ``main`` never stood still. Nothing was published.
+            RetryableError: When catalog or engine are away, or ``main`` never stood still. Nothing was published. With
+                ``timeout_s`` also when that is over; the run is parked then, whatever it was that went wrong.
             OutcomeUnknownError: When the catalog went away with the commit.
         """
-        if options.get("run_id") is not None:
-            return self._step(table, paths, options, until="publish", parks=False)
+        parks = options.get("timeout_s") is not None
+        if parks or options.get("run_id") is not None:
+            return self._step(table, paths, options, until="publish", parks=parks)
         return ingest(self._wiring.rooms, self._order(table, paths, options))
 
     def plan(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> IngestPlan:
@@ -192,6 +198,7 @@ class Writing(LakeBase):
     def _step(self, table: str, paths: Paths, options: IngestOptions, *, until: Stage, parks: bool) -> Run:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         given: IngestOptions = {**options, "run_id": run_id}
+        deadline = Deadline.after(options.get("timeout_s"))
         return go_on(
             self._wiring.rooms,
             run_id,
@@ -199,6 +206,7 @@ class Writing(LakeBase):
             table=TableIdentifier.parse(table),
             order=lambda: self._order(table, paths, given),
             parks=parks,
+            deadline=deadline,
         )
 
     def _order(self, table: str, paths: Paths, options: IngestOptions) -> IngestOrder:
@@ -228,6 +236,6 @@ class Writing(LakeBase):
             [str(path) for path in listed],
             format=file_format,
             csv=csv,
-            s3=self.settings.s3,
+            storage=self.settings.storage,
             narrator=self._wiring.narrator,
         )

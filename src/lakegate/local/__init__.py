@@ -4,8 +4,8 @@ Only the facade and the command line know this room; to everything else the stac
 in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate.local.startup` (start side by side, all or none),
 :mod:`~lakegate.local.servers` (the two command lines), :mod:`~lakegate.local.health` (does it answer?),
 :mod:`~lakegate.local.process` (daemons), :mod:`~lakegate.local.state` (what is remembered),
-:mod:`~lakegate.local.artifacts`, :mod:`~lakegate.local.java` and :mod:`~lakegate.local.truststore` (jars, the JRE, and
-whom it trusts).
+:mod:`~lakegate.local.stores` (what Spark needs for object stores), :mod:`~lakegate.local.artifacts`,
+:mod:`~lakegate.local.java` and :mod:`~lakegate.local.truststore` (jars, the JRE, and whom it trusts).
 
 A third server is one more :class:`~lakegate.local.servers.Server` in ``SERVERS`` and its name in ``SERVICE_NAMES``.
 """

@@ -106,7 +106,7 @@ S3_ARTIFACTS = (
         for name, size_bytes, sha256 in _SDK
     ),
 )
-"""What Spark needs besides to read from S3; fetched when that is first asked for."""
+"""What Spark needs besides to reach S3; fetched when that is first asked for."""
 
 
 def cache_folder() -> Path:

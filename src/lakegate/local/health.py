@@ -15,6 +15,8 @@ _HTTP2_SETTINGS = 4
 _HTTP2_FRAME_HEADER_BYTES = 9
 _NESSIE_QUESTION = b"GET /api/v2/config HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 _NESSIE_ANSWER = b"HTTP/1.1 200 "
+_MINISTACK_QUESTION = b"GET /_ministack/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+_MINISTACK_ANSWER = b"HTTP/1.1 200 "
 
 _TAIL_BYTES = 65536
 _MAX_LINE = 300
@@ -31,6 +33,11 @@ def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
     """Tell whether a gRPC server speaks on ``port``: an HTTP/2 server opens with a SETTINGS frame."""
     frame = _ask(port, _HTTP2_HELLO, _HTTP2_FRAME_HEADER_BYTES, timeout_s)
     return len(frame) == _HTTP2_FRAME_HEADER_BYTES and frame[3] == _HTTP2_SETTINGS
+
+
+def ministack_answers(port: int, *, timeout_s: float = 1.0) -> bool:
+    """Tell whether MiniStack serves on ``port``."""
+    return _ask(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), timeout_s) == _MINISTACK_ANSWER
 
 
 def telling_line(log: Path) -> str | None:

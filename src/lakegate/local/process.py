@@ -141,6 +141,19 @@ def find_marked(home: Path) -> dict[int, str]:
     return found
 
 
+def find_below(folder: Path) -> tuple[Target, ...]:
+    """Return this user's processes that run a file below ``folder``, by the name of that file."""
+    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            files = [part for part in process.cmdline() if part.startswith(f"{folder}{os.sep}")]
+            if files and process.uids().real == os.getuid():
+                found.append(Target(process.pid, files[0]))
+    return tuple(found)
+
+
 def listens(pid: int, port: int) -> bool:
     """Tell whether it is this process that listens on ``port``, and not another one that was quicker.
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakegate.config import LocalSettings, S3Settings
+from lakegate.config import LocalSettings
 from lakegate.local import health
 from lakegate.local.artifacts import ICEBERG, NESSIE, Artifact
 from lakegate.local.java import java, spark_jars, spark_version
 from lakegate.local.process import marks
-from lakegate.local.s3 import s3_jars, s3_properties, s3_variables, spark_master
 from lakegate.local.state import ServiceName, StackFolder
+from lakegate.local.stores import SparkStores, spark_master, store_artifacts, store_properties, store_variables
 
 _MIB = 2**20
 _MIN_SPARK_MIB = 1024
@@ -49,7 +49,7 @@ class Launch:
     folder: StackFolder
     settings: LocalSettings
     jars: Mapping[Artifact, Path]
-    s3: S3Settings | None
+    stores: SparkStores
     instance: str
     port: int
     management_port: int
@@ -135,7 +135,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
     cores = os.cpu_count() or 1
     properties = {
         "spark.app.name": "lakegate",
-        "spark.master": spark_master(launch.s3),
+        "spark.master": spark_master(launch.stores),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -153,9 +153,10 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.local.dir": temporary_folder(launch.folder, "spark").relative_to(launch.folder.path),
         "spark.ui.enabled": "false",
         "spark.log.level": "WARN",
-        **(s3_properties(launch.s3) if launch.s3 else {}),
+        **store_properties(launch.stores),
     }
-    jars = (str(launch.jars[ICEBERG]), *(s3_jars(launch.jars) if launch.s3 else ()), str(spark_jars() / "*"))
+    ours = (ICEBERG, *store_artifacts(launch.stores))
+    jars = (*(str(launch.jars[artifact]) for artifact in ours), str(spark_jars() / "*"))
     memory = launch.settings.spark_memory or default_spark_memory(machine_memory())
     return (
         str(java()),
@@ -170,7 +171,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
 
 def _spark_variables(launch: Launch) -> Mapping[str, str]:
     return {
-        **(s3_variables() if launch.s3 else {}),
+        **store_variables(launch.stores),
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": launch.token,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,

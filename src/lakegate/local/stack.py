@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakegate.config import LocalSettings, S3Settings
+from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
 from lakegate.local import process
-from lakegate.local.artifacts import ARTIFACTS, S3_ARTIFACTS, Artifact, prepare
-from lakegate.local.s3 import has_our_credentials, reads_s3
+from lakegate.local.artifacts import ARTIFACTS, Artifact, prepare
 from lakegate.local.servers import SERVERS, Server
 from lakegate.local.startup import Startup
 from lakegate.local.state import (
@@ -28,6 +27,7 @@ from lakegate.local.state import (
     StackState,
     StateFile,
 )
+from lakegate.local.stores import SparkStores, credentials_mark, store_artifacts
 from lakegate.local.usage import SparkUsage
 from lakegate.protocols import Narrator
 
@@ -44,49 +44,65 @@ class LocalStack:
         home: The project's folder; all state lives in its ``.lakegate/``.
         settings: Memory and time limits.
         narrator: Told what takes long.
+        warehouse: Returns the object stores that Spark must reach for the tables' files; asked before it is started or
+            used.
     """
 
-    def __init__(self, home: Path, settings: LocalSettings, narrator: Narrator) -> None:
+    def __init__(
+        self,
+        home: Path,
+        settings: LocalSettings,
+        narrator: Narrator,
+        warehouse: Callable[[], SparkStores] = SparkStores,
+    ) -> None:
         self._folder = StackFolder(home)
         self._settings = settings
         self._narrator = narrator
+        self._warehouse = warehouse
         self._usage = SparkUsage(self._folder)
 
-    def up(self, s3: S3Settings | None = None) -> StackState:
+    def up(self, stores: SparkStores | None = None) -> StackState:
         """Start what is not running, and return when both servers answer.
 
         Idempotent; several callers at once start one stack. What this call started is ended again when it fails or is
-        interrupted. A Spark that cannot read from S3 as asked is started anew, unless others use it.
+        interrupted. A Spark that cannot reach the stores asked for is started anew, unless others use it.
 
         Args:
-            s3: Where Spark must be able to read from on S3, and will from then on; ``None`` when it need not.
+            stores: What Spark must be able to reach, and will from then on; ``None`` for nothing, so that one that runs
+                is taken as it is.
 
         Raises:
             LocalStackError: When a server cannot be started; names its log and the line in it that tells most. Or when
                 Spark had to be started anew and somebody uses it.
+            ConfigurationError: When the configuration of the warehouse's store is wrong.
         """
-        running = self._running(s3)
+        wanted = stores or SparkStores()
+        running = self._running(wanted)
         if running is not None:
             return running
         self._folder.create()
-        place = s3 or self._alive().s3
-        jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *S3_ARTIFACTS)) if place else prepare(self._narrator)
+        reached = self._alive().stores.having(self._warehouse()).having(wanted)
+        jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *store_artifacts(reached)))
         with self._locked():
-            return self._running(s3) or self._start(jars, place, must_read=s3 is not None)
+            return self._running(wanted) or self._start(jars, reached, wanted)
 
-    def use(self, s3: S3Settings | None = None) -> StackState:
-        """Return what :meth:`up` does; from now on nobody else starts Spark anew, until :meth:`release`."""
-        state = self.up(s3)
+    def use(self, stores: SparkStores | None = None) -> StackState:
+        """Return what :meth:`up` does, with a Spark that reaches the warehouse, too.
+
+        From now on nobody else starts Spark anew, until :meth:`release`.
+        """
+        wanted = self._warehouse().having(stores or SparkStores())
+        state = self.up(wanted)
         if self._usage.is_held:
             return state
         self._usage.hold(self._settings.start_timeout_s + _LOCK_MARGIN_S)
-        return self.up(s3)  # it may have been another one a moment ago
+        return self.up(wanted)  # it may have been another one a moment ago
 
-    def switch(self, s3: S3Settings, *, in_transaction: bool) -> bool:
-        """Use a Spark that reads from S3 as asked.
+    def switch(self, stores: SparkStores, *, in_transaction: bool) -> bool:
+        """Use a Spark that reaches the stores asked for.
 
         Args:
-            s3: Where it must be able to read from.
+            stores: What it must be able to reach.
             in_transaction: Whether this process has work in it that a new start would lose.
 
         Returns:
@@ -97,10 +113,10 @@ class LocalStack:
         """
         before = self._alive().services.get("spark")
         if in_transaction and before is not None:
-            if not reads_s3(before, s3):
+            if not before.stores.covers(stores):
                 raise _in_use("a transaction of this program")
             return False
-        return self.use(s3).spark.instance != (before.instance if before else None)
+        return self.use(stores).spark.instance != (before.instance if before else None)
 
     def release(self) -> None:
         """Not use Spark any more. Idempotent."""
@@ -136,9 +152,9 @@ class LocalStack:
         file = self._alive()
         return tuple(self._status(SERVERS[name], file.services.get(name)) for name in SERVICE_NAMES)
 
-    def _running(self, s3: S3Settings | None = None) -> StackState | None:
+    def _running(self, wanted: SparkStores) -> StackState | None:
         services = self._alive().services
-        if s3 is not None and not ("spark" in services and _serves(services["spark"], s3)):
+        if wanted and not ("spark" in services and _serves(services["spark"], wanted)):
             return None
         if all(name in services and SERVERS[name].answers(services[name].port) for name in SERVICE_NAMES):
             return StackState(home=str(self._folder.home), nessie=services["nessie"], spark=services["spark"])
@@ -153,7 +169,7 @@ class LocalStack:
             *(name for name, one in file.services.items() if not process.is_instance(one.pid, one.instance))
         )
 
-    def _start(self, jars: Mapping[Artifact, Path], s3: S3Settings | None, *, must_read: bool) -> StackState:
+    def _start(self, jars: Mapping[Artifact, Path], reached: SparkStores, wanted: SparkStores) -> StackState:
         self._stop_moved()
         file = self._alive()
         self._stop_strays(file)
@@ -162,20 +178,20 @@ class LocalStack:
                 self._narrator.note(f"{SERVERS[name].title} does not answer and is started again.")
                 file = self._stop(SERVERS[name], file)
         with contextlib.ExitStack() as restart:
-            if s3 is not None and must_read:
-                file = self._make_way(file.model_copy(update={"s3": s3}), s3, restart)
+            if wanted:
+                file = self._make_way(file.model_copy(update={"stores": reached}), wanted, restart)
             if len(file.services) < len(SERVICE_NAMES):
-                file = Startup(self._folder, self._settings, self._narrator, jars, s3).start(file)
+                file = Startup(self._folder, self._settings, self._narrator, jars, reached).start(file)
         return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
 
-    def _make_way(self, file: StateFile, s3: S3Settings, restart: contextlib.ExitStack) -> StateFile:
-        """Stop a Spark that does not serve ``s3``; nobody begins to use it before ``restart`` is left."""
+    def _make_way(self, file: StateFile, wanted: SparkStores, restart: contextlib.ExitStack) -> StateFile:
+        """Stop a Spark that does not serve what is wanted; nobody begins to use it before ``restart`` is left."""
         service = file.services.get("spark")
-        if service is None or _serves(service, s3):
+        if service is None or _serves(service, wanted):
             return file
         if restart.enter_context(self._usage.alone()):
             return self._stop(SERVERS["spark"], file)
-        if reads_s3(service, s3):  # with other credentials, which may do as well
+        if service.stores.covers(wanted):  # with other credentials, which may do as well
             return file
         raise _in_use("another lakegate")
 
@@ -259,13 +275,14 @@ class LocalStack:
             lock.release()
 
 
-def _serves(service: ServiceState, s3: S3Settings) -> bool:
-    return reads_s3(service, s3) and has_our_credentials(service)
+def _serves(service: ServiceState, wanted: SparkStores) -> bool:
+    ours = credentials_mark(service.instance, service.stores)
+    return service.stores.covers(wanted) and service.credentials_mark == ours
 
 
 def _in_use(by: str) -> LocalStackError:
     return LocalStackError(
-        f"The local Spark has to be started anew to read from S3, and {by} is using it.",
+        f"The local Spark has to be started anew to reach an object store, and {by} is using it.",
         hint="Run the command again when that has ended, or end it (`lakegate down` ends Spark and all its work).",
         service="spark",
     )

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakegate.config import LocalSettings, S3Settings
+from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
 from lakegate.local import health, process
 from lakegate.local.artifacts import Artifact
-from lakegate.local.s3 import credentials_mark
 from lakegate.local.servers import SERVERS, Launch, Server, temporary_folder
 from lakegate.local.state import SERVICE_NAMES, ServiceName, ServiceState, StackFolder, StateFile
+from lakegate.local.stores import SparkStores, credentials_mark
 from lakegate.protocols import Narrator, Step
 
 _POLL_S = 0.05
@@ -38,7 +38,7 @@ class Startup:
         settings: Memory and time limits.
         narrator: Told of the progress.
         jars: Where the jars are.
-        s3: Where Spark is to read from on S3; ``None`` when it need not.
+        stores: Object stores that Spark is to reach.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class Startup:
         settings: LocalSettings,
         narrator: Narrator,
         jars: Mapping[Artifact, Path],
-        s3: S3Settings | None = None,
+        stores: SparkStores,
     ) -> None:
         self._folder = folder
         self._settings = settings
         self._narrator = narrator
         self._jars = jars
-        self._s3 = s3
+        self._stores = stores
         self._children: dict[ServiceName, subprocess.Popen[bytes]] = {}
         self._ports_tried: dict[ServiceName, int] = {}
 
@@ -86,11 +86,12 @@ class Startup:
         except OSError as error:
             raise self._folder.unusable(error) from error
         port = self._choose_port(server, file)
+        stores = self._stores if server.name == "spark" else SparkStores()
         launch = Launch(
             folder=self._folder,
             settings=self._settings,
             jars=self._jars,
-            s3=self._s3,
+            stores=stores,
             instance=secrets.token_hex(16),
             port=port,
             management_port=process.free_port({port, *file.ports.values()}),
@@ -116,8 +117,8 @@ class Startup:
                 log=str(self._folder.log(server.name)),
                 started_at=started_at,
                 version=server.version(),
-                s3=self._s3 if server.name == "spark" else None,
-                credentials_mark=credentials_mark(launch.instance) if self._s3 and server.name == "spark" else None,
+                stores=stores,
+                credentials_mark=credentials_mark(launch.instance, stores),
             )
         )
         # Before it answers, so that whoever comes after a kill right here knows of it.

@@ -17,8 +17,9 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from lakegate.config import HOME_NAME, S3Settings
+from lakegate.config import HOME_NAME
 from lakegate.errors import LocalStackError
+from lakegate.local.stores import SparkStores
 from lakegate.model.base import Value
 
 ServiceName = Literal["nessie", "spark"]
@@ -41,7 +42,7 @@ class ServiceState(Value):
         log: Path of the log file.
         started_at: When it was started, UTC.
         version: Version of the server.
-        s3: Where it reads from on S3 (``spark`` only); ``None`` when it does not.
+        stores: Object stores that it reaches (``spark`` only).
         credentials_mark: What tells the credentials that it got for that from others, without telling them.
     """
 
@@ -54,7 +55,7 @@ class ServiceState(Value):
     log: str
     started_at: datetime
     version: str
-    s3: S3Settings | None = None
+    stores: SparkStores = SparkStores()
     credentials_mark: str | None = None
 
 
@@ -107,14 +108,14 @@ class ServiceStatus(Value):
 class StateFile(Value):
     """The content of the state file: servers that were started, and the ports to prefer when they are started again.
 
-    ``home`` tells a project's folder from its copy: a copy must not use the servers of the original. ``s3`` is where
-    Spark was once asked to read from: from then on it is started so.
+    ``home`` tells a project's folder from its copy: a copy must not use the servers of the original. ``stores``
+    are those that Spark was once asked to reach: from then on it is started so.
     """
 
     home: str
     ports: dict[ServiceName, int] = Field(default_factory=dict)
     services: dict[ServiceName, ServiceState] = Field(default_factory=dict)
-    s3: S3Settings | None = None
+    stores: SparkStores = SparkStores()
 
     def with_service(self, service: ServiceState) -> StateFile:
         """Return a copy in which ``service`` is running."""

@@ -12,8 +12,9 @@ from pydantic import Field, field_validator, model_validator
 from lakegate.model.base import Value
 from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.references import FORMS, SecretReference
 
-Event = Literal["rejected", "failed", "recovered", "published", "late"]
+Event = Literal["rejected", "failed", "given_up", "recovered", "published", "late"]
 """What a channel may ask for. A run that recovery ended is ``recovered`` as well as what it came to."""
 Level = Literal["info", "warn", "error"]
 LEVELS: tuple[Level, ...] = ("info", "warn", "error")
@@ -21,7 +22,6 @@ LEVELS: tuple[Level, ...] = ("info", "warn", "error")
 ChannelType = Literal["slack", "webhook", "apprise"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*")
 _REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
 
 
@@ -50,7 +50,7 @@ class ChannelSettings(Value):
     """What messages and ``lakegate runs`` call it."""
     type: ChannelType
     url: str | None = None
-    """Where messages go, by reference: ``env:NAME``. An incoming webhook of Slack, any web address, Apprise's URL."""
+    """Where messages go, by reference. An incoming webhook of Slack, any web address, Apprise's URL."""
     token: str | None = None
     """Bot token of a Slack app, by reference; instead of ``url``."""
     channel: str | None = None
@@ -59,7 +59,7 @@ class ChannelSettings(Value):
     """Address of another server than Slack's that speaks its Web API."""
     secret: str | None = None
     """What a ``webhook``'s messages are signed with, by reference."""
-    events: tuple[Event, ...] = ("rejected", "failed", "recovered", "late")
+    events: tuple[Event, ...] = ("rejected", "failed", "given_up", "recovered", "late")
     tables: tuple[str, ...] = ("*",)
     """Patterns; a message goes out when one of its tables fits one of them."""
     severity: Level = "info"
@@ -75,8 +75,11 @@ class ChannelSettings(Value):
     @field_validator("url", "token", "secret")
     @classmethod
     def _require_reference(cls, value: str | None) -> str | None:
-        if value is not None and not _REFERENCE.fullmatch(value):
-            raise ValueError("is a secret: put it in a variable and write 'env:NAME_OF_THE_VARIABLE'")
+        if value is not None:
+            try:
+                SecretReference.parse(value)
+            except ValueError:
+                raise ValueError(f"is a secret: put it in a variable or a file, and write {FORMS}") from None
         return value
 
     @field_validator("api_url")
@@ -102,6 +105,11 @@ class ChannelSettings(Value):
                 raise ValueError(f"'{name}' is for channels of type '{kind}'")
         return self
 
+    @property
+    def has_threads(self) -> bool:
+        """Whether later messages can be put under an earlier one."""
+        return self.token is not None
+
     def concerns(self, tables: tuple[str, ...]) -> bool:
         """Tell whether one of ``tables`` is among those that the channel asks for.
 
@@ -115,16 +123,16 @@ class ChannelSettings(Value):
 
 
 class NotifySettings(Value):
-    """Who is told of runs that ended, and of tables that are late."""
+    """Who is told of runs that ended, of files that were given up, and of tables that are late."""
 
     examples: bool = False
     """Whether messages may hold rows of the data."""
     report_url: str | None = None
     """Where a report of a run can be seen; ``{run_id}``, ``{table}`` and ``{branch}`` are filled in."""
     timeout_s: float = Field(default=10.0, gt=0, le=300)
-    """Seconds that telling everyone of one run may take, further tries included."""
+    """Seconds that telling everyone of one run may take, further tries and fetching secrets included."""
     group: str = "1h"
-    """For how long one message stands for all that say the same of a table; ``0s``: for itself alone."""
+    """For how long one message stands for all that say the same of a table, which are counted; ``0s``: for itself."""
     late: dict[str, str] = Field(default_factory=dict)
     """How often something should be published to a table, by its name: ``"1d"``."""
     channels: tuple[ChannelSettings, ...] = ()

@@ -57,7 +57,8 @@ class Landing(Value):
 
     Attributes:
         stamp: What told its state without reading it (size and time of last change, or an etag).
-        outcome: ``done`` when nothing is left to do for it; ``rejected`` by an audit; ``failed`` for any other reason.
+        outcome: ``done`` when nothing is left to do for it; ``rejected`` by an audit; ``failed`` for any other reason;
+            ``parked`` when its run waits to be gone on with.
         tries: How often it was tried in this state.
         run_id: The run that was the last to try; ``None`` when it came to none.
         reason: Why it was not published, in one sentence.
@@ -65,7 +66,7 @@ class Landing(Value):
 
     uri: str
     stamp: str
-    outcome: Literal["done", "rejected", "failed"]
+    outcome: Literal["done", "rejected", "failed", "parked"]
     tries: int = 1
     run_id: str | None = None
     reason: str | None = None

@@ -20,6 +20,8 @@ class Notice(Value):
         tables: Tables it is about, as text.
         run: The run that ended; ``None`` when it is about none.
         late: The table that is late.
+        file: The file that was given up.
+        counted: How many notices it stands for that nobody was told of one by one; ``None`` when it is one itself.
         at: When it happened.
     """
 
@@ -29,6 +31,8 @@ class Notice(Value):
     tables: tuple[str, ...]
     run: Run | None = None
     late: LateTable | None = None
+    file: GivenUpFile | None = None
+    counted: int | None = None
     at: datetime
 
 
@@ -60,3 +64,39 @@ class LateTable(Value):
     last: datetime | None = None
     run_id: str | None = None
     notifications: tuple[Notification, ...] = ()
+
+
+class GivenUpFile(Value):
+    """A source file that failed so often that it is left alone until it changes.
+
+    Attributes:
+        table: The table it was to go to.
+        stamp: The state it is in, as :class:`lakegate.model.journal.Landing` has it.
+        tries: How often it was tried in this state.
+        code: What kind of error it was the last time.
+        reason: Why it failed then, in one sentence.
+        run_id: The run that was the last to try; ``None`` when it came to none.
+    """
+
+    table: str
+    uri: str
+    stamp: str
+    tries: int
+    code: str
+    reason: str
+    run_id: str | None = None
+
+
+class CountedAlert(Value):
+    """A group that is over, with messages that nobody was told of.
+
+    Attributes:
+        alert: What they say, as a key.
+        about: The last one; of its run as much as tells which it was.
+        place: The place of the last one.
+    """
+
+    channel: str
+    alert: str
+    about: Notice
+    place: AlertGroup

@@ -17,8 +17,11 @@ from lakegate.notify.text import cell, clip, one_line
 
 _LONGEST_TITLE = 200
 _LONGEST = 500
-_MENTION = re.compile(r"([@<!#])(?=[\w!@#&])")
-"""What some service takes for a mention, such as ``@everyone``; a space of no width after the sign prevents that."""
+_MARKUP = re.compile(r"([@<!#](?=[\w!@#&])|\](?=[(\[:]))")
+"""What some service takes for a mention, such as ``@everyone``, or Markdown for a link or picture, such as ``[x](y)``.
+
+A space of no width after the sign prevents that. HTML, which mail is written in, is escaped by Apprise.
+"""
 _TYPES = {
     "error": apprise.NotifyType.FAILURE,
     "warn": apprise.NotifyType.WARNING,
@@ -33,8 +36,6 @@ class AppriseSender:
         url: Apprise's address of a service, with all its secrets.
     """
 
-    threads = False
-
     def __init__(self, url: str) -> None:
         self._service = apprise.Apprise()
         if not self._service.add(url):
@@ -48,7 +49,7 @@ class AppriseSender:
         """
         del deadline, thread
         sent = self._service.notify(
-            title=clip(one_line(message.title), _LONGEST_TITLE),
+            title=clip(_text(message.title), _LONGEST_TITLE),
             body="\n".join(_lines(message)),
             notify_type=_TYPES[message.notice.severity],
             body_format=apprise.NotifyFormat.TEXT,
@@ -87,4 +88,4 @@ def _lines(message: Message) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    return clip(_MENTION.sub("\\1\u200b", one_line(text)), _LONGEST)
+    return clip(_MARKUP.sub("\\1\u200b", one_line(text)), _LONGEST)

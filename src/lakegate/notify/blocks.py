@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakegate.notify.message import Failure, Message
-from lakegate.notify.text import cell, clip, code, escape, one_line
+from lakegate.notify.text import cell, clip, code, escape, one_line, without_ticks
 
 MAX_BLOCKS = 50
 MAX_HEADER = 150
@@ -76,7 +76,7 @@ def _failure(failure: Failure, *, with_table: bool) -> str:
 
 def _examples(failure: Failure) -> str:
     rows = (", ".join(f"{one_line(k)}={cell(v)}" for k, v in row.items()) for row in failure.result.examples)
-    lines = "\n".join(escape(row.replace("`", "'"), _ROW) for row in rows)
+    lines = "\n".join(escape(without_ticks(row), _ROW) for row in rows)
     return f"```{lines}```"
 
 

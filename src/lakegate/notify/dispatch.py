@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import cast
 
-from lakegate.config import resolve_secret
+from lakegate.credentials.secret import resolve_secret
 from lakegate.errors import ConfigurationError, LakegateError, NotFoundError
 from lakegate.model.channels import ChannelSettings, NotifySettings
 from lakegate.model.durations import parse_duration
-from lakegate.model.notices import AlertGroup, Notice
+from lakegate.model.notices import Notice
 from lakegate.model.run import Notification
 from lakegate.model.schema import nearest
+from lakegate.notify.grouping import Delivery, Grouping
 from lakegate.notify.message import compose
-from lakegate.notify.rules import alert_of, concerns, is_sent
+from lakegate.notify.rules import concerns
 from lakegate.notify.sending import Deadline, Sender, UndeliveredError, deliver, quiet
 from lakegate.protocols import Journal
 
@@ -29,24 +29,8 @@ SENDERS: Mapping[str, tuple[str, str]] = {
 }
 """By type of channel: the module of this room that sends, and the package that it needs."""
 
-
-@dataclass(slots=True)
-class _Job:
-    """One message on its way to one channel.
-
-    Attributes:
-        alert: Key of the group that it is counted in; ``None`` when it is not.
-        reason: Why it was not sent; ``None`` while nothing is known, empty when it was.
-    """
-
-    channel: ChannelSettings
-    sender: Sender
-    notice: Notice
-    alert: str | None
-    place: AlertGroup
-    window_s: float
-    thread: str | None = None
-    reason: str | None = None
+_SPARE_S = 30.0
+"""Seconds beside ``notify.timeout_s`` in which whoever tells writes down what came of it."""
 
 
 class Dispatcher:
@@ -59,15 +43,25 @@ class Dispatcher:
 
     def __init__(self, settings: NotifySettings, journal: Callable[[], Journal]) -> None:
         self._settings = settings
-        self._journal = journal
+        self._grouping = Grouping(journal, settings.timeout_s + _SPARE_S)
 
     def tell(
         self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
     ) -> Sequence[Notification]:
         """Tell every channel that asks for such notices; see :meth:`lakegate.protocols.Notifier.tell`."""
         window = parse_duration(self._settings.group).total_seconds() if window_s is None else window_s
-        concerned = [channel for channel in self._settings.channels if concerns(channel, notice)]
-        return self._send(notice, concerned, alert or alert_of(notice), window)
+        asking = [channel for channel in self._settings.channels if concerns(channel, notice)]
+        deliveries = [Delivery(channel, notice, window) for channel in asking]
+        for delivery in deliveries:
+            self._grouping.enter(delivery, alert)
+        self._send([*deliveries, *self._grouping.counted(self._settings.channels)])
+        return tuple(delivery.notification() for delivery in deliveries)
+
+    def tell_counted(self) -> Sequence[Notification]:
+        """Tell of groups that are over; see :meth:`lakegate.protocols.Notifier.tell_counted`."""
+        deliveries = list(self._grouping.counted(self._settings.channels))
+        self._send(deliveries)
+        return tuple(delivery.notification() for delivery in deliveries)
 
     def test(self, channel: str | None = None) -> Sequence[Notification]:
         """Send a test message to one channel, or to all; see :meth:`lakegate.protocols.Notifier.test`.
@@ -85,65 +79,44 @@ class Dispatcher:
             )
         chosen = list(named.values()) if channel is None else [named[channel]]
         notice = Notice(event="test", severity="info", tables=(), at=datetime.now(UTC))
-        return self._send(notice, chosen, None, 0.0)
+        deliveries = [Delivery(one, notice) for one in chosen]
+        self._send(deliveries)
+        return tuple(delivery.notification() for delivery in deliveries)
 
-    def _send(
-        self, notice: Notice, channels: Sequence[ChannelSettings], alert: str | None, window_s: float
-    ) -> Sequence[Notification]:
-        ended: dict[str, Notification] = {}
-        jobs = []
-        for channel in channels:
-            try:
-                sender = _sender(channel)
-            except Exception as error:  # noqa: BLE001 - one channel must not keep the others from being told
-                ended[channel.name] = _came_of(notice, channel, "failed", _reason(error))
-                continue
-            place = self._join(channel, alert, window_s)
-            if is_sent(place, threads=sender.threads):
-                jobs.append(_Job(channel, sender, notice, alert, place, window_s))
-            else:
-                ended[channel.name] = _came_of(notice, channel, "grouped", _told_before(place))
-        self._run(jobs)
-        for job in jobs:
-            ended[job.channel.name] = self._ended(job)
-        return tuple(ended[channel.name] for channel in channels)
-
-    def _run(self, jobs: Sequence[_Job]) -> None:
-        # Not a pool: its threads would keep the process from ending while a server lets us wait.
+    def _send(self, deliveries: Iterable[Delivery]) -> None:
+        on_the_way = [delivery for delivery in deliveries if delivery.outcome is None]
+        by_channel = defaultdict[str, list[Delivery]](list)
+        for delivery in on_the_way:
+            by_channel[delivery.channel.name].append(delivery)
         deadline = Deadline(self._settings.timeout_s)
+        # Not a pool: its threads would keep the process from ending while a server lets us wait.
         threads = [
-            threading.Thread(target=self._deliver, args=(job, deadline), name=f"tell {job.channel.name}", daemon=True)
-            for job in jobs
+            threading.Thread(target=self._deliver, args=(queue, deadline), name=f"tell {name}", daemon=True)
+            for name, queue in by_channel.items()
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(deadline.left_s)
+        for delivery in on_the_way:
+            if delivery.outcome is None:
+                delivery.end("failed", f"it took longer than {self._settings.timeout_s:g} s")
+            self._grouping.settle(delivery)
 
-    def _deliver(self, job: _Job, deadline: Deadline) -> None:
+    def _deliver(self, queue: Sequence[Delivery], deadline: Deadline) -> None:
+        """Send what goes to one channel, until something cannot be sent: the others would meet the same."""
+        done = 0
         try:
-            message = compose(job.notice, self._settings, job.place, window_s=job.window_s)
-            thread = None if job.place.number == 1 else job.place.thread
-            job.thread = deliver(job.sender, message, deadline, thread)
-            job.reason = ""
-        except Exception as error:  # noqa: BLE001 - likewise, whatever a library raises
-            job.reason = _reason(error)
-
-    def _ended(self, job: _Job) -> Notification:
-        reason = f"it took longer than {self._settings.timeout_s:g} s" if job.reason is None else job.reason
-        sent = reason == ""
-        if job.alert is not None:
-            thread = job.thread if job.place.number == 1 else None
-            with suppress(LakegateError):
-                self._journal().settle_alert(job.channel.name, job.alert, job.place, sent=sent, thread=thread)
-        return _came_of(job.notice, job.channel, "sent" if sent else "failed", reason or None)
-
-    def _join(self, channel: ChannelSettings, alert: str | None, window_s: float) -> AlertGroup:
-        if alert is not None:
-            # Better told twice than not at all.
-            with suppress(LakegateError):
-                return self._journal().join_alert(channel.name, alert, window_s=window_s)
-        return AlertGroup(number=1)
+            sender = _sender(queue[0].channel)
+            for delivery in queue:
+                message = compose(delivery.notice, self._settings, delivery.place, window_s=delivery.window_s)
+                thread = None if delivery.place.number == 1 else delivery.place.thread
+                delivery.thread = deliver(sender, message, deadline, thread)
+                delivery.end("sent")
+                done += 1
+        except Exception as error:  # noqa: BLE001 - one channel must not keep the others from being told
+            for delivery in queue[done:]:
+                delivery.end("failed", _reason(error))
 
 
 def _sender(channel: ChannelSettings) -> Sender:
@@ -175,21 +148,3 @@ def _reason(error: Exception) -> str:
         return error.message
     # What a library says may hold the secrets that it was given.
     return f"it failed: {type(error).__name__}"
-
-
-def _told_before(place: AlertGroup) -> str:
-    if place.missed >= place.number - 1:
-        return f"number {place.number:,} of the same, and the first has not been sent yet"
-    return f"number {place.number:,} of the same, for which an earlier message stands"
-
-
-def _came_of(notice: Notice, channel: ChannelSettings, outcome: str, reason: str | None) -> Notification:
-    return Notification.model_validate(
-        {
-            "channel": channel.name,
-            "event": "recovered" if notice.recovered else notice.event,
-            "outcome": outcome,
-            "reason": reason,
-            "at": datetime.now(UTC),
-        }
-    )

@@ -27,8 +27,21 @@ def alert_of(notice: Notice) -> str:
         reasons = sorted({f"{report.table} {result.check}" for report in run.reports for result in report.failures})
         if run.error is not None:
             reasons.append(run.error.code)
+    if notice.file is not None:
+        reasons.append(notice.file.code)
     told = [notice.event, notice.recovered, sorted(notice.tables), reasons]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
+
+
+def once_of(notice: Notice) -> str | None:
+    """Return a key of what is told of once only, whoever tells of it and when; ``None`` for anything else.
+
+    A file is given up once in each of its states, though several processes may come to that at the same time.
+    """
+    if notice.file is None:
+        return None
+    told = json.dumps([notice.file.table, notice.file.uri, notice.file.stamp])
+    return f"file {hashlib.sha256(told.encode()).hexdigest()[:32]}"
 
 
 def is_sent(group: AlertGroup, *, threads: bool) -> bool:

@@ -53,9 +53,6 @@ class Deadline:
 class Sender(Protocol):
     """Sends messages to one channel. Made with the secrets that its settings refer to."""
 
-    threads: bool
-    """Whether later messages can be put under an earlier one."""
-
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
         """Send a message, once; called again where that may help.
 

@@ -40,8 +40,6 @@ class WebhookSlackSender:
         url: The webhook's address.
     """
 
-    threads = False
-
     def __init__(self, url: str) -> None:
         self._client = WebhookClient(url, logger=_MUTE, retry_handlers=[])
         self._client.proxy = None  # the SDK's choice knows no NO_PROXY; urllib's does
@@ -76,8 +74,6 @@ class BotSlackSender:
         channel: Id of a channel, or ``#name``.
         api_url: Another server than Slack's.
     """
-
-    threads = True
 
     def __init__(self, token: str, channel: str, api_url: str | None) -> None:
         self._channel = channel

@@ -46,13 +46,21 @@ def escape(text: str, limit: int) -> str:
 
 
 def code(text: str, limit: int) -> str:
-    """Return ``text`` as code in Slack's mrkdwn, in at most ``limit`` characters: nothing in it ends the code.
+    r"""Return ``text`` as code in Slack's mrkdwn, in at most ``limit`` characters: nothing in it ends the code.
 
     Example:
-        >>> code("a`b", 10)
-        "`a'b`"
+        >>> code("a`b", 10) == "`a\N{MODIFIER LETTER GRAVE ACCENT}b`"
+        True
     """
-    return f"`{escape(text.replace('`', chr(39)), limit - 2) or ' '}`"
+    return f"`{escape(without_ticks(text), limit - 2) or ' '}`"
+
+
+def without_ticks(text: str) -> str:
+    """Return ``text`` with a letter that looks like it for each backtick, which would end code in Slack's mrkdwn.
+
+    No apostrophe: that would end a quoted word of a command, and what comes after it would be commands of its own.
+    """
+    return text.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
 
 
 def cell(value: Any, limit: int = 60) -> str:

@@ -18,7 +18,9 @@ from typing import Any
 import httpx
 
 from lakegate.model.channels import ChannelSettings
+from lakegate.model.notices import GivenUpFile
 from lakegate.model.run import Run
+from lakegate.narration import redact, without_secrets
 from lakegate.notify.message import Failure, Message
 from lakegate.notify.sending import Deadline, UndeliveredError, refused
 from lakegate.notify.text import cell, clip, one_line
@@ -35,8 +37,6 @@ class WebhookSender:
         url: Where to.
         secret: What messages are signed with; ``None`` to send them unsigned.
     """
-
-    threads = False
 
     def __init__(self, url: str, secret: str | None) -> None:
         self._url = url
@@ -107,12 +107,25 @@ def payload(message: Message) -> dict[str, Any]:
         "summary": _text(message.summary),
         "tables": [_text(table) for table in notice.tables],
         "run": None if run is None else _run(run),
+        "file": None if notice.file is None else _file(notice.file),
         "late": None if notice.late is None else notice.late.model_dump(mode="json", exclude={"notifications"}),
         "checks": [_check(failure) for failure in message.failures],
         "more_checks": message.more_failures,
         "commands": [_text(command) for _, command in message.commands],
         "report_url": message.link,
+        "counted": notice.counted,
         "group": {"number": message.group.number, "missed": message.group.missed},
+    }
+
+
+def _file(file: GivenUpFile) -> dict[str, Any]:
+    return {
+        "table": _text(file.table),
+        "uri": _text(redact(file.uri)),
+        "tries": file.tries,
+        "error": file.code,
+        "reason": _text(without_secrets(file.reason)),
+        "run_id": None if file.run_id is None else _text(file.run_id),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, HistoryEvent, Landing
-from lakegate.model.notices import AlertGroup
+from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.run import KnownFile, Notification, Run
 
 
@@ -167,22 +167,50 @@ class Journal(Protocol):
         """Add to the run what came of telling of it; nothing else of the run is changed."""
         ...
 
-    def join_alert(self, channel: str, alert: str, *, window_s: float) -> AlertGroup:
+    def join_alert(self, channel: str, alert: str, *, lead_s: float = 60.0, about: Notice | None = None) -> AlertGroup:
         """Add one message to those that say the same, and return its place among them.
 
         Args:
             channel: Name of the channel.
             alert: What it says, as a key.
-            window_s: Seconds after the first message of a group at which the next one begins a new group.
+            lead_s: Seconds within which the first message of a group is sent; if it is not, the next one is the first.
+            about: What it says, if it may be told of later, with others of its group (:meth:`take_counted_alerts`).
         """
         ...
 
     def settle_alert(
-        self, channel: str, alert: str, place: AlertGroup, *, sent: bool, thread: str | None = None
+        self,
+        channel: str,
+        alert: str,
+        place: AlertGroup,
+        *,
+        sent: bool,
+        thread: str | None = None,
+        stands_s: float | None = None,
     ) -> None:
-        """Write down whether the message at ``place`` was sent, and in which thread.
+        """Write down whether the message at ``place`` was sent, in which thread, and for how long it stands for others.
 
         The group of one that was not sent is over in a minute, so that the next message is tried again then.
+
+        Args:
+            channel: Name of the channel.
+            alert: What it says, as a key.
+            place: As :meth:`join_alert` returned it.
+            sent: Whether it was sent.
+            thread: Where to, if the channel has threads.
+            stands_s: Seconds from now on after which the next message begins a new group; as before when ``None``.
+        """
+        ...
+
+    def take_counted_alerts(
+        self, channels: Sequence[str], *, lead_s: float = 60.0, limit: int = 10
+    ) -> Sequence[CountedAlert]:
+        """Return groups that are over with messages that nobody was told of, each to one caller.
+
+        Args:
+            channels: Names of the channels that are asked for.
+            lead_s: Seconds for which nobody else gets them; tell, and :meth:`settle_alert`, until then.
+            limit: How many at most, the oldest first.
         """
         ...
 

@@ -10,7 +10,7 @@ from lakegate.model.run import Notification
 
 
 class Notifier(Protocol):
-    """Tells people and programs outside of runs that ended, and of tables that are late (``lakegate.notify``)."""
+    """Tells people and programs outside of runs, files and tables that something is the matter with."""
 
     def tell(
         self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
@@ -25,6 +25,14 @@ class Notifier(Protocol):
 
         Returns:
             What came of it, one for each channel that it concerns. That a message could not be sent is no exception.
+        """
+        ...
+
+    def tell_counted(self) -> Sequence[Notification]:
+        """Tell how many notices were counted, not told of, once the time is over for which one message stood for them.
+
+        Returns:
+            What came of it, one for each message.
         """
         ...
 

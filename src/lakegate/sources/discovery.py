@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lakegate.config import S3Settings
+from lakegate.config import StorageSettings
 from lakegate.errors import InputError, SchemaError
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn, SourceFile
 from lakegate.protocols import Narrator
@@ -37,7 +37,7 @@ def discover(
     *,
     format: FileFormat | None = None,  # noqa: A002 - the word of the command line
     csv: CsvOptions | None = None,
-    s3: S3Settings | None = None,
+    storage: StorageSettings | None = None,
     narrator: Narrator | None = None,
 ) -> Batch:
     """Find the files that ``paths`` name, check them, and return them as one batch.
@@ -47,29 +47,30 @@ def discover(
 
     Args:
         paths: Files, globs (``*``, ``**``, ``?``, ``[]``), folders (searched to the bottom), ``file:`` URIs, or the
-            same on S3 (``s3://bucket/prefix/*.parquet``). Each file counts once, under whatever names it is found.
+            same in an object store (``s3://bucket/prefix/*.parquet``, ``gs://…``, ``abfss://…``). Each file counts
+            once, under whatever names it is found.
         format: What the files are; by their names and first bytes when ``None``.
         csv: How to read CSV.
-        s3: How to reach S3; by AWS's own variables and profile when ``None``.
+        storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
         narrator: Is told how far it is when there are many files, or large ones.
 
     Returns:
         A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.paths.to_uri`, or
-        ``s3://bucket/key``; a file's ``version`` is the hash of its content, on S3 its entity tag. Its CSV options are
-        in the form that the engine takes (see :func:`~lakegate.sources.csv_dialect.normalise_options`).
+        ``s3://bucket/key``; a file's ``version`` is the hash of its content, in an object store its entity tag. Its CSV
+        options are in the form that the engine takes (see :func:`~lakegate.sources.csv_dialect.normalise_options`).
 
     Raises:
         InputError: When a path or option cannot be used.
         SourceError: When files are missing, damaged, or not what they say they are.
         SchemaError: When the columns of a file cannot be taken, or differ from file to file. In all cases, all problems
             of the batch are told at once.
-        StorageUnavailableError: When S3 does not answer.
+        StorageUnavailableError: When an object store does not answer.
     """
     if not paths:
         raise InputError(
             "No source files were given.", hint="Give a file, a folder or a glob such as 'data/*.parquet'."
         )
-    files, found = resolve(paths, suffixes_for(format), s3 or S3Settings())
+    files, found = resolve(paths, suffixes_for(format), storage or StorageSettings())
     problems = list(found)
     formats = _formats(files, format, problems)
     problems.extend(_mixed_formats(formats))

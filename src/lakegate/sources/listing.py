@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lakegate.config import S3Settings
+from lakegate.config import StorageSettings
 from lakegate.model.batch import FileFormat
-from lakegate.sources import s3 as remote
+from lakegate.sources import remote
 from lakegate.sources.formats import suffixes_for
 from lakegate.sources.located import Located
 from lakegate.sources.paths import present
@@ -35,27 +35,28 @@ def list_files(
     paths: Sequence[str],
     *,
     format: FileFormat | None = None,  # noqa: A002 - the word of the command line
-    s3: S3Settings | None = None,
+    storage: StorageSettings | None = None,
 ) -> Iterator[FoundFile]:
     """Yield the files that ``paths`` name, each once, as they are found.
 
     What is not there (yet), and what vanishes while this looks, is left out: a watcher may be there before its files.
 
     Args:
-        paths: As :func:`lakegate.sources.discover` takes them: files, globs, folders, ``file:`` and ``s3:`` URIs.
+        paths: As :func:`lakegate.sources.discover` takes them: files, globs, folders, ``file:`` URIs, and those
+            of object stores (``s3:``, ``gs:``, ``abfss:``).
         format: Whose endings the files of a folder have; any known format's when ``None``.
-        s3: How to reach S3; by AWS's own variables and profile when ``None``.
+        storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
 
     Raises:
         InputError: When a path cannot be one of files (empty, of an unknown scheme), whatever there is.
         SourceError: When a folder or bucket cannot be read.
-        StorageUnavailableError: When S3 does not answer.
+        StorageUnavailableError: When an object store does not answer.
     """
     suffixes = suffixes_for(format)
-    yield from _each_once(present(path, suffixes) for path in paths if not remote.is_s3(path))
-    there = [path for path in paths if remote.is_s3(path)]
+    yield from _each_once(present(path, suffixes) for path in paths if not remote.is_remote(path))
+    there = [path for path in paths if remote.is_remote(path)]
     if there:
-        found = (remote.present(path, suffixes, s3 or S3Settings()) for path in there)
+        found = (remote.present(path, suffixes, storage or StorageSettings()) for path in there)
         # what was seen is remembered only where it could be seen again: a bucket may hold millions
         yield from _each_once(found) if remote.overlap(there) else _told(found)
 

@@ -261,8 +261,9 @@ def _interpret(text: str) -> tuple[str, str | None]:
     scheme = _SCHEME.match(text)
     if scheme is not None:
         raise InputError(
-            f"'{text}' cannot be read: {scheme[1]}:// is not supported yet.",
-            hint="Copy the files to this machine or to S3 and give their path (local paths, file:// and s3:// work).",
+            f"'{text}' cannot be read: {scheme[1]}:// is not supported.",
+            hint="Copy the files to this machine or to an object store, and give their path (local paths, file://, "
+            "s3://, gs:// and abfss:// work).",
             path=text,
         )
     path = _absolute(str(Path(text).expanduser()) if text.startswith("~") else text)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lakegate.config import S3Settings
+from lakegate.config import StorageSettings
 from lakegate.model.batch import Batch, SourceFile
-from lakegate.sources import paths
+from lakegate.sources import paths, remote
 from lakegate.sources.located import Located
-from lakegate.sources.s3 import is_s3, objects
 
 _LOOKS_AT_ONCE = 16
 
@@ -21,21 +20,21 @@ def source_file(file: Located, rows: int) -> SourceFile:
     )
 
 
-def changed_files(batch: Batch, s3: S3Settings | None = None) -> Sequence[SourceFile]:
+def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Sequence[SourceFile]:
     """Return the files of ``batch`` whose stamp is no longer what it was, or that are gone.
 
     Args:
         batch: The files.
-        s3: How to reach S3, for files that lie there.
+        storage: How to reach the object stores, for files that lie there.
 
     Raises:
         StorageUnavailableError: When the store they lie in does not answer.
     """
-    settings = s3 or S3Settings()
+    settings = storage or StorageSettings()
 
     def stamp_now(file: SourceFile) -> str | None:
-        if is_s3(file.uri):
-            return objects.stamp_now(file.uri, settings)
+        if remote.is_remote(file.uri):
+            return remote.stamp_now(file.uri, settings)
         return paths.stamp_now(paths.from_uri(file.uri))
 
     # each look at an object is a request: not one after the other

@@ -13,7 +13,6 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 from uuid import uuid4
 
-from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.manifest import ManifestContent
 
 from lakegate.catalogs.editor import metadata as documents
@@ -22,7 +21,8 @@ from lakegate.catalogs.editor.files import TableFiles
 from lakegate.catalogs.editor.fit import check_layout, check_schema, check_version, refuse
 from lakegate.catalogs.editor.manifests import ListedManifest, ManifestList, no_manifests, read_list, write_list
 from lakegate.catalogs.editor.metadata import Document
-from lakegate.catalogs.localfiles import NewFilesIO, is_local
+from lakegate.catalogs.fileio import TableFileIO
+from lakegate.config import StorageSettings
 from lakegate.model.refs import TablePointer
 
 _RUN_AGAIN = "Run the write again on main as it is now."
@@ -48,12 +48,12 @@ class IcebergTableEditor:
     """Edits tables of format version 2 through their metadata files.
 
     Args:
-        properties: PyIceberg FileIO properties (``s3.endpoint`` …) for locations that are not local.
+        storage: How to reach the object stores; default: by the usual ways of their own tools.
         remembered: Number of parsed metadata files to keep; they never change once written.
     """
 
-    def __init__(self, properties: Mapping[str, str] | None = None, *, remembered: int = 16) -> None:
-        self._properties = dict(properties or {})
+    def __init__(self, storage: StorageSettings | None = None, *, remembered: int = 16) -> None:
+        self._io = TableFileIO(storage).writing
         self._parse = lru_cache(maxsize=remembered)(self._read_document)
 
     def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
@@ -199,9 +199,6 @@ class IcebergTableEditor:
     def _read_document(self, location: str, pointer: TablePointer) -> Document:
         files = TableFiles(pointer, self._io(location))
         return files.read("Metadata file", location, partial(documents.parse, location))
-
-    def _io(self, location: str) -> FileIO:
-        return NewFilesIO() if is_local(location) else load_file_io(self._properties, location)
 
 
 def _plain_append(staged: _Table, snapshot_id: int) -> Document:

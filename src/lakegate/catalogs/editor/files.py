@@ -8,7 +8,7 @@ from typing import TypeVar
 from pyiceberg.io import FileIO
 
 from lakegate.catalogs.metadata import reading
-from lakegate.errors import EngineError
+from lakegate.errors import ConfigurationError, EngineError
 from lakegate.model.refs import TablePointer
 
 _Parsed = TypeVar("_Parsed")
@@ -51,11 +51,19 @@ class TableFiles:
         """Write a new file.
 
         Raises:
+            ConfigurationError: When it may not be written.
             EngineError: When it cannot be written; then it isn't there.
         """
         try:
             with self._io.new_output(location).create() as stream:
                 stream.write(content)
+        except PermissionError as error:
+            raise ConfigurationError(
+                f"Metadata of table {self._pointer.table} may not be written to {location}: {error.strerror or error}.",
+                hint="Nothing was published. Check the rights to the warehouse (setting catalog.warehouse).",
+                table=str(self._pointer.table),
+                path=location,
+            ) from error
         except OSError as error:
             reason = error.strerror or str(error)
             raise EngineError(

@@ -89,7 +89,7 @@ def failure(response: httpx.Response, request: Request, server: str) -> Lakegate
     """
     status = response.status_code
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        return _refused(status, request, server)
+        return _refused(response, request, server)
     if response.is_redirect:
         target = response.headers.get("location", "").split("?")[0].split("@")[-1]
         return not_nessie(server, f"it redirects to {target or 'another address'}")
@@ -159,11 +159,15 @@ def _conflict(told: NessieError, message: str, request: Request) -> ConflictErro
     return moved_reference(request.ref or "", request.hash or "", actual[1] if actual else None)
 
 
-def _refused(status: int, request: Request, server: str) -> ConfigurationError:
-    reason = "does not accept the token" if status == HTTPStatus.UNAUTHORIZED else "does not allow this"
+def _refused(response: httpx.Response, request: Request, server: str) -> ConfigurationError:
+    status = response.status_code
+    reason, hint = "does not allow this", "Ask who runs the catalog to allow it to the user of this token."
+    if status == HTTPStatus.UNAUTHORIZED:
+        reason = "does not accept the token" if "Authorization" in response.request.headers else "wants a token"
+        hint = "Set catalog.token to a valid token by reference, for example env:NESSIE_TOKEN, or catalog.oauth2_*."
     return ConfigurationError(
         f"The catalog at {server} {reason} (HTTP {status}); cannot {request.task}.",
-        hint="Set catalog.token to a valid token by reference, for example env:NESSIE_TOKEN.",
+        hint=hint,
         uri=server,
         ref=request.ref,
         status=status,

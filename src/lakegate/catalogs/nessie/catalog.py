@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from lakegate.catalogs.nessie import models
 from lakegate.catalogs.nessie.answers import key_text
+from lakegate.catalogs.nessie.authentication import spark_authentication
 from lakegate.catalogs.nessie.client import NessieClient, path_of
+from lakegate.credentials.tokens import Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
@@ -40,7 +42,7 @@ class NessieCatalog:
         transport: Replaces the network, for tests.
 
     Raises:
-        ConfigurationError: When ``uri`` or ``token`` cannot be used. Nothing is sent yet; see :meth:`ping`.
+        ConfigurationError: When ``uri`` cannot be used. Nothing is sent yet; see :meth:`ping`.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class NessieCatalog:
         uri: str,
         warehouse: str,
         *,
-        token: str | None = None,
+        token: Token | None = None,
         timeout_s: float = 30.0,
         page_size: int = 250,
         transport: httpx.BaseTransport | None = None,
@@ -203,7 +205,7 @@ class NessieCatalog:
         """Return the options of a Spark catalog bound to ``ref``; the key ``""`` is the catalog's own class.
 
         A branch or tag is bound by name, so that it can be written to; a detached ``ref`` is pinned to its commit.
-        Holds the token when there is one: never log it.
+        Holds the token or the client's secret when there is one: never log it.
         """
         options = {
             "": "org.apache.iceberg.spark.SparkCatalog",
@@ -216,9 +218,7 @@ class NessieCatalog:
         }
         if ref is not None and ref.kind == "detached":
             options["ref.hash"] = ref.hash
-        if self._token is not None:
-            options |= {"authentication.type": "BEARER", "authentication.token": self._token}
-        return options
+        return {**options, **spark_authentication(self._token)}
 
     def close(self) -> None:
         """Release connections. Idempotent."""

@@ -6,9 +6,7 @@ are those of the OpenAPI document that a Nessie server carries; ``pynessie`` spe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -18,6 +16,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop
 
 from lakegate.catalogs.nessie import answers, models
 from lakegate.catalogs.nessie.answers import Request
+from lakegate.credentials.places import is_loopback
+from lakegate.credentials.tokens import BearerAuth, Token
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
 
 _Answer = TypeVar("_Answer", bound=models.Wire)
@@ -27,7 +27,6 @@ _API_VERSION = 2
 _ATTEMPTS = 4
 _LONGEST_WAIT_S = 2.0
 _LONGEST_CONNECT_S = 10.0
-_TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 class NessieClient:
@@ -43,21 +42,22 @@ class NessieClient:
 
     Args:
         uri: Address of the API, ``https://host/api/v2``.
-        token: Bearer token; sent in a header and shown nowhere.
+        token: Bearer token; sent in a header and shown nowhere. When it is refused, it is renewed, and the request is
+            sent once more.
         timeout_s: Seconds to wait for one answer, and to go on trying to read.
         page_size: Records to ask for in one page.
         retry_wait_s: Scale of the wait before the first retry, in seconds.
         transport: Replaces the network, for tests.
 
     Raises:
-        ConfigurationError: When ``uri`` is no http(s) address or holds credentials, or ``token`` fits no header.
+        ConfigurationError: When ``uri`` is no http(s) address or holds credentials.
     """
 
     def __init__(
         self,
         uri: str,
         *,
-        token: str | None = None,
+        token: Token | None = None,
         timeout_s: float = 30.0,
         page_size: int = 250,
         retry_wait_s: float = 0.1,
@@ -71,9 +71,10 @@ class NessieClient:
         self._http = httpx.Client(
             base_url=url,
             # Without the second header the server leaves the details of conflicts out.
-            headers={"Accept": "application/json", "Nessie-Client-Spec": "2", **_authorization(token)},
+            headers={"Accept": "application/json", "Nessie-Client-Spec": "2"},
+            auth=None if token is None else BearerAuth(token, setting="catalog.token"),
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, _LONGEST_CONNECT_S)),
-            trust_env=not _is_loopback(url.host),
+            trust_env=not is_loopback(url.host),
             transport=transport,
         )
 
@@ -301,23 +302,3 @@ def _parse(uri: str) -> httpx.URL:
 
 
 _URI_HINT = "Write it as http(s)://host:port/api/v2."
-
-
-def _authorization(token: str | None) -> dict[str, str]:
-    if token is None:
-        return {}
-    if not _TOKEN.fullmatch(token):
-        raise ConfigurationError(
-            "The catalog's token is empty or holds characters that cannot be sent in a header.",
-            hint="Look for spaces or line ends where catalog.token is taken from.",
-        )
-    return {"Authorization": f"Bearer {token}"}
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

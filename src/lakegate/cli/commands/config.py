@@ -16,6 +16,7 @@ from lakegate.cli.options import output_option
 from lakegate.cli.render.console import add_row, echo_json, make_table, show
 from lakegate.cli.render.text import cell
 from lakegate.config import ENV_PREFIX, FILE_NAME
+from lakegate.model.references import SecretReference
 
 
 @group("config", examples=("lakegate config show", "lakegate config path"))
@@ -79,6 +80,9 @@ def _origin(key: str, app: App, in_file: set[str]) -> str:
 
 
 def _presentable(key: str, value: Any) -> Any:
-    if key.endswith("token") and value is not None and not str(value).startswith("env:"):
-        return "(hidden: not a reference such as env:NAME)"
+    if key.endswith(("token", "password", "secret")) and value is not None:
+        try:
+            SecretReference.parse(str(value))
+        except ValueError:
+            return "(hidden: not a reference such as env:NAME)"
     return redact(value) if isinstance(value, str) else value

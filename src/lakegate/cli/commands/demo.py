@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TABLE = "demo.trips"
 CHECKS = ("not_null(passenger_count)", "in_range(trip_distance, 0, 200)", "unique(trip_id)", "row_count(min=1)")
+AWS_FOLDER = "demo-aws"
 _ROWS = 100_000
 _NULL_RATE = 0.01
 _SEEDS = 2**31
@@ -35,23 +36,37 @@ class _Tour(NamedTuple):
     rows_per_branch: list[tuple[str, int | None]]
 
 
-@command("demo", examples=("lakegate demo", "lakegate demo --rows 10000", "lakegate demo -o json"))
+@command("demo", examples=("lakegate demo", "lakegate demo --rows 10000", "lakegate demo --aws"))
+@click.option(
+    "--aws",
+    "on_aws",
+    is_flag=True,
+    help="The whole way from an upload to S3: a function, queues and Slack, all on this machine.",
+)
 @click.option(
     "--dir",
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the generated files go. Default: .lakegate/demo in the project.",
+    help="Where the generated files go. Default: .lakegate/demo in the project. With --aws, a project of its own; "
+    "default: .lakegate/demo-aws.",
 )
 @click.option("--rows", type=click.IntRange(min=1000), default=_ROWS, show_default=True, help="Rows in each file.")
 @output_option()
 @pass_app
-def demo(app: App, /, *, folder: Path | None, rows: int, output: str) -> None:
+def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int, output: str) -> None:
     """See write–audit–publish at work: a clean batch is published, one with NULLs is not.
 
     Starts the local stack, generates taxi trips, and ingests them into demo.trips. Each run adds a new batch; nothing
     is asked of your own tables.
+
+    With --aws, MiniStack stands in for AWS, with no account and no Docker: the function is deployed, three files are
+    uploaded, and one is published, one rejected with an alert, one given up to the dead-letter queue. The first time,
+    it fetches MiniStack and the function's packages, about 120 MB.
     """
+    if on_aws:
+        _demo_on_aws(app, folder or app.folder() / HOME_NAME / AWS_FOLDER, rows, output)
+        return
     target = folder or app.folder() / HOME_NAME / "demo"
     _start_stack(app)
     clean, dirty = _generate(app, target, rows)
@@ -64,6 +79,19 @@ def demo(app: App, /, *, folder: Path | None, rows: int, output: str) -> None:
         echo_json({"published": clean_run, "rejected": dirty_run, "rows_per_branch": branches})
     else:
         _show(app, tour)
+
+
+def _demo_on_aws(app: App, folder: Path, rows: int, output: str) -> None:
+    from lakegate.cli.demo_aws.tour import Plot, play  # noqa: PLC0415 - loads the lake
+    from lakegate.cli.render.demo_aws import show_tour, tour_payload  # noqa: PLC0415 - likewise
+
+    if app.engine is not None or app.catalog is not None:
+        raise click.UsageError("--aws brings its own Spark and catalog: leave out --engine and --catalog.")
+    tour = play(Plot(folder, TABLE, CHECKS, rows, app.generate), app.narrator)
+    if output == "json":
+        echo_json(tour_payload(tour, TABLE))
+    else:
+        show_tour(tour, TABLE)
 
 
 def _start_stack(app: App) -> None:

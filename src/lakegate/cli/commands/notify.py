@@ -28,7 +28,7 @@ def _channels(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 @group("notify", examples=("lakegate notify list", "lakegate notify test ops", "lakegate notify late"))
 def notify() -> None:
-    """Show and try out who is told of runs; tell of tables that are late.
+    """Show and try out who is told of runs and files; tell of tables that are late.
 
     Who is told of what stands in the settings, section [notify]. What came of it is shown by `lakegate runs RUN`.
     """
@@ -70,8 +70,9 @@ def test(app: App, /, *, channel: str | None, output: str) -> None:
 def late(app: App, /, *, output: str) -> None:
     """Show the tables to which nothing was published in the time that notify.late expects, and tell of them.
 
-    For cron. Each table is told of once in that time, until something is published. Only the journal is asked, nothing
-    is started. Exits with 3 when a channel could not be told.
+    For cron. Each table is told of once in that time, until something is published. Then tells how many messages were
+    counted for which an earlier one stood, when its time is over. Only the journal is asked, nothing is started. Exits
+    with 3 when a channel could not be told of a table.
     """
     with app.lake() as lake:
         found = lake.notify_late()

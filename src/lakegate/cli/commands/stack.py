@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from lakegate.cli.app import App, pass_app
 from lakegate.cli.commandline import command
+from lakegate.cli.commands.demo import AWS_FOLDER
 from lakegate.cli.options import output_option
 from lakegate.cli.render.console import echo_json, safe, say
 from lakegate.cli.render.stack import service_payload, show_services
+from lakegate.config import HOME_NAME
 from lakegate.local import prepare
+from lakegate.local.ministack import MiniStack
 
 
 @command("up", examples=("lakegate up", "lakegate up --prepare-only", "lakegate --home ~/lake up"))
@@ -32,8 +37,8 @@ def up(app: App, /, *, prepare_only: bool, output: str) -> None:
 @output_option()
 @pass_app
 def down(app: App, /, *, output: str) -> None:
-    """Stop the local stack. Tables, branches and runs stay."""
-    stopped = app.stack().down()
+    """Stop the local stack, and that of `lakegate demo --aws`. Tables, branches and runs stay."""
+    stopped = tuple(dict.fromkeys(name for folder in _folders(app) for name in _stop(app, folder)))
     if output == "json":
         echo_json({"stopped": list(stopped)})
     elif stopped:
@@ -48,6 +53,18 @@ def down(app: App, /, *, output: str) -> None:
 def status(app: App, /, *, output: str) -> None:
     """Show what of the local stack is running. Starts nothing."""
     _show(app, output)
+
+
+def _folders(app: App) -> tuple[Path, ...]:
+    """Return the project's folder, and that of its demo on AWS where there is one."""
+    folder = app.folder()
+    demo = folder / HOME_NAME / AWS_FOLDER
+    return (folder, demo) if demo.is_dir() else (folder,)
+
+
+def _stop(app: App, folder: Path) -> tuple[str, ...]:
+    stopped = app.local_stack(folder, app.settings(), app.narrator).down()
+    return (*stopped, "ministack") if MiniStack(folder, app.narrator).stop() else stopped
 
 
 def _show(app: App, output: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakegate.cli.render.console import add_row, make_table, rows_or_nothing, say, show
 from lakegate.cli.render.text import moment
+from lakegate.model.references import SecretReference
 
 if TYPE_CHECKING:
     from lakegate.model.channels import ChannelSettings
@@ -20,7 +22,7 @@ _STYLES = {"failed": "red", "grouped": "dim"}
 
 
 def channel_payload(channel: ChannelSettings) -> dict[str, Any]:
-    """Return a channel for machines: its settings, and which variables that it refers to are not set."""
+    """Return a channel for machines: its settings, and which variables or files that it refers to are not there."""
     return {**channel.model_dump(mode="json"), "missing": _missing(channel)}
 
 
@@ -34,7 +36,7 @@ def show_channels(channels: Sequence[ChannelSettings]) -> None:
             ", ".join(channel.events),
             ", ".join(channel.tables),
             channel.severity,
-            ", ".join(f"{name} ({'set' if os.environ.get(name) else 'not set'})" for name in _variables(channel)),
+            ", ".join(f"{reference.place} ({_state(reference)})" for reference in _references(channel)),
         )
         for channel in channels
     )
@@ -77,11 +79,20 @@ def _show(told: Sequence[Notification], *, indent: int) -> None:
     show(table, indent=indent)
 
 
-def _variables(channel: ChannelSettings) -> Iterator[str]:
+def _references(channel: ChannelSettings) -> Iterator[SecretReference]:
     for reference in (channel.url, channel.token, channel.secret):
         if reference is not None:
-            yield reference.removeprefix("env:")
+            yield SecretReference.parse(reference)
+
+
+def _state(reference: SecretReference) -> str:
+    """Tell whether there is something at the place, as far as that can be told without asking another machine."""
+    if reference.scheme == "env":
+        return "set" if os.environ.get(reference.place) else "not set"
+    if reference.scheme == "file":
+        return "there" if Path(reference.place).is_file() else "not there"
+    return "in AWS"
 
 
 def _missing(channel: ChannelSettings) -> list[str]:
-    return [name for name in _variables(channel) if not os.environ.get(name)]
+    return [reference.place for reference in _references(channel) if _state(reference).startswith("not")]

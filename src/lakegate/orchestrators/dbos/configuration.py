@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from lakegate.config import HOME_NAME, JournalSettings, resolve_secret
+from lakegate.config import HOME_NAME, JournalSettings
+from lakegate.credentials.secret import resolve_secret
 from lakegate.errors import ConfigurationError
 
 FILE_NAME = "dbos-config.yaml"

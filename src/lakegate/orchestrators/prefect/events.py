@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from prefect.events import DeploymentEventTrigger, emit_event
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.events import DeploymentEventTrigger, Event, Resource
+from prefect.exceptions import PrefectException
 
 from lakegate.errors import RetryableError
 from lakegate.model.identifiers import TableIdentifier
@@ -25,18 +28,25 @@ def announce(table: str, path: str) -> None:
 
     Raises:
         IdentifierError: When ``table`` cannot name a table.
-        RetryableError: When Prefect takes no events here.
+        RetryableError: When Prefect did not take the event.
     """
     name = str(TableIdentifier.parse(table))
-    sent = emit_event(
+    event = Event(
         event=LANDED,
-        resource={"prefect.resource.id": f"lakegate.table.{name}", "prefect.resource.name": name},
+        occurred=datetime.now(UTC),
+        resource=Resource({"prefect.resource.id": f"lakegate.table.{name}", "prefect.resource.name": name}),
         payload={"table": name, "path": path},
     )
-    if sent is None:
+    try:
+        with get_client(sync_client=True) as client:
+            # Prefect's emit_event sends in the background, and merely logs what does not arrive.
+            client.request("POST", "/events", json=[event.model_dump(mode="json")])
+    except (httpx.HTTPError, PrefectException) as error:
         raise RetryableError(
-            f"Prefect did not take the event that {path} has landed.", hint="Check PREFECT_API_URL.", table=name
-        )
+            f"Prefect did not take the event that {path} has landed: {str(error) or type(error).__name__}.",
+            hint="Check PREFECT_API_URL, then announce it again.",
+            table=name,
+        ) from error
 
 
 def landed_trigger(table: str | None = None, **parameters: Any) -> DeploymentEventTrigger:

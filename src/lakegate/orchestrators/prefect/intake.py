@@ -17,6 +17,7 @@ from lakegate.intake.routes import Routes
 from lakegate.lake import Lake
 from lakegate.model.order import OnChanged, OnFailure
 from lakegate.model.run import Run
+from lakegate.orchestrators.prefect.announced import begin_again
 from lakegate.orchestrators.prefect.flows import REJECTED, run_id_of, wap_flow
 from lakegate.orchestrators.prefect.report import told
 from lakegate.orchestrators.prefect.steps import MAY_PASS, open_lake
@@ -36,6 +37,7 @@ def intake_flow(
     settle_s: float = 5.0,
     max_files: int = 100,
     home: str | None = None,
+    announced: str | None = None,
     with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
 ) -> State[Any]:
     """Take in the files that are new below some paths, each chunk of them by a :func:`wap_flow` of its own.
@@ -53,6 +55,8 @@ def intake_flow(
         settle_s: Seconds for which a file must have been left unchanged.
         max_files: Files in a chunk, at most.
         home: The project's folder, where the flow runs.
+        announced: The deployment that takes in announced files, ``lakegate-wap/NAME``: those of ``table``, or of all
+            tables, that it lost are given to it again.
         with_examples: Whether the reports in Prefect show rows that fail.
 
     Returns:
@@ -62,12 +66,14 @@ def intake_flow(
     listed = [paths] if isinstance(paths, str) else paths
     try:
         with open_lake(home) as lake:
+            again = begin_again(lake, announced, table) if announced else 0
             intake = Intake(lake, listed, _routes(table, routes), settle_s=settle_s, max_files=max_files)
             ended = _take_all(lake, intake, settle_s, {**given, "home": home, "with_examples": with_examples})
     except LakegateError as error:
         return Failed(message=told(error), data=error)
     said = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
-    return Completed(message=f"Chunks: {said}." if said else "Nothing new.", data=dict(ended))
+    words = f"Chunks: {said}." if said else "Nothing new."
+    return Completed(message=f"{words} Announced and begun again: {again}." if again else words, data=dict(ended))
 
 
 def _routes(table: str | None, routes: list[str] | None) -> Routes:

@@ -33,7 +33,8 @@ def deployments(
 ) -> list[RunnerDeployment]:
     """Return the deployment that looks for new files on a schedule, and the one that takes in announced files.
 
-    A look that comes due while the one before is under way is cancelled: the one after it finds the same files.
+    A look that comes due while the one before is under way is cancelled: the one after it finds the same files. It also
+    finds the announced files that no flow run took in.
     """
     folder = str(Path(home).absolute() if home else find_home())
     shared: dict[str, Any] = {"home": folder, "checks": checks or None, "on_failure": on_failure}
@@ -42,7 +43,13 @@ def deployments(
     made = [
         intake_flow.to_deployment(
             name,
-            parameters={**shared, "paths": absolute, "table": table, "routes": routes},
+            parameters={
+                **shared,
+                "paths": absolute,
+                "table": table,
+                "routes": routes,
+                "announced": f"{wap_flow.name}/{name}",
+            },
             interval=interval_s,
             concurrency_limit=one_at_a_time,
             entrypoint_type=EntrypointType.MODULE_PATH,

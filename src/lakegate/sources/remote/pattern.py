@@ -8,46 +8,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lakegate.errors import InputError
 from lakegate.sources.paths import is_ignored
+from lakegate.storage.addresses import Address, canonical
 
-_URI = re.compile(r"s3://([^/]*)(?:/(.*))?", re.IGNORECASE | re.DOTALL)
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_VERSION = re.compile(r"\?versionId=([^/?*\[&]+)\Z")
 _GLOB = re.compile(r"[*?\[]")
 _ANY_DEPTH = "**"
 
 
 @dataclass(frozen=True)
-class S3Pattern:
+class RemotePattern:
     """What a text such as ``s3://landing/trips/*.parquet`` means.
 
     Nothing in it is decoded: a ``%20`` in it is a ``%20`` in the key.
 
     Attributes:
         text: As typed.
-        bucket: The bucket.
-        key: What follows it: a key, a prefix or a pattern.
+        address: Bucket and what follows it: a key, a prefix or a pattern.
+        version_id: The version of its key that is meant, and no other.
     """
 
     text: str
-    bucket: str
-    key: str
+    address: Address
+    version_id: str | None = None
 
     @classmethod
-    def parse(cls, text: str) -> S3Pattern:
-        """Return the pattern of an ``s3://`` URI.
+    def parse(cls, text: str) -> RemotePattern:
+        """Return the pattern of a URI.
 
         Raises:
             InputError: When it names no bucket.
 
         Example:
-            >>> S3Pattern.parse("s3://landing/trips/2024-*/*.parquet").prefix
-            'trips/2024-'
+            >>> RemotePattern.parse("s3a://landing/trips/2024-*/*.parquet").start
+            's3://landing/trips/2024-'
+            >>> RemotePattern.parse("s3://landing/a.csv?versionId=3HL4kqtJ").version_id
+            '3HL4kqtJ'
         """
-        match = _URI.fullmatch(text)
-        if match is None or not _BUCKET.fullmatch(match[1]):
-            raise InputError(f"'{text}' names no bucket.", hint="Write it as s3://bucket/prefix/*.parquet.", path=text)
-        return cls(text, match[1], match[2] or "")
+        pinned = _VERSION.search(text)
+        address = Address.parse(canonical(text[: pinned.start()] if pinned else text))
+        return cls(text, address, pinned[1] if pinned else None)
+
+    @property
+    def key(self) -> str:
+        """The key, the prefix or the pattern."""
+        return self.address.key
+
+    @property
+    def start(self) -> str:
+        """What all its URIs start with, taken for a pattern or a folder."""
+        return f"{self.address.root}/{self.prefix}"
 
     @property
     def is_glob(self) -> bool:
@@ -76,7 +86,7 @@ class S3Pattern:
             The folders between the one that is meant and the object; ``None`` when the key is not meant.
 
         Example:
-            >>> days = S3Pattern.parse("s3://data/day=*")
+            >>> days = RemotePattern.parse("s3://data/day=*")
             >>> days.below("day=1/hour=2/a.csv", (".csv",)), days.below("day=1/_x.csv", (".csv",))
             (('hour=2',), None)
         """

@@ -1,0 +1,204 @@
+"""What a stack leaves behind on purpose: buckets with their objects, the catalog's tables, the database's snapshots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lakegate.aws.clients import Clients
+from lakegate.aws.errors import DeploymentError, error_code, translated
+from lakegate.aws.values import BucketContent
+from lakegate.protocols import Narrator
+
+_TAG = "lakegate:stack"
+_GONE = frozenset({"404", "NoSuchBucket", "NotFound", "ResourceNotFoundException"})
+_AMERICA = "us-east-1"  # the one region that a bucket must not be asked to be in
+
+
+class Data:
+    """The data of one deployment.
+
+    Args:
+        clients: The services.
+        stack: The stack's name, by which what belongs to it is told from others'.
+        narrator: Told what takes long.
+    """
+
+    def __init__(self, clients: Clients, stack: str, narrator: Narrator) -> None:
+        self._clients = clients
+        self._stack = stack
+        self._narrator = narrator
+
+    def make_bucket(self, bucket: str) -> None:
+        """Make a bucket for functions' zips, closed to the public; one that is there stays as it is.
+
+        Raises:
+            DeploymentError: When there is one that belongs to something else.
+        """
+        owner = self.owner(bucket)
+        if owner is not None:
+            if owner == self._stack:
+                return
+            raise DeploymentError(
+                f"Bucket {bucket} does not belong to stack {self._stack}: it lacks the tag {_TAG}={self._stack}.",
+                hint="Choose another --name, or tag the bucket if it is this deployment's.",
+                bucket=bucket,
+            )
+        s3, region = self._clients.s3, self._clients.region
+        place: Any = {} if region == _AMERICA else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        with translated(f"making bucket {bucket}"):
+            s3.create_bucket(Bucket=bucket, **place)
+            s3.put_public_access_block(
+                Bucket=bucket,
+                PublicAccessBlockConfiguration={
+                    "BlockPublicAcls": True,
+                    "BlockPublicPolicy": True,
+                    "IgnorePublicAcls": True,
+                    "RestrictPublicBuckets": True,
+                },
+            )
+            s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": _TAG, "Value": self._stack}]})
+
+    def upload(self, package: Path, bucket: str, key: str) -> bool:
+        """Upload a zip unless it is there already; return whether it had to be."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - an extra, and slow to import
+
+        s3 = self._clients.s3
+        with translated(f"uploading to bucket {bucket}"):
+            try:
+                s3.head_object(Bucket=bucket, Key=key)
+            except ClientError as error:
+                if error_code(error) not in {"404", "NoSuchKey", "NotFound"}:
+                    raise
+            else:
+                return False
+            with self._narrator.step("Uploading the function") as step:
+                total, sent = package.stat().st_size, 0
+
+                def tell(amount: int) -> None:
+                    nonlocal sent
+                    sent += amount
+                    step.progress(sent, total, "bytes")
+
+                s3.upload_file(str(package), bucket, key, Callback=tell)
+        return True
+
+    def owner(self, bucket: str) -> str | None:
+        """Return the stack that a bucket belongs to, ``""`` when it bears no such mark; ``None`` without a bucket."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - an extra, and slow to import
+
+        with translated(f"looking at bucket {bucket}"):
+            try:
+                tags = self._clients.s3.get_bucket_tagging(Bucket=bucket)["TagSet"]
+            except ClientError as error:
+                if error_code(error) in _GONE:
+                    return None
+                if error_code(error) != "NoSuchTagSet":
+                    raise
+                tags = []
+        return next((tag["Value"] for tag in tags if tag["Key"] == _TAG), "")
+
+    def content(self, bucket: str, *, is_ours: bool = False) -> BucketContent | None:
+        """Return how much is in a bucket, all versions; ``None`` when there is none, or it is not this deployment's.
+
+        Args:
+            bucket: Its name.
+            is_ours: Whether it is known to be this deployment's, whatever mark it bears.
+        """
+        owner = self.owner(bucket)
+        if owner is None:
+            return None
+        if owner != self._stack and not is_ours:
+            self._narrator.note(f"Bucket {bucket} lacks the tag {_TAG}={self._stack}; it is left alone.")
+            return None
+        objects = size = 0
+        with translated(f"listing bucket {bucket}"), self._narrator.step(f"Counting what is in {bucket}"):
+            for page in self._versions(bucket):
+                versions = page.get("Versions", [])
+                objects += len(versions) + len(page.get("DeleteMarkers", []))
+                size += sum(one.get("Size", 0) for one in versions)
+        return BucketContent(name=bucket, objects=objects, size_bytes=size)
+
+    def delete_bucket(self, content: BucketContent) -> None:
+        """Delete a bucket with all versions of all objects in it.
+
+        Raises:
+            DeploymentError: When an object cannot be deleted, or somebody still writes to it.
+        """
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - an extra, and slow to import
+
+        with translated(f"deleting bucket {content.name}"):
+            try:
+                self._empty(content)
+                self._clients.s3.delete_bucket(Bucket=content.name)
+            except ClientError as error:
+                if error_code(error) == "BucketNotEmpty":
+                    raise DeploymentError(
+                        f"Bucket {content.name} is not empty: something was written while it was emptied.",
+                        hint=f"Stop what writes to it, then again: lakegate aws destroy --name {self._name}",
+                        bucket=content.name,
+                    ) from error
+                if error_code(error) not in _GONE:
+                    raise
+
+    def tables(self) -> tuple[str, ...]:
+        """Return the tables that hold the catalog's commits in DynamoDB."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - an extra, and slow to import
+
+        found = []
+        for name in (f"{self._stack}_refs", f"{self._stack}_objs"):
+            with translated(f"looking at table {name}"):
+                try:
+                    self._clients.dynamodb.describe_table(TableName=name)
+                except ClientError as error:
+                    if error_code(error) not in _GONE:
+                        raise
+                else:
+                    found.append(name)
+        return tuple(found)
+
+    def delete_tables(self, names: tuple[str, ...]) -> None:
+        """Delete tables of DynamoDB."""
+        for name in names:
+            with translated(f"deleting table {name}"):
+                self._clients.dynamodb.delete_table(TableName=name)
+
+    def snapshots(self) -> tuple[str, ...]:
+        """Return the database's snapshots that deletions of the stack left."""
+        with translated("looking at the database's snapshots"):
+            pages = self._clients.rds.get_paginator("describe_db_snapshots").paginate(SnapshotType="manual")
+            names = [one["DBSnapshotIdentifier"] for page in pages for one in page["DBSnapshots"]]
+        # So CloudFormation names them.
+        return tuple(name for name in names if name.lower().startswith(f"{self._stack}-snapshot-"))
+
+    def delete_snapshots(self, names: tuple[str, ...]) -> None:
+        """Delete snapshots of the database."""
+        for name in names:
+            with translated(f"deleting snapshot {name}"):
+                self._clients.rds.delete_db_snapshot(DBSnapshotIdentifier=name)
+
+    @property
+    def _name(self) -> str:
+        return self._stack.removeprefix("lakegate-")
+
+    def _empty(self, content: BucketContent) -> None:
+        done = 0
+        with self._narrator.step(f"Deleting what is in {content.name}") as step:
+            for page in self._versions(content.name):
+                found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                self._delete(content.name, found)
+                done += len(found)
+                step.progress(done, max(done, content.objects), "objects")
+
+    def _versions(self, bucket: str) -> Any:
+        return self._clients.s3.get_paginator("list_object_versions").paginate(Bucket=bucket)
+
+    def _delete(self, bucket: str, found: list[Any]) -> None:
+        keys: list[Any] = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
+        if not keys:
+            return
+        answer = self._clients.s3.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
+        for problem in answer.get("Errors", []):
+            raise DeploymentError(
+                f"{problem.get('Key')} in bucket {bucket} cannot be deleted: {problem.get('Message')}.", bucket=bucket
+            )

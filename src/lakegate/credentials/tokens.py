@@ -1,0 +1,199 @@
+"""Bearer tokens: one that a setting refers to, or one got by OAuth 2's client credentials, and how httpx sends them."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Generator
+from http import HTTPStatus
+from typing import Protocol
+from urllib.parse import quote_plus
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from lakegate.credentials.places import is_loopback
+from lakegate.credentials.secret import Secret
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, LakegateError
+from lakegate.narration import hide
+
+_SENDABLE = re.compile(r"[\x21-\x7e]+")
+_ERROR_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_EARLIER_S = 60.0
+_ASSUMED_LIFE_S = 60.0
+
+
+class Token(Protocol):
+    """A bearer token that may change while it is used. :class:`~lakegate.credentials.secret.Secret` is one."""
+
+    def value(self) -> str:
+        """Return the token as it is now."""
+        ...
+
+    def renew(self) -> None:
+        """Forget the token, because it was refused; the next use gets another one, if there is one."""
+        ...
+
+
+class BearerAuth(httpx.Auth):
+    """Sends a token with each request, and once more with a new one when the first is refused.
+
+    Args:
+        token: What is sent; never shown.
+        setting: Name of the setting that it comes from, for messages.
+    """
+
+    def __init__(self, token: Token, *, setting: str) -> None:
+        self._token = token
+        self._setting = setting
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Send ``request`` with the token.
+
+        Raises:
+            ConfigurationError: When the token fits no header, or there is none.
+        """
+        sent = self._sign(request)
+        response = yield request
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            self._token.renew()
+            if self._sign(request) != sent:
+                yield request
+
+    def _sign(self, request: httpx.Request) -> str:
+        value = self._token.value()
+        if not _SENDABLE.fullmatch(value):
+            raise ConfigurationError(
+                "The catalog's token is empty or holds characters that cannot be sent in a header.",
+                hint=f"Look for spaces or line ends where {self._setting} is taken from.",
+            )
+        request.headers["Authorization"] = f"Bearer {value}"
+        return value
+
+
+class _Answer(BaseModel):
+    """A token endpoint's answer, RFC 6749 §5.1."""
+
+    access_token: str
+    expires_in: float = _ASSUMED_LIFE_S
+
+
+class _Refusal(BaseModel):
+    """A token endpoint's error, RFC 6749 §5.2."""
+
+    error: str
+
+
+class ClientCredentials:
+    """Access tokens by OAuth 2's client credentials (RFC 6749 §4.4), each got when the one before is about to expire.
+
+    Thread-safe. The client's id and secret travel in a header, form-encoded, as RFC 6749 §2.3.1 has it.
+
+    Args:
+        endpoint: The token endpoint's address.
+        client_id: Id of the client.
+        secret: The client's secret.
+        scope: Scopes to ask for, with spaces between; ``None`` for the server's default.
+        timeout_s: Seconds to wait for an answer.
+        transport: Replaces the network, for tests.
+        clock: Seconds that only go up, for tests.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        client_id: str,
+        secret: Secret,
+        *,
+        scope: str | None = None,
+        timeout_s: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.endpoint = endpoint
+        self.client_id = client_id
+        self.secret = secret
+        self.scope = scope
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept = ""
+        self._kept_until = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials({self.endpoint!r}, {self.client_id!r})"
+
+    def value(self) -> str:
+        """Return an access token that is good for a while yet.
+
+        Raises:
+            CatalogUnavailableError: When the endpoint does not answer, or cannot serve now.
+            ConfigurationError: When it refuses the client, or answers with something else than a token.
+        """
+        with self._lock:
+            if self._clock() >= self._kept_until:
+                asked_at = self._clock()
+                answer = self._fetch()
+                # Half of a short life, or such a token would never be used.
+                life_s = answer.expires_in - min(_EARLIER_S, answer.expires_in / 2)
+                self._kept, self._kept_until = answer.access_token, asked_at + life_s
+                hide(answer.access_token)
+            return self._kept
+
+    def renew(self) -> None:
+        """Forget the access token, because it was refused."""
+        with self._lock:
+            self._kept_until = float("-inf")
+
+    def _fetch(self) -> _Answer:
+        secret = self.secret.value()
+        response = self._ask(secret)
+        if response.status_code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED):
+            self.secret.renew()
+            renewed = self.secret.value()
+            response = response if renewed == secret else self._ask(renewed)
+        if not response.is_success:
+            raise self._refused(response)
+        try:
+            return _Answer.model_validate_json(response.content)
+        except ValidationError:
+            raise self._wrong("does not answer with an access token") from None
+
+    def _ask(self, secret: str) -> httpx.Response:
+        form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
+        url = httpx.URL(self.endpoint)
+        try:
+            with httpx.Client(
+                timeout=self._timeout_s, trust_env=not is_loopback(url.host), transport=self._transport
+            ) as client:
+                return client.post(url, data=form, auth=(quote_plus(self.client_id), quote_plus(secret)))
+        except httpx.HTTPError as error:
+            raise self._away(type(error).__name__) from None
+
+    def _refused(self, response: httpx.Response) -> LakegateError:
+        status = response.status_code
+        if response.is_server_error or status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
+            return self._away(f"HTTP {status}")
+        try:
+            code = _Refusal.model_validate_json(response.content).error
+        except ValidationError:
+            return self._wrong(f"is not one of OAuth 2's token endpoints (HTTP {status})")
+        said = code if _ERROR_CODE.fullmatch(code) else f"HTTP {status}"
+        return self._wrong(f"gives the client '{self.client_id}' no token ({said})")
+
+    def _away(self, reason: str) -> CatalogUnavailableError:
+        return CatalogUnavailableError(
+            f"The token endpoint {self.endpoint} cannot serve now ({reason}); without a token, the catalog cannot "
+            "be asked.",
+            hint="Try again; check catalog.oauth2_token_endpoint.",
+            uri=self.endpoint,
+        )
+
+    def _wrong(self, reason: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"The token endpoint {self.endpoint} {reason}.",
+            hint="Check catalog.oauth2_token_endpoint, oauth2_client_id, oauth2_client_secret and oauth2_scope.",
+            uri=self.endpoint,
+        )

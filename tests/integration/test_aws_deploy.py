@@ -1,0 +1,247 @@
+"""The template on MiniStack: planned, deployed, left alone, changed, looked at and deleted, with nothing left over.
+
+MiniStack makes S3, SQS, Lambda, IAM, Secrets Manager, DynamoDB and their like; of ECS, RDS and Cloud Map it keeps
+records and starts no server. It asks no permission of roles and policies (but the queue's), does not know NAT gateways,
+so the network is brought, and lists resources in a plan whose condition does not hold. These are not tested here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from click.testing import CliRunner, Result
+
+from lakegate.aws.clients import open_clients
+from lakegate.aws.deployment import Deployment
+from lakegate.aws.errors import DeploymentError
+from lakegate.cli.main import cli
+from lakegate.local.ministack import in_environment
+from lakegate.narration import SilentNarrator
+from ministack import ministack
+
+BROUGHT = {
+    "CatalogUri": "http://127.0.0.1:19120/api/v2",
+    "SparkUrl": "sc://127.0.0.1:15002",
+    "JournalUrl": "postgresql://lake@127.0.0.1:5432/lake",
+}
+HANDLER = """
+import os
+import boto3
+
+def handler(event, context):
+    # Tells what it was called with, for the test to read.
+    bucket = os.environ["LAKEGATE_CATALOG_WAREHOUSE"].removeprefix("s3://").partition("/")[0]
+    for record in event["Records"]:
+        key = "seen/" + record["messageId"]
+        boto3.client("s3").put_object(Bucket=bucket, Key=key, Body=record["body"].encode())
+    return {"batchItemFailures": []}
+"""
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[None]:
+    """This process's AWS, while the module's tests run."""
+    with ministack() as server, in_environment(server.environment):
+        yield
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A function that stands in for ours, which takes a Spark and minutes to build."""
+    path = tmp_path / "function.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("lakegate/__init__.py", "")
+        archive.writestr("lakegate/orchestrators/__init__.py", "")
+        archive.writestr("lakegate/orchestrators/aws_lambda.py", HANDLER)
+    return path
+
+
+@pytest.fixture
+def demo(aws: None) -> Iterator[Deployment]:
+    deployment = Deployment("demo", open_clients(), SilentNarrator(), poll_s=0.1)
+    yield deployment
+    deployment.destroy(deployment.survey())
+
+
+def _names() -> dict[str, list[str]]:
+    """Return all that is there of what a deployment is made of."""
+    client: Any = boto3.client
+    return {
+        "buckets": [one["Name"] for one in client("s3").list_buckets()["Buckets"]],
+        "queues": client("sqs").list_queues().get("QueueUrls", []),
+        "functions": [one["FunctionName"] for one in client("lambda").list_functions()["Functions"]],
+        "mappings": client("lambda").list_event_source_mappings()["EventSourceMappings"],
+        "roles": [one["RoleName"] for one in client("iam").list_roles()["Roles"]],
+        "secrets": [one["Name"] for one in client("secretsmanager").list_secrets()["SecretList"]],
+        "tables": client("dynamodb").list_tables()["TableNames"],
+        "databases": [one["DBInstanceIdentifier"] for one in client("rds").describe_db_instances()["DBInstances"]],
+        "snapshots": client("rds").describe_db_snapshots()["DBSnapshots"],
+        "clusters": client("ecs").list_clusters()["clusterArns"],
+        "groups": [one["logGroupName"] for one in client("logs").describe_log_groups()["logGroups"]],
+        "alarms": client("cloudwatch").describe_alarms()["MetricAlarms"],
+    }
+
+
+def _eventually(find: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (found := find()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.1)
+    return found
+
+
+def test_from_plan_to_nothing(aws: None, package: Path) -> None:
+    before = _names()
+    demo = Deployment("demo", open_clients(), SilentNarrator(), poll_s=0.1)
+
+    planned = demo.plan(BROUGHT, package)
+    assert planned.is_new
+    assert {"Bucket", "Queue", "Function"} <= {change.resource for change in planned.changes}
+    assert _names() == before  # planning made nothing
+
+    first = demo.deploy(BROUGHT, package)
+    assert first.changed
+    assert first.outputs["Landing"] == f"s3://{first.outputs['Bucket']}/landing/"
+
+    again = demo.deploy({}, package)  # and what was given before stays
+    assert (again.changed, again.outputs) == (False, first.outputs)
+
+    later = demo.plan({"MaxReceiveCount": "3"}, package)
+    assert ("modify", "Queue") in [(change.action, change.resource) for change in later.changes]
+    assert not later.is_new
+
+    status = demo.status(drift=True)
+    assert (status.state, status.dead, status.drifted) == ("CREATE_COMPLETE", 0, ())
+    assert status.function is not None
+    assert status.parameters["CatalogUri"] == BROUGHT["CatalogUri"]
+
+    demo.destroy(demo.survey())
+    assert demo.survey().is_empty
+    assert _names() == before
+    demo.destroy(demo.survey())  # again: nothing to do
+    with pytest.raises(DeploymentError, match="There is no stack lakegate-demo"):
+        demo.status()
+
+
+def test_with_all_brought_only_bucket_queues_and_function_are_made(demo: Deployment, package: Path) -> None:
+    demo.deploy(BROUGHT, package)
+
+    kinds = {one.type for one in demo.survey().resources}
+
+    assert kinds == {
+        *("AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::SQS::Queue", "AWS::SQS::QueuePolicy"),
+        *("AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping", "AWS::IAM::Role", "AWS::Logs::LogGroup"),
+        "AWS::CloudWatch::Alarm",
+    }
+
+
+def test_the_bucket_is_encrypted_versioned_and_closed(demo: Deployment, package: Path) -> None:
+    bucket = demo.deploy(BROUGHT, package).outputs["Bucket"]
+    s3 = boto3.client("s3")
+
+    encryption = s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
+    assert encryption[0]["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == "Enabled"
+    assert all(s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"].values())
+    policy = json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"])
+    assert policy["Statement"][0]["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def test_a_file_that_lands_calls_the_function(demo: Deployment, package: Path) -> None:
+    bucket = demo.deploy({**BROUGHT, "BatchWindow": "1"}, package).outputs["Bucket"]
+    s3 = boto3.client("s3")
+
+    s3.put_object(Bucket=bucket, Key="landing/nyc/trips/a b.parquet", Body=b"PAR1")
+    s3.put_object(Bucket=bucket, Key="elsewhere/b.parquet", Body=b"PAR1")
+
+    def told() -> list[str]:
+        found = s3.list_objects_v2(Bucket=bucket, Prefix="seen/").get("Contents", [])
+        bodies = [json.loads(s3.get_object(Bucket=bucket, Key=one["Key"])["Body"].read()) for one in found]
+        return [record["s3"]["object"]["key"] for body in bodies for record in body.get("Records", ())]
+
+    assert _eventually(told) == ["landing/nyc/trips/a+b.parquet"]
+
+
+@pytest.mark.parametrize("store", ["postgres", "dynamodb"])
+def test_with_nothing_brought_but_a_network(demo: Deployment, package: Path, store: str) -> None:
+    ec2 = boto3.client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
+    subnets = [
+        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.1.{number}.0/24")["Subnet"]["SubnetId"] for number in range(2)
+    ]
+
+    done = demo.deploy({"VpcId": vpc, "SubnetIds": ",".join(subnets), "CatalogStore": store}, package)
+
+    assert done.outputs["CatalogUri"] == "http://nessie.lakegate-demo.internal:19120/api/v2"
+    found = demo.survey()
+    assert bool(found.tables) is (store == "dynamodb")
+    assert len(found.databases) == 1  # the journal's, in any case
+    assert found.has_data
+    name = done.outputs["FunctionName"]
+    variables = boto3.client("lambda").get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+    assert variables["LAKEGATE_JOURNAL_PASSWORD"].startswith("aws-secret:")
+    assert variables["LAKEGATE_ENGINE_TOKEN"].startswith("aws-secret:")
+
+
+def test_data_is_kept_when_asked(demo: Deployment, package: Path) -> None:
+    bucket = demo.deploy(BROUGHT, package).outputs["Bucket"]
+    s3 = boto3.client("s3")
+    for body in (b"1", b"22"):
+        s3.put_object(Bucket=bucket, Key="warehouse/a", Body=body)
+    s3.delete_object(Bucket=bucket, Key="warehouse/a")
+    found = demo.survey()
+    assert found.data is not None
+    assert (found.data.objects, found.data.size_bytes) == (3, 3)  # two versions and a mark of deletion
+
+    demo.destroy(found, keep_data=True)
+
+    assert [one["Name"] for one in s3.list_buckets()["Buckets"]] == [bucket]
+    demo.destroy(found)
+    assert s3.list_buckets()["Buckets"] == []
+
+
+def test_a_first_deployment_that_fails_leaves_no_stack(demo: Deployment, package: Path) -> None:
+    s3 = boto3.client("s3")
+    s3.create_bucket(Bucket="taken-by-another")
+
+    with pytest.raises(DeploymentError, match="failed at Bucket"):
+        demo.deploy({**BROUGHT, "BucketName": "taken-by-another"}, package)
+
+    assert demo.survey().state is None
+    s3.delete_bucket(Bucket="taken-by-another")
+
+
+def _run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["aws", *words], catch_exceptions=False)
+
+
+def test_the_commands(aws: None, package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.aws.package.build_package", lambda *_: package)
+    given = [word for name, value in BROUGHT.items() for word in (_option(name), value)]
+
+    planned = _run("plan", "--name", "demo", *given)
+    assert "make" in planned.stdout
+    assert "lakegate aws deploy --name demo" in planned.stdout
+    deployed = _run("deploy", "--name", "demo", *given, "--yes", "-o", "json")
+    assert json.loads(deployed.stdout)["changed"] is True
+    assert "make    Bucket" in deployed.stderr
+    assert "nothing had to change" in _run("deploy", "--name", "demo", "--yes").stdout
+    assert "CREATE_COMPLETE" in _run("status", "--name", "demo").stdout
+    nobody = _run("destroy", "--name", "demo")
+    assert (nobody.exit_code, "Give --yes" in nobody.stderr) == (2, True)
+    assert json.loads(_run("destroy", "--name", "demo", "--yes", "-o", "json").stdout)["deleted"] is True
+    assert "nothing of lakegate-demo" in _run("destroy", "--name", "demo", "--yes").stdout
+
+
+def _option(name: str) -> str:
+    from lakegate.aws.parameters import PARAMETERS  # noqa: PLC0415 - only here
+
+    return next(one.option for one in PARAMETERS if one.name == name)

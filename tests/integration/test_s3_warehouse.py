@@ -1,0 +1,274 @@
+"""A warehouse on a real S3 server, written by the real engine and by our own metadata editor; and S3 in trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from e2e_support import standing, unchanged, write_trips
+from lakegate import wiring
+from lakegate.catalogs.warehouse import MARKER, spark_file_io
+from lakegate.config import CatalogSettings, S3Settings, Settings, load_settings
+from lakegate.errors import ConfigurationError, LakegateError, RetryableError, StorageUnavailableError
+from lakegate.lake import Lake, connect
+from lakegate.model.run import Run
+from lakegate.narration import SilentNarrator
+from lakegate.storage import s3 as client
+from s3_proxy import Proxy, Trouble
+
+if TYPE_CHECKING:
+    from s3_server import S3Server
+    from s3_warehouse import S3Warehouse
+
+pytestmark = pytest.mark.jvm
+
+CHECKS = ["not_null(passengers)"]
+
+
+@dataclass
+class Way:
+    """What stands between all programs and the store: nothing wrong, unless a test says so of a request."""
+
+    decide: Callable[[int, str, str], Trouble] = field(default=lambda _number, _method, _path: "none")
+
+    @contextmanager
+    def troubled(self, decide: Callable[[int, str, str], Trouble]) -> Iterator[None]:
+        """Do to each request of the body what ``decide`` says of its number (from 0), method and path."""
+        before, self.decide = self.decide, decide
+        yield
+        self.decide = before
+
+
+@dataclass(frozen=True)
+class World:
+    """A lake with its tables on S3.
+
+    Attributes:
+        lake: The lake.
+        warehouse: Where its tables are.
+        way: Between it and the store.
+        table: A table of this test's own.
+        folder: Room for source files on this machine.
+    """
+
+    lake: Lake
+    warehouse: S3Warehouse
+    way: Way
+    table: str
+    folder: Path
+
+    def file(self, name: str, rows: int, *, start: int = 0, nulls: int = 0) -> Path:
+        return write_trips(self.folder / f"{name}.parquet", rows, start=start, nulls=nulls)
+
+    def add(self, name: str, rows: int, **options: Any) -> Run:
+        run = self.lake.ingest(self.table, self.file(name, rows, **options), checks=CHECKS, on_failure="drop")
+        assert run.status == ("rejected" if options.get("nulls") else "published")
+        return run
+
+    def ids(self, at: str | None = None) -> list[int]:
+        found: list[Any] = self.lake.query(f"SELECT id FROM {self.table}", at=at).to_arrow()["id"].to_pylist()
+        return sorted(found)
+
+    def files(self) -> set[str]:
+        return {file.path for file in self.lake.table(self.table).files()}
+
+    def keys(self, part: str = "") -> set[str]:
+        """The keys of this test's tables whose name holds ``part``."""
+        namespace = self.table.partition(".")[0]
+        return {key for key in self.warehouse.keys("some where/lake/") if f"/{namespace}/" in key and part in key}
+
+    def head(self) -> str:
+        return standing(self.lake)["main"]
+
+
+@pytest.fixture(scope="module")
+def way() -> Way:
+    return Way()
+
+
+@pytest.fixture(scope="module")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def warehouse(s3_server: S3Server, patch: pytest.MonkeyPatch) -> S3Warehouse:
+    from s3_warehouse import new_warehouse  # noqa: PLC0415 - loads boto3
+
+    return new_warehouse(s3_server, patch)
+
+
+@pytest.fixture(scope="module")
+def settings(
+    tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server, warehouse: S3Warehouse, way: Way
+) -> Iterator[tuple[Path, Settings]]:
+    """A project of its own, whose Spark is started for S3."""
+    home = tmp_path_factory.mktemp("s3-warehouse")
+    with Proxy(s3_server.endpoint, lambda number: way.decide(number, *proxy.requests[number])) as proxy:
+        made = load_settings(home, env={"LAKEGATE_LOCAL_SPARK_MEMORY": "1500m"}).model_copy(
+            update={
+                "s3": S3Settings(endpoint=proxy.endpoint, path_style=True),
+                "catalog": CatalogSettings(warehouse=warehouse.uri),
+            }
+        )
+        stack = wiring.local_stack(home, made, SilentNarrator())
+        yield home, made
+        stack.down()
+
+
+@pytest.fixture
+def world(
+    settings: tuple[Path, Settings], warehouse: S3Warehouse, way: Way, namespace: str, tmp_path: Path
+) -> Iterator[World]:
+    with connect(settings[0], settings=settings[1]) as lake:
+        yield World(lake, warehouse, way, f"{namespace}.trips", tmp_path)
+
+
+def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(world: World, s3_server: S3Server) -> None:
+    first = world.add("a", 10)
+    landed = f"{world.warehouse.bucket.uri}/landing/b.parquet"
+    world.warehouse.bucket.put("landing/b.parquet", world.file("b", 5, start=10).read_bytes())
+    assert world.lake.ingest(world.table, landed, checks=CHECKS).status == "published"
+    main = world.head()
+    assert world.add("c", 4, start=90, nulls=1).failures[0].failing_rows == 1
+    assert world.head() == main
+    assert world.ids() == list(range(15))
+    assert world.ids(at=first.publication.commit if first.publication else None) == list(range(10))
+    assert all(path.startswith(f"{world.warehouse.uri}/") for path in world.files())
+    assert world.lake.table(world.table).rows == 15
+
+    world.lake.rebuild_journal()
+    (world.lake.home / ".lakegate" / "journal.db").rename(world.folder / "lost.db")
+    with connect(world.lake.home, settings=world.lake.settings) as after:
+        assert after.rebuild_journal().files >= 2
+        assert after.ingest(world.table, [world.folder / "a.parquet", landed]).status == "skipped"
+
+    visible = _spark_settings(world.lake)
+    assert "s3.endpoint" in visible
+    for secret in (s3_server.access_key, s3_server.secret_key):
+        assert secret not in visible
+        written = (path for path in (world.lake.home / ".lakegate").rglob("*") if path.is_file())
+        assert not [path for path in written if secret.encode() in path.read_bytes()]
+
+
+def _spark_settings(lake: Lake) -> str:
+    engine, main = lake._wiring.engine, lake._resolve("main", None)  # noqa: SLF001 - a query must be a SELECT elsewhere
+    return "".join(str(engine.fetch(engine.query(text, main)).to_pylist()) for text in ("SET", "SET -v"))
+
+
+def test_two_runs_into_one_table_are_put_on_top_of_each_other_and_one_is_undone(world: World) -> None:
+    world.add("base", 3)
+    for number, name in enumerate(("one", "two"), 1):
+        path = world.file(name, 10, start=100 * number)
+        world.lake.write(world.table, path, run_id=f"{world.table}-{name}", checks=CHECKS)
+    data = world.keys("/data/")
+    for name in ("one", "two"):
+        assert world.lake.publish_run(f"{world.table}-{name}").status == "published"
+    assert world.keys("/data/") == data  # replayed, not written again
+    assert world.ids() == [*range(3), *range(100, 110), *range(200, 210)]
+    world.lake.revert(f"{world.table}-one")
+    assert world.ids() == [*range(3), *range(200, 210)]
+    with world.lake.transaction() as tx:
+        tx.append(world.table, [{"id": 7, "passengers": 1, "pickup": None, "note": None}])
+    assert world.ids() == [*range(3), 7, *range(200, 210)]
+
+
+def test_what_no_reference_reaches_is_collected_and_nothing_else(world: World) -> None:
+    world.add("a", 10)
+    beside = {"some where/lake2/x_20260101T000000-00000000/data/f", "landing/f", "some where/lake/notes.txt"}
+    for key in beside:
+        world.warehouse.bucket.put(key, b"1")
+    needed = world.keys()
+    world.add("b", 5, start=10, nulls=1)
+    garbage = world.keys() - needed
+    assert len(garbage) == 4  # data file, manifest, manifest list, metadata file
+    report = world.lake.gc(grace="0s")
+    assert not report.problems
+    assert world.keys() == needed
+    assert beside | {f"some where/lake/{MARKER}"} <= world.warehouse.keys()
+    assert world.ids() == list(range(10))
+
+
+def test_a_busy_store_and_cut_connections_are_tried_again(world: World) -> None:
+    def now_and_then(number: int, method: str, _path: str) -> Trouble:
+        troubles: tuple[Trouble, ...] = ("none", "busy", "none", "cut", "cut-body" if method == "GET" else "none")
+        return troubles[number % 5]
+
+    world.add("a", 1_000)
+    with world.way.troubled(now_and_then):
+        world.add("b", 1_000, start=1_000)
+    assert world.ids() == list(range(2_000))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody tries as often as usual; what they do when they give up is the same."""
+    hasty = {"s3.retry.num-retries": "1", "s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "50"}
+    monkeypatch.setattr(wiring, "spark_file_io", lambda *given: {**spark_file_io(*given), **hasty})
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    client.s3_client.cache_clear()
+    yield
+    client.s3_client.cache_clear()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("part", "trouble"), [("/data/", "busy"), ("/metadata/", "cut")])
+def test_a_store_that_stays_away_leaves_nothing_on_main_and_no_branch(
+    world: World, part: str, trouble: Trouble
+) -> None:
+    world.add("a", 10)
+    with (
+        unchanged(world.lake),
+        world.way.troubled(lambda _number, method, path: trouble if method == "PUT" and part in path else "none"),
+        pytest.raises(LakegateError) as caught,
+    ):
+        world.add("b", 10, start=10)
+    assert caught.value.hint
+    failed = world.lake.runs(limit=1)[0]
+    assert failed.status == "failed"
+    assert world.ids() == list(range(10))
+    world.add("b", 10, start=10)
+    assert world.ids() == list(range(20))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_publish_that_cannot_write_waits_for_the_store(world: World) -> None:
+    world.add("base", 3)
+    for name, start in (("one", 100), ("two", 200)):
+        world.lake.write(world.table, world.file(name, 10, start=start), run_id=f"{world.table}-{name}")
+        world.lake.audit_run(f"{world.table}-{name}")
+    world.lake.publish_run(f"{world.table}-one")
+    with (
+        unchanged(world.lake),
+        world.way.troubled(lambda _number, method, _path: "busy" if method == "PUT" else "none"),
+        pytest.raises(StorageUnavailableError),
+    ):
+        world.lake.publish_run(f"{world.table}-two")
+    assert world.lake.publish_run(f"{world.table}-two").status == "published"
+    assert world.ids() == [*range(3), *range(100, 110), *range(200, 210)]
+
+
+def test_a_warehouse_that_cannot_be_written_to_is_named_before_anything_is(world: World) -> None:
+    catalog = CatalogSettings(warehouse="s3://no-such-bucket/lake")
+    settings = world.lake.settings.model_copy(update={"catalog": catalog})
+    with (
+        connect(world.lake.home, settings=settings) as lake,
+        unchanged(lake),
+        pytest.raises(ConfigurationError, match="warehouse s3://no-such-bucket/lake") as caught,
+    ):
+        lake.ingest(world.table, world.file("a", 10))
+    assert "catalog.warehouse" in str(caught.value.hint)
+    with (
+        world.way.troubled(lambda _number, method, _path: "denied" if method == "PUT" else "none"),
+        unchanged(world.lake),
+        pytest.raises(ConfigurationError, match="cannot be used: access denied") as denied,
+    ):
+        world.lake.ingest(world.table, world.file("a", 10))
+    assert not isinstance(denied.value, RetryableError)
+    assert world.keys() == set()

@@ -1,0 +1,229 @@
+"""What becomes of files in one call, with a lake that knows of files and landings only."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from intake_support import Outcome, SteppingLake
+from lakegate.config import Settings
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, EngineError, InputError, SourceError
+from lakegate.flow.deadline import NEVER, Deadline, DeadlineReachedError
+from lakegate.lake import Lake
+from lakegate.narration import LogNarrator
+from lakegate.orchestrators.aws_lambda import function, handler
+from lakegate.orchestrators.aws_lambda.function import Function, NotDoneError
+from lakegate.orchestrators.aws_lambda.logs import open_log
+from lakegate.orchestrators.aws_lambda.work import take_in
+from lakegate.sources.listing import FoundFile
+from lambda_support import Queue, s3_event
+
+SETTINGS = Settings.model_validate(
+    {
+        "catalog": {"uri": "https://nessie.example.com/api/v2", "warehouse": "s3://lake/warehouse"},
+        "engine": {"url": "sc://spark.example.com:15002", "token": "env:SPARK_TOKEN"},
+        "journal": {"url": "postgresql://lake@db.example.com/lake"},
+        "watch": {"routes": ["in/{table}/*.csv => nyc.{table}", "s3://fixed/*.csv => nyc.fixed"], "max_tries": 2},
+    }
+)
+AWAY = CatalogUnavailableError("Away.")
+
+
+class StoreLake(SteppingLake):
+    """One whose bucket has objects that may not be looked at."""
+
+    def list_files(self, paths: Sequence[str], **options: object) -> Iterator[FoundFile]:
+        for path in paths:
+            if "denied" in path:
+                raise SourceError(f"'{path}' may not be read.")
+        return super().list_files(paths, **options)
+
+
+@dataclass
+class FakeLakes:
+    """Who keeps a lake open that is never opened."""
+
+    stepping: StoreLake = field(default_factory=StoreLake)
+    settings: Settings = SETTINGS
+    is_warm: bool = False
+    reopened: int = 0
+    closed: int = 0
+
+    @property
+    def lake(self) -> Lake:
+        return cast("Lake", self.stepping)
+
+    def reopen(self) -> Lake:
+        self.reopened += 1
+        self.is_warm = False
+        return self.lake
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def put(self, *names: str) -> list[str]:
+        uris = [f"s3://landing/in/{name}" for name in names]
+        self.stepping.put(*uris)
+        return uris
+
+    def take(self, *uris: str, deadline: Deadline = NEVER, bucket: str = "landing") -> dict[str, tuple[str, bool]]:
+        fates = take_in(self, bucket, dict.fromkeys(uris), deadline)
+        return {uri.rpartition("/")[2]: (fate.outcome, fate.is_done) for uri, fate in fates.items()}
+
+
+@pytest.fixture
+def lakes() -> FakeLakes:
+    return FakeLakes()
+
+
+def test_files_go_by_their_tables(lakes: FakeLakes) -> None:
+    uris = lakes.put("trips/a.csv", "trips/b.csv", "zones/c.csv")
+    assert lakes.take(*uris) == dict.fromkeys(["a.csv", "b.csv", "c.csv"], ("published", True))
+    assert lakes.stepping.names() == [["a.csv", "b.csv"], ["c.csv"]]
+    assert lakes.take(*uris) == dict.fromkeys(["a.csv", "b.csv", "c.csv"], ("published", True))
+    assert len(lakes.stepping.taken) == 2
+
+
+def test_a_route_with_a_bucket_is_of_that_bucket_only(lakes: FakeLakes) -> None:
+    lakes.stepping.put("s3://fixed/a.csv", "s3://other/a.csv")
+    assert lakes.take("s3://fixed/a.csv", bucket="fixed") == {"a.csv": ("published", True)}
+    assert lakes.take("s3://other/a.csv", bucket="other") == {"a.csv": ("left out", True)}
+
+
+def test_what_leads_nowhere_or_is_gone_is_done_with(lakes: FakeLakes) -> None:
+    fates = take_in(
+        lakes, "landing", dict.fromkeys(["s3://landing/x.txt", "s3://landing/in/-/a.csv", *lakes.put()]), NEVER
+    )
+    assert [fate.is_done for fate in fates.values()] == [True, True]
+    assert all(fate.reason for fate in fates.values())
+    assert lakes.take("s3://landing/in/trips/gone.csv") == {"gone.csv": ("left out", True)}
+
+
+def test_a_poison_file_stops_no_other(lakes: FakeLakes) -> None:
+    uris = lakes.put("trips/a.csv", "trips/bad.csv", "trips/c.csv")
+    lakes.stepping.becomes = lambda names: InputError("Damaged.") if "bad.csv" in names else "published"
+    for _ in range(3):
+        assert lakes.take(*uris) == {
+            "a.csv": ("published", True),
+            "bad.csv": ("failed", False),
+            "c.csv": ("published", True),
+        }
+    assert sum(names == ["bad.csv"] for names in lakes.stepping.names()) == 2, "it is given up, and told to be so"
+
+
+def test_a_rejected_file_is_done_with(lakes: FakeLakes) -> None:
+    uris = lakes.put("trips/a.csv", "trips/bad.csv")
+    lakes.stepping.becomes = lambda names: "rejected" if "bad.csv" in names else "published"
+    for _ in range(2):
+        assert lakes.take(*uris) == {"a.csv": ("published", True), "bad.csv": ("rejected", True)}
+    assert [options["on_failure"] for options in lakes.stepping.options if "on_failure" in options] == ["drop"]
+
+
+def test_engine_failures_stop_no_other(lakes: FakeLakes) -> None:
+    uris = lakes.put(*(f"trips/{name}.csv" for name in "abcd"))
+
+    def become(names: Sequence[str]) -> Outcome:
+        return EngineError("Crashed.") if {"a.csv", "b.csv"}.intersection(names) else "published"
+
+    lakes.stepping.becomes = become
+    fates = lakes.take(*uris)
+    assert [is_done for _, is_done in fates.values()] == [False, False, True, True]
+
+
+def test_two_troubles_in_a_row_stop_the_call(lakes: FakeLakes) -> None:
+    uris = lakes.put(*(f"{table}/x.csv" for table in "abcd"))
+    lakes.stepping.becomes = lambda _: AWAY
+    fates = take_in(lakes, "landing", dict.fromkeys(uris), NEVER)
+    assert {(fate.outcome, fate.is_done, fate.reason) for fate in fates.values()} == {("not done", False, "Away.")}
+    assert len(lakes.stepping.taken) == 2
+    assert lakes.closed == 1
+
+
+def test_a_lake_of_an_earlier_call_is_opened_anew_once(lakes: FakeLakes) -> None:
+    lakes.is_warm = True
+    uris = lakes.put("trips/a.csv", "trips/b.csv")
+    outcomes: Iterator[Outcome] = iter([AWAY, "published"])
+    lakes.stepping.becomes = lambda _: next(outcomes)
+    assert set(lakes.take(*uris).values()) == {("published", True)}
+    assert (lakes.reopened, len(lakes.stepping.runs)) == (1, 1)
+
+
+def test_what_may_not_be_looked_at_stops_no_other(lakes: FakeLakes) -> None:
+    uris = lakes.put("trips/a.csv", "trips/denied.csv")
+    assert lakes.take(*uris) == {"a.csv": ("published", True), "denied.csv": ("failed", False)}
+
+
+def test_without_time_nothing_is_done(lakes: FakeLakes) -> None:
+    uris = lakes.put("trips/a.csv")
+    assert lakes.take(*uris, deadline=Deadline(0.0)) == {"a.csv": ("not done", False)}
+    assert lakes.stepping.taken == []
+
+
+def test_without_time_what_is_known_of_a_file_says_nothing_of_its_new_content(lakes: FakeLakes) -> None:
+    uris = lakes.put("trips/a.csv")
+    assert lakes.take(*uris) == {"a.csv": ("published", True)}
+    lakes.stepping.put(*uris, version=2)
+    assert lakes.take(*uris, deadline=Deadline(0.0)) == {"a.csv": ("not done", False)}
+    assert lakes.take(*uris) == {"a.csv": ("published", True)}
+    assert len(lakes.stepping.taken) == 2
+
+
+def test_the_deadline_in_the_middle(lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    uris = lakes.put("a/x.csv", "b/y.csv")
+
+    def become(names: Sequence[str]) -> Any:
+        monkeypatch.setattr(Deadline, "left_s", 0.0)
+        return DeadlineReachedError("The time was over.")
+
+    lakes.stepping.becomes = become
+    assert set(lakes.take(*uris, deadline=Deadline.after(600)).values()) == {("not done", False)}
+    assert len(lakes.stepping.taken) == 1
+    monkeypatch.undo()
+    lakes.stepping.becomes = lambda _: "published"
+    assert set(lakes.take(*uris).values()) == {("published", True)}
+    assert len(lakes.stepping.runs) == 2
+
+
+@pytest.mark.parametrize("missing", ["catalog", "engine", "journal", "watch"])
+def test_what_it_cannot_do_without(missing: str) -> None:
+    settings = SETTINGS.model_copy(update={missing: getattr(Settings(), missing)})
+    with pytest.raises(ConfigurationError) as caught:
+        Function(settings, LogNarrator(io.StringIO()))
+    assert f"LAKEGATE_{missing.upper()}_" in str(caught.value.hint)
+
+
+class Called:
+    """What AWS hands over."""
+
+    aws_request_id = "8476a536-e9f4-11e8-9739-2dfe598c3fcd"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+def test_a_call_and_its_log(
+    lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPARK_TOKEN", "a-token-of-spark")
+    made = Function(SETTINGS, open_log(SETTINGS))
+    made.__dict__["lake"] = lakes.lake
+    monkeypatch.setattr(function, "_FUNCTIONS", [made])
+    lakes.put("trips/bad.csv", "trips/a.csv")
+    reason = "Spark has refused a-token-of-spark at https://b.s3.amazonaws.com/k?X-Amz-Signature=5ecret&x=1"
+    lakes.stepping.becomes = lambda names: InputError(reason) if "bad.csv" in names else "published"
+    queue = Queue()
+    bad, _ = queue.send(s3_event("landing", "in/trips/bad.csv"), s3_event("landing", "in/trips/a.csv"))
+    assert handler(queue.receive(), Called()) == {"batchItemFailures": [{"itemIdentifier": bad}]}
+    with pytest.raises(NotDoneError, match=r"1 of 1 file\(s\) are not done: s3://landing/in/trips/bad.csv"):
+        handler(s3_event("landing", "in/trips/bad.csv"), Called())
+    told = capsys.readouterr().out
+    assert "5ecret" not in told
+    assert "a-token-of-spark" not in told
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert {line["aws_request_id"] for line in lines} == {Called.aws_request_id}
+    assert [line["outcome"] for line in lines if line.get("file")] == ["failed", "published", "failed"]
