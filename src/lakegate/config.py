@@ -208,8 +208,11 @@ class S3Settings(_Section):
 class FunctionSettings(_Section):
     """The function that takes in what events tell of, on AWS Lambda."""
 
-    margin_s: float = Field(default=10.0, gt=0)
-    """Seconds before the function's time is over at which it stops, leaving what it is at to the next call."""
+    margin_s: float = Field(default=15.0, gt=0)
+    """Seconds before the function's time is over at which it stops, leaving what it is at to the next call.
+
+    More than ``notify.timeout_s``, so that there is time to tell of a run that ended at the last moment.
+    """
 
 
 class GcsSettings(_Section):

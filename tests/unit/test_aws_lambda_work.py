@@ -12,6 +12,7 @@ import pytest
 
 from intake_support import Outcome, SteppingLake
 from lakegate.config import Settings
+from lakegate.credentials.secret import resolve_secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, EngineError, InputError, SourceError
 from lakegate.flow.deadline import NEVER, Deadline, DeadlineReachedError
 from lakegate.lake import Lake
@@ -210,7 +211,8 @@ def test_a_call_and_its_log(
     lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPARK_TOKEN", "a-token-of-spark")
-    made = Function(SETTINGS, open_log(SETTINGS))
+    assert resolve_secret("env:SPARK_TOKEN", setting="engine.token")  # as a run does
+    made = Function(SETTINGS, open_log())
     made.__dict__["lake"] = lakes.lake
     monkeypatch.setattr(function, "_FUNCTIONS", [made])
     lakes.put("trips/bad.csv", "trips/a.csv")

@@ -146,8 +146,7 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
 def _started() -> Function:
     """Return this process's function: started by its first call, found by the others."""
     if not _FUNCTIONS:
-        settings = load_settings(find_home())
-        _FUNCTIONS.append(Function(settings, open_log(settings)))
+        _FUNCTIONS.append(Function(load_settings(find_home()), open_log()))
     return _FUNCTIONS[0]
 
 

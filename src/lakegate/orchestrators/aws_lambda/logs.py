@@ -5,43 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
-from lakegate.config import Settings
-from lakegate.credentials.secret import Secret
-from lakegate.errors import LakegateError
 from lakegate.narration import LogNarrator
 
 _SECRETS_OF_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_SHORTEST_SECRET = 4
+_SHORTEST_SECRET = 16
+"""Characters: AWS's own have more; a stand-in's may be an ordinary word."""
 
 
-def open_log(settings: Settings) -> LogNarrator:
-    """Return the narrator of a function, and let lakegate's own log go the same way."""
-    narrator = LogNarrator(sys.stdout, hidden=tuple(_secrets(settings)), command="aws_lambda")
+def open_log() -> LogNarrator:
+    """Return the narrator of a function, and let lakegate's own log go the same way.
+
+    Secrets of the settings are hidden from when they are read out (:func:`lakegate.narration.hide`).
+    """
+    secrets = [os.environ.get(name, "") for name in _SECRETS_OF_AWS]
+    hidden = tuple(text for text in secrets if len(text) >= _SHORTEST_SECRET)
+    narrator = LogNarrator(sys.stdout, hidden=hidden, command="aws_lambda")
     log = logging.getLogger("lakegate")
     log.addHandler(narrator.handler())
     log.setLevel(logging.INFO)
     # Lambda's own handler would write each line a second time.
     log.propagate = False
     return narrator
-
-
-def _secrets(settings: Settings) -> Iterator[str]:
-    texts = [os.environ.get(name, "") for name in _SECRETS_OF_AWS]
-    for reference in _references(settings.model_dump(mode="json")):
-        with suppress(LakegateError):
-            texts.append(Secret(reference, setting="").value())
-    yield from (text for text in texts if len(text) >= _SHORTEST_SECRET)
-
-
-def _references(value: object) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _references(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _references(item)
-    elif isinstance(value, str) and value.startswith(("env:", "file:/")):
-        yield value
