@@ -188,7 +188,8 @@ def test_with_nothing_brought_but_a_network(demo: Deployment, package: Path, sto
     name = done.outputs["FunctionName"]
     variables = boto3.client("lambda").get_function_configuration(FunctionName=name)["Environment"]["Variables"]
     assert variables["LAKEGATE_JOURNAL_PASSWORD"].startswith("aws-secret:")
-    assert variables["LAKEGATE_ENGINE_TOKEN"].startswith("aws-secret:")
+    # The servers that are made speak no TLS, so nothing secret is sent to them; who reaches them is what counts.
+    assert not {"LAKEGATE_ENGINE_TOKEN", "LAKEGATE_CATALOG_TOKEN"} & variables.keys()
 
 
 def test_data_is_kept_when_asked(demo: Deployment, package: Path) -> None:

@@ -157,3 +157,15 @@ def test_spark_on_fargate_runs_what_the_local_one_does(template: dict[str, Any])
 
     for artifact in (ICEBERG, AWS, HADOOP_AWS):
         assert f"{artifact.group}:{artifact.name}:{artifact.version}" in packages
+
+
+@pytest.mark.parametrize("group", ["CatalogGroup", "SparkGroup", "DatabaseGroup"])
+def test_servers_let_in_this_stack_s_own_groups_and_no_others(template: dict[str, Any], group: str) -> None:
+    rules = template["Resources"][group]["Properties"]["SecurityGroupIngress"]
+    allowed = [rule["Fn::If"][1] if "Fn::If" in rule else rule for rule in rules]
+    sources = [rule.get("SourceSecurityGroupId") or rule["CidrIp"] for rule in allowed]
+
+    assert len({rule["FromPort"] for rule in allowed} | {rule["ToPort"] for rule in allowed}) == 1
+    # CatalogClients: a Spark that is brought has to reach the catalog.
+    assert all("Fn::GetAtt" in source or source == {"Ref": "CatalogClients"} for source in sources)
+    assert {"Fn::GetAtt": ["FunctionGroup", "GroupId"]} in sources

@@ -82,7 +82,9 @@ class Writing(LakeBase):
         parks = options.get("timeout_s") is not None
         if parks or options.get("run_id") is not None:
             return self._step(table, paths, options, until="publish", parks=parks)
-        return ingest(self._wiring.rooms, self._order(table, paths, options))
+        # Before the rooms: nothing need be started to find that a file is damaged.
+        order = self._order(table, paths, options)
+        return ingest(self._wiring.rooms, order)
 
     def plan(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> IngestPlan:
         """Return what :meth:`ingest` would do, or raise what would stop it. Writes nothing."""
