@@ -22,7 +22,8 @@ from lakegate.errors import SourceError, StorageUnavailableError
 from lakegate.sources import changed_files, discover
 from lakegate.sources.listing import list_files
 from lakegate.storage.errors import ReplacedError
-from lakegate.storage.objects import ObjectStore, StoredObject, open_store
+from lakegate.storage.objects import ObjectStore, StoredObject
+from lakegate.storage.opening import open_store
 from s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
-from lakegate.storage import objects
+from lakegate.storage import opening
 from lakegate.storage.objects import ObjectStore, StoredObject
 
 ROOT = "s3://bucket/a/lake"
@@ -88,7 +88,7 @@ def store() -> MemoryStore:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
-    monkeypatch.setattr(objects, "open_store", lambda _uri, _settings: store)
+    monkeypatch.setattr(opening, "open_store", lambda _uri, _settings: store)
 
 
 def test_a_new_file_is_there_when_all_of_it_was_written(store: MemoryStore) -> None:
@@ -182,7 +182,7 @@ def test_a_warehouse_is_tried_before_it_is_written_to(store: MemoryStore, monkey
     for _ in range(2):
         require_writable(f"{ROOT}/", StorageSettings())
     assert list(store.objects) == [f"{ROOT}/{warehouse.MARKER}"]
-    monkeypatch.setattr(objects, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
+    monkeypatch.setattr(opening, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
     require_writable("file:///lake", StorageSettings())
 
 

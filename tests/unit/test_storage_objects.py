@@ -20,7 +20,7 @@ from lakegate.errors import ConfigurationError, InputError, LakegateError, Sourc
 from lakegate.storage import adls, gcs, s3
 from lakegate.storage.addresses import Address, canonical
 from lakegate.storage.errors import ReplacedError
-from lakegate.storage.objects import open_store
+from lakegate.storage.opening import open_store
 from lakegate.storage.retrying import CutError
 
 ADLS_ROOT = "abfss://lake@acme.dfs.core.windows.net"

@@ -28,7 +28,7 @@ class TableFileIO:
         if is_local(location):
             return LocalFileIO()
         from lakegate.catalogs.objectfiles import ObjectFileIO  # noqa: PLC0415 - for remote warehouses only
-        from lakegate.storage.objects import open_store  # noqa: PLC0415
+        from lakegate.storage.opening import open_store  # noqa: PLC0415
 
         return ObjectFileIO(open_store(location, self._storage))
 
@@ -37,6 +37,6 @@ class TableFileIO:
         if is_local(location):
             return NewFilesIO()
         from lakegate.catalogs.objectfiles import NewObjectsIO  # noqa: PLC0415 - for remote warehouses only
-        from lakegate.storage.objects import open_store  # noqa: PLC0415
+        from lakegate.storage.opening import open_store  # noqa: PLC0415
 
         return NewObjectsIO(open_store(location, self._storage))

@@ -32,7 +32,8 @@ def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> F
     """
     if is_local(warehouse):
         return LocalFileStore(warehouse)
-    from lakegate.storage.objects import is_remote, open_store  # noqa: PLC0415 - for remote warehouses only
+    from lakegate.storage.addresses import is_remote  # noqa: PLC0415 - for remote warehouses only
+    from lakegate.storage.opening import open_store  # noqa: PLC0415 - for remote warehouses only
 
     if is_remote(warehouse):
         return ObjectFileStore(warehouse, open_store(warehouse, storage or StorageSettings()))

@@ -28,7 +28,8 @@ def require_writable(warehouse: str, storage: StorageSettings) -> None:
             written to.
         StorageUnavailableError: When the store does not answer.
     """
-    from lakegate.storage.objects import is_remote, open_store  # noqa: PLC0415 - for remote warehouses only
+    from lakegate.storage.addresses import is_remote  # noqa: PLC0415 - for remote warehouses only
+    from lakegate.storage.opening import open_store  # noqa: PLC0415 - for remote warehouses only
 
     if not is_remote(warehouse):
         return
@@ -61,7 +62,7 @@ def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]
         warehouse: Root of the tables' files, as URI; one on this machine takes no options.
         storage: Where the stores are, as Spark is to see them; what is not set is for Spark's own environment to tell.
     """
-    from lakegate.storage.objects import is_remote  # noqa: PLC0415 - light, but not needed for what is local
+    from lakegate.storage.addresses import is_remote  # noqa: PLC0415 - light, but not needed for what is local
 
     if not is_remote(warehouse):
         return {}

@@ -7,11 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import BinaryIO, Protocol
 
-from lakegate.config import StorageSettings
-from lakegate.storage.addresses import Address, canonical, is_remote
-
-__all__ = ["ObjectStore", "StoredObject", "canonical", "is_remote", "open_store"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
@@ -85,28 +80,3 @@ class ObjectStore(Protocol):
     def delete(self, uris: Sequence[str]) -> None:
         """Delete objects; ones that are gone already are no error."""
         ...
-
-
-def open_store(uri: str, settings: StorageSettings) -> ObjectStore:
-    """Return the store that ``uri`` lies in.
-
-    Args:
-        uri: An object, or only its bucket: ``s3://…``, ``s3a://…``, ``gs://…``, ``abfs://…``, ``abfss://…``.
-        settings: How to reach the stores.
-
-    Raises:
-        InputError: When it names no bucket, or is of another scheme.
-        ConfigurationError: When the library of the store is not installed, or its own configuration is wrong.
-    """
-    address = Address.parse(uri)
-    if address.service == "s3":
-        from lakegate.storage.s3_store import S3Store  # noqa: PLC0415 - loads boto3
-
-        return S3Store(settings.s3)
-    if address.service == "gcs":
-        from lakegate.storage.gcs_store import GcsStore  # noqa: PLC0415 - loads Google's library
-
-        return GcsStore(settings.gcs)
-    from lakegate.storage.adls_store import AdlsStore  # noqa: PLC0415 - loads Azure's library
-
-    return AdlsStore(address, settings.adls)

@@ -13,7 +13,7 @@ from lakegate.sources.remote.objects import RemoteFile, locate
 from lakegate.sources.remote.pattern import RemotePattern
 from lakegate.storage import adls, gcs, s3
 from lakegate.storage.addresses import Address, Service
-from lakegate.storage.objects import open_store
+from lakegate.storage.opening import open_store
 
 _RIGHTS: Mapping[Service, str] = {
     "s3": f"It takes s3:ListBucket on the bucket and s3:GetObject on its objects. {s3.CREDENTIALS_HINT}",

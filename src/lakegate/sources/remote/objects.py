@@ -8,7 +8,8 @@ from typing import BinaryIO
 
 from lakegate.config import StorageSettings
 from lakegate.storage.addresses import Address, canonical
-from lakegate.storage.objects import StoredObject, open_store
+from lakegate.storage.objects import StoredObject
+from lakegate.storage.opening import open_store
 
 
 @dataclass(frozen=True, slots=True)
