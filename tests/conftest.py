@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,9 @@ import pytest
 
 from lakegate.config import LocalSettings, load_settings
 from lakegate.lake import Lake
-from lakegate.local.stack import LocalStack
 from lakegate.local.state import StackState
 from lakegate.narration import SilentNarrator
-from lakegate.wiring import Wiring
+from lakegate.wiring import Wiring, local_stack
 from postgres import PostgresServer, running_postgres
 
 if TYPE_CHECKING:
@@ -32,13 +32,21 @@ _NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("lake-home")
+def home(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The lake's folder; its warehouse is in it, or on the S3 server with ``LAKEGATE_TEST_WAREHOUSE=s3``."""
+    folder = tmp_path_factory.mktemp("lake-home")
+    if os.environ.get("LAKEGATE_TEST_WAREHOUSE") == "s3":
+        server: S3Server = request.getfixturevalue("s3_server")
+        os.environ.update({**server.credentials, "AWS_ENDPOINT_URL": server.endpoint})
+        (folder / "lakegate.toml").write_text(server.settings(f"{server.new_bucket().uri}/lake"))
+    return folder
 
 
 @pytest.fixture(scope="session")
 def stack(home: Path) -> Iterator[StackState]:
-    local = LocalStack(home, LocalSettings(spark_memory="3g"), SilentNarrator())
+    known = load_settings(home, env={})
+    settings = known.model_copy(update={"local": LocalSettings(spark_memory="3g")})
+    local = local_stack(home, settings, SilentNarrator())
     yield local.up()
     local.down()
 

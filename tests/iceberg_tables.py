@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,3 +105,10 @@ def ids_at(pointer: TablePointer, **filters: Any) -> list[int]:
     table = StaticTable.from_metadata(pointer.metadata_location)
     found: list[Any] = table.scan(**filters).to_arrow()["id"].to_pylist()
     return sorted(found)
+
+
+def as_pyiceberg_has_it(location: str) -> StaticTable:
+    """Return the table of a metadata file, read by PyIceberg's own file systems."""
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    known = {} if endpoint is None else {"s3.endpoint": endpoint, "s3.region": os.environ["AWS_REGION"]}
+    return StaticTable.from_metadata(location, known)

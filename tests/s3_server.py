@@ -78,6 +78,13 @@ class S3Server:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
+    def settings(self, warehouse: str) -> str:
+        """Return a ``lakegate.toml`` with which tables are kept there."""
+        return (
+            f'[catalog]\nwarehouse = "{warehouse}"\n\n'
+            f'[s3]\nendpoint = "{self.endpoint}"\nregion = "{REGION}"\npath_style = true\n'
+        )
+
     def new_bucket(self) -> Bucket:
         bucket = Bucket(f"landing-{next(self._buckets)}", self.endpoint, self._client)
         bucket.client.create_bucket(Bucket=bucket.name)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.table import StaticTable
 
+from iceberg_tables import as_pyiceberg_has_it
 from lakegate.catalogs.editor import IcebergTableEditor
 from lakegate.catalogs.localfiles import local_path
 from lakegate.engine.sessions import CATALOG
@@ -175,7 +175,7 @@ class Place:
         return [row.asDict() for row in self.sql(f"SELECT * FROM {{t}} WHERE {condition} ORDER BY id")]
 
     def by_pyiceberg(self, **filters: Any) -> list[Row]:
-        table = StaticTable.from_metadata(self.pointer().metadata_location)
+        table = as_pyiceberg_has_it(self.pointer().metadata_location)
         found: list[Row] = table.scan(**filters).to_arrow().to_pylist()
         return sorted(found, key=lambda row: int(row["id"]))
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.table import StaticTable
 
+from iceberg_tables import as_pyiceberg_has_it
 from lakegate.errors import InputError, NotFoundError, NotRevertableError
 from lakegate.flow.transaction import Transaction
 from lakegate.lake import Lake
@@ -52,7 +52,7 @@ class World:
         name = table or self.table
         by_spark = _ids(self.lake.query(f"SELECT id FROM {name}").to_arrow())
         location = self.lake.table(name).metadata.metadata_location
-        assert by_spark == _ids(StaticTable.from_metadata(location).scan().to_arrow())
+        assert by_spark == _ids(as_pyiceberg_has_it(location).scan().to_arrow())
         assert self.lake.table(name).rows == len(by_spark)
         return by_spark
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -207,6 +208,17 @@ class Called:
         return 60_000
 
 
+@pytest.fixture
+def log_of_before() -> Iterator[None]:
+    """Put lakegate's log back as it was: the function keeps it for its process."""
+    log = logging.getLogger("lakegate")
+    handlers, level, propagate = list(log.handlers), log.level, log.propagate
+    yield
+    log.handlers, log.propagate = handlers, propagate
+    log.setLevel(level)
+
+
+@pytest.mark.usefixtures("log_of_before")
 def test_a_call_and_its_log(
     lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
