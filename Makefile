@@ -40,6 +40,7 @@ test-unit: $(READY) ## Run the tests that need no JVM (seconds)
 
 test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes)
 	$(BIN)/pytest -m jvm tests
+	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m jvm tests/integration/test_ingest.py
 
 prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEED=N repeats a run
 	@PYTHONPATH=tests $(BIN)/python -m proofs $(if $(PROVE_SEED),--seed $(PROVE_SEED))
