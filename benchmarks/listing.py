@@ -27,7 +27,7 @@ def measure() -> Iterator[Figure]:
     with mock.patch.dict(os.environ, _CREDENTIALS):
         few, many = _peak_bytes(_PAGE), _peak_bytes(100 * _PAGE)
     detail = f"{many / 1e6:.1f} MB / {few / 1e6:.1f} MB"
-    yield Figure("listing, memory of 100k keys / 1k keys", many / few, 1.5, detail)
+    yield Figure("listing, memory of 100k keys / 1k keys", many / few, 1.25, detail)
 
 
 def _peak_bytes(count: int) -> int:

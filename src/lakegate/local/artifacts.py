@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from xml.sax.saxutils import quoteattr
 
 from lakegate.errors import LocalStackError
 from lakegate.local.java import ivy_jar, java, user_java_options
+from lakegate.local.locking import locked
 from lakegate.local.process import environment
 from lakegate.local.truststore import trust_options
 from lakegate.protocols import Narrator, Step
@@ -140,7 +141,8 @@ def prepare(
         return MappingProxyType(jars)
     try:
         (folder / "jars").mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "fetch.lock", narrator):
+        doing = f"fetching jars into {folder}"
+        with locked(folder / "fetch.lock", doing, narrator, timeout_s=_LOCK_TIMEOUT_S):
             missing = [artifact for artifact, path in jars.items() if not _is_good(path, artifact)]
             if missing:
                 _fetch(missing, folder, narrator)
@@ -333,29 +335,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-@contextlib.contextmanager
-def _locked(path: Path, narrator: Narrator) -> Iterator[None]:
-    import filelock  # noqa: PLC0415 - slow to import, and not needed while the stack runs
-
-    lock = filelock.FileLock(path)
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            with narrator.step("Waiting for another lakegate that fetches the same jars"):
-                lock.acquire(timeout=_LOCK_TIMEOUT_S)
-    except filelock.Timeout:
-        raise LocalStackError(
-            f"Another lakegate has been fetching jars into {path.parent} for {_LOCK_TIMEOUT_S / 60:.0f} minutes.",
-            hint="See what it waits for, or end it, and try again.",
-            folder=str(path.parent),
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _ivy_reason(log: Path) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from lakegate.errors import LocalStackError
 from lakegate.local import health, process
+from lakegate.local.locking import locked
 from lakegate.local.ministack_parts import prepare_ministack
 from lakegate.local.state import StackFolder
 from lakegate.protocols import Narrator
@@ -237,23 +238,9 @@ class MiniStack:
         except OSError as error:
             raise self._stack.unusable(error) from error
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        import filelock  # noqa: PLC0415 - slow to import, and not needed while all is well
-
-        lock = filelock.FileLock(self._folder / "lock", mode=0o600)
-        try:
-            lock.acquire(timeout=_LOCK_TIMEOUT_S)
-        except filelock.Timeout:
-            raise LocalStackError(
-                f"Another lakegate has been starting or stopping MiniStack in {self._folder} for "
-                f"{_LOCK_TIMEOUT_S / 60:g} minutes.",
-                hint="See what it waits for, or end it, and try again.",
-            ) from None
-        try:
-            yield
-        finally:
-            lock.release()
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        doing = f"starting or stopping MiniStack in {self._folder}"
+        return locked(self._folder / "lock", doing, self._narrator, timeout_s=_LOCK_TIMEOUT_S)
 
 
 def variables(endpoint: str) -> dict[str, str]:

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lakegate.errors import ConfigurationError, LocalStackError
 from lakegate.local.artifacts import cache_folder
+from lakegate.local.locking import locked
 from lakegate.local.process import environment
 from lakegate.narration import redact
 from lakegate.protocols import Narrator, Step
@@ -67,7 +68,7 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
         return _python(place)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / "install.lock", narrator):
+        with locked(folder / "install.lock", "installing MiniStack", narrator, timeout_s=_LOCK_TIMEOUT_S):
             if not _python(place).exists():
                 _make(place, folder, narrator)
     except OSError as error:
@@ -157,29 +158,6 @@ def _watch(installer: subprocess.Popen[bytes], work: Path, step: Step) -> None:
             return
         done = sum(1 for _ in work.glob("venv/lib/python*/site-packages/*.dist-info"))
         step.progress(min(done, total), total, "packages")
-
-
-@contextlib.contextmanager
-def _locked(path: Path, narrator: Narrator) -> Iterator[None]:
-    import filelock  # noqa: PLC0415 - slow to import, and not needed once it is installed
-
-    lock = filelock.FileLock(path)
-    try:
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            with narrator.step("Waiting for another lakegate that installs MiniStack"):
-                lock.acquire(timeout=_LOCK_TIMEOUT_S)
-    except filelock.Timeout:
-        raise LocalStackError(
-            f"Another lakegate has been installing MiniStack for {_LOCK_TIMEOUT_S / 60:.0f} minutes.",
-            hint="See what it waits for, or end it, and try again.",
-            folder=str(path.parent),
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _failed(log: Path) -> LocalStackError:

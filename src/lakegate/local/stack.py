@@ -17,6 +17,7 @@ from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
 from lakegate.local import process
 from lakegate.local.artifacts import ARTIFACTS, Artifact, prepare
+from lakegate.local.locking import locked
 from lakegate.local.servers import SERVERS, Server
 from lakegate.local.startup import Startup
 from lakegate.local.state import (
@@ -250,29 +251,14 @@ class LocalStack:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        import filelock  # noqa: PLC0415 - slow to import, and not needed while all is well
-
-        lock = filelock.FileLock(self._folder.lock_path, mode=0o600)
+        doing = f"starting or stopping the local stack of {self._folder.home}"
         timeout_s = self._settings.start_timeout_s + _LOCK_MARGIN_S
-        try:
+        with contextlib.ExitStack() as held:
             try:
-                lock.acquire(timeout=0)
-            except filelock.Timeout:
-                with self._narrator.step("Waiting for another lakegate that starts or stops the local stack"):
-                    lock.acquire(timeout=timeout_s)
-        except filelock.Timeout:
-            raise LocalStackError(
-                f"Another lakegate has been starting or stopping the local stack of {self._folder.home} for "
-                f"{timeout_s:.0f} s.",
-                hint="See what it waits for, or end it, and try again.",
-                folder=str(self._folder.path),
-            ) from None
-        except OSError as error:
-            raise self._folder.unusable(error) from error
-        try:
+                held.enter_context(locked(self._folder.lock_path, doing, self._narrator, timeout_s=timeout_s))
+            except OSError as error:
+                raise self._folder.unusable(error) from error
             yield
-        finally:
-            lock.release()
 
 
 def _serves(service: ServiceState, wanted: SparkStores) -> bool:
