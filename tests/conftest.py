@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import re
@@ -29,6 +30,13 @@ hypothesis.settings.load_profile("lakegate")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_open() -> Iterator[None]:
+    """Find what a file of tests left open at its own end, and not at some test of another."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -312,6 +313,17 @@ def test_troubles_that_pass_are_not_noticed(place: Place, trouble: Trouble) -> N
     for look, expected in ((listed, listed(place.store)), (read, content)):
         with troubled(place, trouble, "GET") as proxy:
             assert look(place.through(proxy.endpoint)) == expected
+
+
+def test_a_refusal_leaves_no_connection_open(place: Place) -> None:
+    place.put("a.bin", b"x" * 100_000)
+    found = place.store.stat(place.uri("a.bin"))
+    gc.collect()
+    with troubled(place, "busy", "GET") as proxy:
+        store = place.through(proxy.endpoint)
+        with store.open(found.uri, etag=found.etag, size_bytes=found.size_bytes) as stream:
+            stream.read()
+        gc.collect()  # finds what was left, and pytest makes an error of that
 
 
 def test_a_creation_whose_answer_is_lost_is_known_as_our_own(place: Place) -> None:

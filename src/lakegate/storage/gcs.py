@@ -16,6 +16,7 @@ from lakegate.storage.retrying import LONGEST_WAIT_S
 
 if TYPE_CHECKING:
     from google.api_core.retry import Retry
+    from requests import Response
 
 CREDENTIALS_HINT = (
     "Give credentials in the usual ways: GOOGLE_APPLICATION_CREDENTIALS, 'gcloud auth application-default login', "
@@ -59,7 +60,15 @@ def gcs_client(settings: GcsSettings) -> Any:
         except GoogleAuthError as error:
             raise _without_credentials(error) from error
     options = {"api_endpoint": settings.endpoint} if settings.endpoint else None
-    return Client(project=_NO_PROJECT, credentials=credentials, client_options=options)
+    client: Any = Client(project=_NO_PROJECT, credentials=credentials, client_options=options)
+    client._http.hooks["response"].append(_take_refusal_in)  # noqa: SLF001 - it offers no other way to its session
+    return client
+
+
+def _take_refusal_in(response: Response, **_: object) -> None:
+    """Read a refusal to its end: the library streams downloads, and leaves the connections of refused ones open."""
+    if not response.ok:
+        response.content  # noqa: B018 - reading it is what gives the connection back
 
 
 def gcs_retry() -> Retry:
