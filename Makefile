@@ -4,6 +4,8 @@ UV_VERSION := 0.9.30
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# How many stacks test-jvm runs at once: each takes a processor and 5 GB.
+STACKS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-aws test test-unit test-jvm prove lint format bench lock clean
@@ -35,12 +37,13 @@ demo-aws: $(READY) ## From an upload to S3 to a published table; no account and 
 
 test: test-unit test-jvm ## Run every test
 
-test-unit: $(READY) ## Run the tests that need no JVM (seconds)
+test-unit: $(READY) ## Run the tests that need no JVM (minutes)
 	$(BIN)/pytest -m "not jvm" -n auto --dist loadgroup
 
-test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes)
-	$(BIN)/pytest -m jvm tests
-	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m jvm tests/integration/test_ingest.py
+test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes); STACKS=N of each at once
+	$(BIN)/pytest -m jvm -n $(STACKS) --dist loadfile tests
+	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m jvm -n $(STACKS) --dist loadfile \
+		$(addprefix tests/integration/test_,$(addsuffix .py,ingest undo replay engine_transaction))
 
 prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEED=N repeats a run
 	@PYTHONPATH=tests $(BIN)/python -m proofs $(if $(PROVE_SEED),--seed $(PROVE_SEED))

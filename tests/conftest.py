@@ -6,7 +6,8 @@ import gc
 import itertools
 import os
 import re
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,23 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("lakegate", deadline=None)
 hypothesis.settings.load_profile("lakegate")
 
+# The background job of a shell ignores Ctrl+C, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what importing made out of the collections to come, which else take half a second each."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -59,13 +59,17 @@ def unchanged(lake: Lake) -> Iterator[None]:
     assert standing(lake) == before
 
 
+_NOT_PASSED_ON = ("LAKEGATE_", "COLUMNS", "LINES")
+"""How variables begin that would change what commands print; pytest-xdist sets the last two."""
+
+
 @dataclass(frozen=True)
 class Cli:
     """``lakegate`` as a process, for the project in ``home``.
 
     Attributes:
         home: The project's folder.
-        variables: Variables for every command; ``LAKEGATE_*`` of our own environment are never passed on.
+        variables: Variables for every command; our own environment's :data:`_NOT_PASSED_ON` are left out.
     """
 
     home: Path
@@ -112,7 +116,7 @@ class Cli:
 
     def environment(self, fault: str | None = None) -> dict[str, str]:
         """Return the variables that a command gets."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_PASSED_ON)}
         return {**kept, **self.variables, **({"LAKEGATE_FAULT": fault} if fault else {})}
 
 

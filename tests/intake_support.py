@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from cli_support import PUBLICATION, make_run
 from lakegate.errors import LakegateError, NotFoundError
@@ -113,15 +113,7 @@ class SteppingLake(FolderLake):
         known = self.runs.get(run_id)
         if known is not None and known.finished_at is not None and known.status != "failed":
             return known
-        files = tuple(SourceFile(uri=uri, size_bytes=1, version="1", stamp="1", rows=1) for uri in uris)
-        order = IngestOrder(
-            run_id=run_id,
-            table=TableIdentifier.parse(table),
-            batch=Batch(format="csv", files=files, columns=()),
-            branch=f"wap/{run_id}",
-        )
-        begun = make_run("running", run_id=run_id, tables=(table,), order=order, finished_at=None)
-        self.runs.setdefault(run_id, begun)
+        self.runs.setdefault(run_id, self._begun(table, uris, run_id))
         ended = super().ingest(table, uris, **options).model_copy(update={"run_id": run_id, "finished_at": START})
         self.runs[run_id] = ended
         return ended
@@ -133,6 +125,76 @@ class SteppingLake(FolderLake):
 
     def undo_run(self, run_id: str, *, reason: str) -> Run:
         self.runs[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=reason)
+        return self.runs[run_id]
+
+    @staticmethod
+    def _begun(table: str, uris: Sequence[str], run_id: str) -> Run:
+        files = tuple(SourceFile(uri=uri, size_bytes=1, version="1", stamp="1", rows=1) for uri in uris)
+        order = IngestOrder(
+            run_id=run_id,
+            table=TableIdentifier.parse(table),
+            batch=Batch(format="csv", files=files, columns=()),
+            branch=f"wap/{run_id}",
+        )
+        return make_run("running", run_id=run_id, tables=(table,), order=order, finished_at=None)
+
+
+@dataclass
+class SteppedLake(SteppingLake):
+    """A lake whose runs orchestrators take step by step. ``at_work`` are runs of others, ``dead`` those left dying."""
+
+    at_work: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def leave(self, *names: str, run_id: str) -> None:
+        """Put files there that somebody wrote to a branch, before he left the run to its next step."""
+        self.put(*names)
+        uris = [f"file://{FOLDER}/{name}" for name in names]
+        self.write(TABLE, uris, run_id=run_id)
+        landings = (
+            Landing(uri=uri, stamp=self.files[uri].stamp, outcome="parked", run_id=run_id, noted_at=START)
+            for uri in uris
+        )
+        self.note_landings(TABLE, landings)
+        self.steps.clear()
+        self.taken.clear()
+
+    def write(self, table: str, uris: Sequence[str], **options: Any) -> Run:
+        run_id = options["run_id"]
+        self.steps.append(("write", run_id))
+        self.taken.append(tuple(uris))
+        if run_id in self.runs and self.runs[run_id].status not in ("running", "failed"):
+            return self.runs[run_id]
+        self.runs[run_id] = self._begun(table, uris, run_id)
+        outcome = self.becomes([uri.rpartition("/")[2] for uri in uris])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return self._become(run_id, "staged")
+
+    def audit_run(self, run_id: str) -> Run:
+        self.steps.append(("audit", run_id))
+        return self.runs[run_id]
+
+    def publish_run(self, run_id: str) -> Run:
+        self.steps.append(("publish", run_id))
+        return self._become(run_id, "published", publication=PUBLICATION, finished_at=START)
+
+    def parked(self) -> Mapping[str, datetime]:
+        left = (one.run_id for one in self.runs.values() if one.finished_at is None)
+        return dict.fromkeys((one for one in left if one not in self.at_work | self.dead), START)
+
+    def recover(self) -> Sequence[Run]:
+        return [self._become(run_id, "failed", finished_at=START) for run_id in self.dead]
+
+    def _become(self, run_id: str, status: str, **changes: Any) -> Run:
+        self.runs[run_id] = self.runs[run_id].model_copy(update={"status": status, **changes})
         return self.runs[run_id]
 
 

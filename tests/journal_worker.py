@@ -1,8 +1,9 @@
-"""A process that works with a journal, for tests: says "ready", waits for a line, does its work, prints the answer."""
+"""Processes that work with a journal, for tests: each says "ready", waits for a line, does its work, answers."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -77,8 +78,7 @@ WORK: dict[str, Callable[..., Any]] = {
 }
 
 
-def main() -> None:
-    settings, home, index, work, *words = sys.argv[1:]
+def serve(settings: str, home: str, index: str, work: str, *words: str) -> None:
     late = work == "open"
     if late:
         answer("ready")
@@ -91,6 +91,27 @@ def main() -> None:
         sys.stdin.readline()
         answer(WORK[work](journal, index, *words))
     sys.stdin.read()  # keep what we hold until the test ends us
+
+
+def main() -> None:
+    """Fork a worker for each socket, before anything is opened: loading the code takes longer than all of them do."""
+    ends: list[int] = json.loads(sys.argv[1])
+    workers = {}
+    for index, end in enumerate(ends):
+        pid = os.fork()
+        if pid == 0:
+            for standard in (0, 1):
+                os.dup2(end, standard)
+            for one in ends:
+                os.close(one)
+            answer(os.getpid())
+            settings, home, *words = sys.argv[2:]
+            serve(settings, home, str(index), *words)
+            return
+        workers[pid] = end
+    while workers:
+        ended, _ = os.wait()
+        os.close(workers.pop(ended))  # so the test sees when it is gone
 
 
 if __name__ == "__main__":

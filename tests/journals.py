@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,13 +89,18 @@ def sqlite_shelf(path: Path) -> Shelf:
 def postgres_shelf(server: PostgresServer) -> Shelf:
     empty(server)
     url = make_url(server.url).set(password=server.password)
-    return Shelf(lambda holder, lease_s: SqlJournal(PostgresDatabase(url), holder=holder, lease_s=lease_s))
+
+    def opener(holder: Holder | None, lease_s: float) -> Journal:
+        # Where TLS may be, pg8000 loads the machine's authorities for each connection: longer than most tests take.
+        return SqlJournal(PostgresDatabase(url, tls=False), holder=holder, lease_s=lease_s)
+
+    return Shelf(opener)
 
 
 def empty(server: PostgresServer) -> None:
     """Empty the tables, if there are any: quicker than making them anew."""
     if server.run("SELECT 1 FROM pg_namespace WHERE nspname = 'lakegate'"):
-        server.run(f"TRUNCATE {', '.join(f'lakegate.{table.name}' for table in METADATA.sorted_tables)}")
+        server.run("; ".join(f"DELETE FROM lakegate.{table.name}" for table in reversed(METADATA.sorted_tables)))
 
 
 @dataclass(frozen=True)
@@ -109,38 +117,52 @@ class Place:
 
     @contextmanager
     def workers(self, number: int, *words: str) -> Iterator[Sequence[Worker]]:
-        """Start ``journal_worker.py`` so many times; ends them however the test ends."""
-        started: list[Worker] = []
-        try:
-            started.extend(Worker(self, str(index), *words) for index in range(number))
-            for worker in started:
-                assert worker.answer() == "ready"
-            yield started
-        finally:
-            for worker in started:
-                worker.kill()
+        """Start so many processes of ``journal_worker.py``; ends them however the test ends."""
+        pairs = [socket.socketpair() for _ in range(number)]
+        ends = [theirs.fileno() for _, theirs in pairs]
+        command = [sys.executable, str(_WORKER), json.dumps(ends), self.settings.model_dump_json(), str(self.home)]
+        environment = {**os.environ, PASSWORD_VARIABLE: self.password}
+        with subprocess.Popen([*command, *words], env=environment, pass_fds=ends):
+            started = [Worker(ours) for ours, _ in pairs]
+            try:
+                for _, theirs in pairs:
+                    theirs.close()
+                for worker in started:
+                    assert worker.answer() == "ready"
+                yield started
+            finally:
+                for worker in started:
+                    worker.kill()
 
 
 class Worker:
-    """Another process with the journal open."""
+    """Another process with the journal open, at the other end of a socket."""
 
-    def __init__(self, place: Place, *words: str) -> None:
-        command = [sys.executable, str(_WORKER), place.settings.model_dump_json(), str(place.home), *words]
-        environment = {**os.environ, PASSWORD_VARIABLE: place.password}
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+    def __init__(self, connection: socket.socket) -> None:
+        self._stream = connection.makefile("rw", encoding="utf-8")
+        self._pid: int | None = None
+        connection.close()  # the stream keeps it open
 
     def go(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
+        self._stream.write("go\n")
+        self._stream.flush()
 
     def answer(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the worker ended without an answer"
-        return json.loads(line)
+        if self._pid is None:
+            self._pid = self._line()
+        return self._line()
 
     def kill(self) -> None:
-        with self._process as process:
-            process.kill()
+        """End the process, and return when it is gone: then its end of the socket is closed."""
+        if self._stream.closed:
+            return
+        if self._pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+        with self._stream as stream:
+            stream.read()
+
+    def _line(self) -> Any:
+        line = self._stream.readline()
+        assert line, "the worker ended without an answer"
+        return json.loads(line)

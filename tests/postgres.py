@@ -111,7 +111,13 @@ class PostgresServer:
 
     def _connect(self) -> pg8000.native.Connection:
         return pg8000.native.Connection(
-            USER, host="127.0.0.1", port=self.port, database="postgres", password=self.password, timeout=_TIMEOUT_S
+            USER,
+            host="127.0.0.1",
+            port=self.port,
+            database="postgres",
+            password=self.password,
+            timeout=_TIMEOUT_S,
+            ssl_context=False,  # else the machine's authorities are loaded first, however local the server is
         )
 
     def _initialise(self) -> None:

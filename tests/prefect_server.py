@@ -63,6 +63,11 @@ class PrefectServer:
             "PREFECT_SERVER_UI_API_URL": f"{self.url}/api",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
+            # What waits by the clock does not wait for long.
+            "PREFECT_RUNNER_POLL_FREQUENCY": "1",
+            "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
+            "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "1",
+            "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
         }
 
     def start(self) -> None:

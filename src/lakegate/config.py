@@ -213,6 +213,11 @@ class FunctionSettings(_Section):
 
     More than ``notify.timeout_s``, so that there is time to tell of a run that ended at the last moment.
     """
+    retry_s: int = Field(default=60, ge=0, le=43_200)
+    """Seconds after which SQS delivers a message again whose file failed.
+
+    Another that is not done comes again when the queue's visibility timeout is over.
+    """
 
 
 class GcsSettings(_Section):

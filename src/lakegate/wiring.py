@@ -47,6 +47,7 @@ class Wiring:
         self.settings = settings
         self.narrator = narrator
         self._session = session
+        self._is_writable = False
 
     @cached_property
     def rooms(self) -> Rooms:
@@ -198,7 +199,10 @@ class Wiring:
         return storage if place is None else storage.model_copy(update={"s3": place})
 
     def _require_writable(self) -> None:
-        require_writable(self.warehouse, self.settings.storage)
+        # Once is enough: of a right that is taken away later, the write itself tells.
+        if not self._is_writable:
+            require_writable(self.warehouse, self.settings.storage)
+            self._is_writable = True
 
     def _changed_files(self, batch: Batch) -> Sequence[SourceFile]:
         from lakegate.sources import changed_files  # noqa: PLC0415 - loads pyarrow

@@ -21,9 +21,12 @@ from click.testing import CliRunner, Result
 from lakegate.aws.clients import open_clients
 from lakegate.aws.deployment import Deployment
 from lakegate.aws.errors import DeploymentError
+from lakegate.aws.package import FunctionPackage
 from lakegate.cli.main import cli
 from lakegate.local.ministack import in_environment
 from lakegate.narration import SilentNarrator
+from lakegate.orchestrators.aws_lambda.again import come_again
+from lakegate.orchestrators.aws_lambda.events import Message
 from ministack import ministack
 
 BROUGHT = {
@@ -87,6 +90,7 @@ def _names() -> dict[str, list[str]]:
         "clusters": client("ecs").list_clusters()["clusterArns"],
         "groups": [one["logGroupName"] for one in client("logs").describe_log_groups()["logGroups"]],
         "alarms": client("cloudwatch").describe_alarms()["MetricAlarms"],
+        "rules": client("events").list_rules()["Rules"],
     }
 
 
@@ -139,7 +143,7 @@ def test_with_all_brought_only_bucket_queues_and_function_are_made(demo: Deploym
     assert kinds == {
         *("AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::SQS::Queue", "AWS::SQS::QueuePolicy"),
         *("AWS::Lambda::Function", "AWS::Lambda::EventSourceMapping", "AWS::IAM::Role", "AWS::Logs::LogGroup"),
-        "AWS::CloudWatch::Alarm",
+        *("AWS::CloudWatch::Alarm", "AWS::Events::Rule", "AWS::Lambda::Permission"),
     }
 
 
@@ -170,6 +174,49 @@ def test_a_file_that_lands_calls_the_function(demo: Deployment, package: Path) -
     assert _eventually(told) == ["landing/nyc/trips/a+b.parquet"]
 
 
+def test_a_message_comes_again_when_the_function_asks_for_it(aws: None) -> None:
+    sqs = boto3.client("sqs")
+    url = sqs.create_queue(QueueName="patient", Attributes={"VisibilityTimeout": "2100"})["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    sqs.send_message(QueueUrl=url, MessageBody="{}")
+    [first] = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+
+    come_again([Message((), queue=arn, receipt=first["ReceiptHandle"])], after_s=0)
+
+    [again] = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert again["MessageId"] == first["MessageId"]
+    sqs.delete_queue(QueueUrl=url)
+
+
+def test_a_schedule_of_its_own_calls_the_function_and_nothing_else_may(demo: Deployment, package: Path) -> None:
+    name = demo.deploy(BROUGHT, package).outputs["FunctionName"]
+    events: Any = boto3.client("events")
+
+    [rule] = events.list_rules()["Rules"]
+    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(5 minutes)", "ENABLED")
+    [target] = events.list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    assert json.loads(target["Input"]) == {"lakegate": "notify late"}
+    [allowed] = json.loads(boto3.client("lambda").get_policy(FunctionName=name)["Policy"])["Statement"]
+    assert allowed["Principal"] == {"Service": "events.amazonaws.com"}
+    assert allowed["Condition"]["ArnLike"]["AWS:SourceArn"] == rule["Arn"]
+
+
+def test_what_others_deleted_is_named_and_the_rest_shown(demo: Deployment, package: Path) -> None:
+    outputs = demo.deploy(BROUGHT, package).outputs
+    assert demo.status().missing == ()
+    boto3.client("sqs").delete_queue(QueueUrl=outputs["QueueUrl"])
+    boto3.client("lambda").delete_function(FunctionName=outputs["FunctionName"])
+    boto3.client("logs").delete_log_group(logGroupName=outputs["LogGroup"])
+
+    found = demo.status()
+
+    assert (found.waiting, found.function, found.dead, found.errors) == (None, None, 0, ())
+    assert found.missing == (outputs["QueueUrl"], outputs["FunctionName"])
+    shown = _run("status", "--name", "demo")
+    assert (shown.exit_code, outputs["FunctionName"] in shown.stdout.partition("missing")[2]) == (0, True)
+
+
 @pytest.mark.parametrize("store", ["postgres", "dynamodb"])
 def test_with_nothing_brought_but_a_network(demo: Deployment, package: Path, store: str) -> None:
     ec2 = boto3.client("ec2")
@@ -188,8 +235,30 @@ def test_with_nothing_brought_but_a_network(demo: Deployment, package: Path, sto
     name = done.outputs["FunctionName"]
     variables = boto3.client("lambda").get_function_configuration(FunctionName=name)["Environment"]["Variables"]
     assert variables["LAKEGATE_JOURNAL_PASSWORD"].startswith("aws-secret:")
+    assert {"function", "network", "secrets"} == _rights(name).keys()
     # The servers that are made speak no TLS, so nothing secret is sent to them; who reaches them is what counts.
     assert not {"LAKEGATE_ENGINE_TOKEN", "LAKEGATE_CATALOG_TOKEN"} & variables.keys()
+
+
+def test_the_function_may_read_the_secrets_it_is_given_and_no_others(demo: Deployment, package: Path) -> None:
+    arns = [f"arn:aws:secretsmanager:us-east-1:000000000000:secret:{name}-a1b2c3" for name in ("bot", "pager")]
+
+    name = demo.deploy({**BROUGHT, "SecretArns": ",".join(arns)}, package).outputs["FunctionName"]
+
+    found = _rights(name)
+    assert found.keys() == {"function", "secrets-of-settings"}
+    [allowed] = found["secrets-of-settings"]
+    assert (allowed["Action"], allowed["Resource"]) == ("secretsmanager:GetSecretValue", arns)
+    with pytest.raises(DeploymentError, match="SecretArns"):
+        demo.plan({"SecretArns": arns[0].removesuffix("-a1b2c3")}, package)
+
+
+def _rights(function: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the statements of a function's role, by policy."""
+    role = boto3.client("lambda").get_function_configuration(FunctionName=function)["Role"].rpartition("/")[2]
+    iam: Any = boto3.client("iam")
+    names = iam.list_role_policies(RoleName=role)["PolicyNames"]
+    return {name: iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]["Statement"] for name in names}
 
 
 def test_data_is_kept_when_asked(demo: Deployment, package: Path) -> None:
@@ -218,6 +287,56 @@ def test_a_first_deployment_that_fails_leaves_no_stack(demo: Deployment, package
 
     assert demo.survey().state is None
     s3.delete_bucket(Bucket="taken-by-another")
+
+
+def test_a_change_that_parts_from_data_is_asked_about_once_more(
+    demo: Deployment, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo.deploy(BROUGHT, package)
+    asked = []
+
+    def answer(question: str, *, yes: bool) -> bool:
+        asked.append(question)
+        return yes or "data" not in question
+
+    monkeypatch.setattr("lakegate.aws.package.build_package", lambda *_: package)
+    monkeypatch.setattr("lakegate.cli.commands.aws._agreed", answer)
+
+    refused = _run("deploy", "--name", "demo", "--bucket-name", "another", "-o", "json")
+
+    assert asked == ["Make these changes?", "Go on without that data?"]
+    assert "DATA: what Bucket holds is kept, and not used any more" in refused.stderr
+    assert json.loads(refused.stdout)["changed"] is False
+    _run("deploy", "--name", "demo", "--batch-size", "20", "-o", "json")
+    assert asked[2:] == ["Make these changes?"]
+
+
+def test_checks_stay_in_the_function_until_others_are_given(
+    demo: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A file must not be published unaudited because somebody deployed from another folder."""
+    monkeypatch.chdir(tmp_path)
+    given = [word for name, value in BROUGHT.items() for word in (_option(name), value)]
+    checks, none = tmp_path / "lakegate.toml", tmp_path / "empty.toml"
+    checks.write_text('[tables."nyc.trips"]\nchecks = ["not_null(id)"]\n', encoding="utf-8")
+    none.write_text("", encoding="utf-8")
+    packed: list[str | None] = []
+
+    def build(folder: Path, wanted: FunctionPackage) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        packed.append(None if wanted.settings is None else wanted.settings.read_text(encoding="utf-8"))
+        path = folder / f"{len(packed)}.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("version", str(len(packed)))
+            if packed[-1] is not None:
+                archive.writestr("lakegate.toml", packed[-1])
+        return path
+
+    monkeypatch.setattr("lakegate.aws.package.build_package", build)
+    for words in ([], ["--settings", str(checks)], [], ["--settings", str(none)], []):
+        _run("deploy", "--name", "demo", *given, "--yes", *words)
+
+    assert packed == [None, checks.read_text(), checks.read_text(), "", None]
 
 
 def _run(*words: str) -> Result:

@@ -14,6 +14,8 @@ import lakegate.aws.package as packaging
 from lakegate.aws.package import MAX_BYTES, FunctionPackage, build_package, unpacked_bytes
 from lakegate.errors import ConfigurationError
 
+pytestmark = pytest.mark.xdist_group("package")  # it takes half a minute to build
+
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 USES = """
 import sys

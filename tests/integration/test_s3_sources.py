@@ -190,6 +190,8 @@ def test_a_version_is_taken_while_it_is_the_current_one(bucket: Bucket) -> None:
     old = _version(bucket, "a.csv")
     (pinned,) = discover([f"{bucket.uri}/a.csv?versionId={old}"]).files
     assert pinned == discover([f"{bucket.uri}/a.csv"]).files[0]
+    (listed,) = discover([bucket.uri]).files
+    assert (pinned.version_id, listed.version_id, listed.version) == (old, None, pinned.version)
     bucket.put("a.csv", b"a,b\n1,3\n")
     new = _version(bucket, "a.csv")
     with pytest.raises(SourceError, match=f"cannot be read in version {old}: its version is {new} by now") as caught:

@@ -14,7 +14,7 @@ from e2e_support import standing, unchanged, write_trips
 from lakegate import wiring
 from lakegate.catalogs.warehouse import MARKER, spark_file_io
 from lakegate.config import CatalogSettings, S3Settings, Settings, load_settings
-from lakegate.errors import ConfigurationError, LakegateError, RetryableError, StorageUnavailableError
+from lakegate.errors import ConfigurationError, RetryableError, StorageUnavailableError
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
 from lakegate.narration import SilentNarrator
@@ -226,7 +226,7 @@ def test_a_store_that_stays_away_leaves_nothing_on_main_and_no_branch(
     with (
         unchanged(world.lake),
         world.way.troubled(lambda _number, method, path: trouble if method == "PUT" and part in path else "none"),
-        pytest.raises(LakegateError) as caught,
+        pytest.raises(StorageUnavailableError, match=r"Status Code: 503|failed to respond") as caught,
     ):
         world.add("b", 10, start=10)
     assert caught.value.hint

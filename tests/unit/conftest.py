@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Prefect's own test server; its tests are of xdist group ``prefect``, so that there is one at a time."""
     from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings  # noqa: PLC0415 - slow to load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -121,7 +122,8 @@ def demo(aws: Aws) -> Deployment:
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     path = tmp_path / "function.zip"
-    path.write_bytes(b"zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("lakegate/__init__.py", "")
     return path
 
 
@@ -155,11 +157,12 @@ def test_a_plan_leaves_nothing_behind(aws: Aws, demo: Deployment, package: Path)
 
 
 def test_what_is_not_given_stays_as_it_was(aws: Aws, demo: Deployment, package: Path) -> None:
-    aws.has_stack("UPDATE_COMPLETE", {"BatchSize": "7", "LogDays": "90", "CodeKey": "old", "CodeBucket": "code"})
+    before = {"BatchSize": "7", "LogDays": "90", "CodeKey": "old", "CodeBucket": "code", "OfAnEarlierVersion": "1"}
+    aws.has_stack("UPDATE_COMPLETE", before)
     parameters: list[dict[str, Any]] = [
         {"ParameterKey": "BatchSize", "ParameterValue": "10"},
         {"ParameterKey": "CodeBucket", "ParameterValue": f"{STACK}-code-123456789012-eu-central-1"},
-        {"ParameterKey": "CodeKey", "ParameterValue": f"function/{sha256(b'zip').hexdigest()}.zip"},
+        {"ParameterKey": "CodeKey", "ParameterValue": f"function/{sha256(package.read_bytes()).hexdigest()}.zip"},
         {"ParameterKey": "LogDays", "UsePreviousValue": True},
     ]
     aws.prepares(_create(parameters, "UPDATE"))
@@ -372,6 +375,21 @@ def test_a_change_set_of_a_stack_that_is_there_leaves_the_stack(aws: Aws) -> Non
     aws.answers("delete_change_set", {}, {"ChangeSetName": CHANGES})
 
     stack.discard(ChangeSet(CHANGES, STACK_ID, is_new=False, changes=()))
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "replacement", "leaves"),
+    [
+        ("modify", "AWS::S3::Bucket", "true", True),
+        ("modify", "AWS::RDS::DBInstance", "conditional", True),
+        ("remove", "AWS::DynamoDB::Table", None, True),
+        ("modify", "AWS::RDS::DBInstance", "false", False),
+        ("add", "AWS::S3::Bucket", None, False),
+        ("modify", "AWS::SQS::Queue", "true", False),
+    ],
+)
+def test_changes_that_part_from_data(action: str, kind: str, replacement: str | None, *, leaves: bool) -> None:
+    assert Change(action=action, resource="X", type=kind, replacement=replacement).leaves_data is leaves
 
 
 @pytest.mark.parametrize("name", ["", "Demo", "a_b", "1st", "demo-", "x" * 21])

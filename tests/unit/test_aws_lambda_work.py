@@ -5,25 +5,38 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from intake_support import Outcome, SteppingLake
-from lakegate.config import Settings
+from lakegate.config import FunctionSettings, Settings, load_settings
 from lakegate.credentials.secret import resolve_secret
-from lakegate.errors import CatalogUnavailableError, ConfigurationError, EngineError, InputError, SourceError
+from lakegate.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    EngineError,
+    InputError,
+    RetryableError,
+    SourceError,
+)
 from lakegate.flow.deadline import NEVER, Deadline, DeadlineReachedError
+from lakegate.journal.opening import open_journal
 from lakegate.lake import Lake
+from lakegate.model.notices import Notice
 from lakegate.narration import LogNarrator
 from lakegate.orchestrators.aws_lambda import function, handler
+from lakegate.orchestrators.aws_lambda.events import Message
 from lakegate.orchestrators.aws_lambda.function import Function, NotDoneError
 from lakegate.orchestrators.aws_lambda.logs import open_log
 from lakegate.orchestrators.aws_lambda.work import take_in
 from lakegate.sources.listing import FoundFile
 from lambda_support import Queue, s3_event
+from notify_support import NOW, rejected_run, told_server
 
 SETTINGS = Settings.model_validate(
     {
@@ -218,7 +231,46 @@ def log_of_before() -> Iterator[None]:
     log.setLevel(level)
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
+    """Ids of messages that SQS was asked to deliver again soon, and after how many seconds."""
+    asked: list[tuple[str | None, int]] = []
+
+    def ask(messages: Iterable[Message], *, after_s: int) -> None:
+        asked.extend((message.id, after_s) for message in messages)
+
+    monkeypatch.setattr(function, "come_again", ask)
+    return asked
+
+
 @pytest.mark.usefixtures("log_of_before")
+def test_what_failed_comes_again_soon_and_what_has_to_wait_does_not(
+    lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch, soon: list[tuple[str | None, int]]
+) -> None:
+    settings = SETTINGS.model_copy(update={"function": FunctionSettings(retry_s=7)})
+    made = Function(settings, open_log())
+    made.__dict__["lake"] = lakes.lake
+    monkeypatch.setattr(function, "_FUNCTIONS", [made])
+    lakes.put("trips/bad.csv", "trips/a.csv", "zones/c.csv")
+    lakes.stepping.becomes = lambda names: (
+        InputError("Damaged.") if "bad.csv" in names else AWAY if "c.csv" in names else "published"
+    )
+    queue = Queue()
+    bad, _, away, both, odd = queue.send(
+        s3_event("landing", "in/trips/bad.csv"),
+        s3_event("landing", "in/trips/a.csv"),
+        s3_event("landing", "in/zones/c.csv"),
+        s3_event("landing", "in/trips/bad.csv", "in/zones/c.csv"),
+        "not JSON",
+    )
+
+    answer = handler(queue.receive(), Called())
+
+    assert answer == {"batchItemFailures": [{"itemIdentifier": name} for name in (bad, away, both, odd)]}
+    assert soon == [(bad, 7), (odd, 7)]
+
+
+@pytest.mark.usefixtures("log_of_before", "soon")
 def test_a_call_and_its_log(
     lakes: FakeLakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,3 +293,67 @@ def test_a_call_and_its_log(
     lines = [json.loads(line) for line in told.splitlines()]
     assert {line["aws_request_id"] for line in lines} == {Called.aws_request_id}
     assert [line["outcome"] for line in lines if line.get("file")] == ["failed", "published", "failed"]
+
+
+SCHEDULED = {"lakegate": "notify late"}
+"""What the template's schedule calls the function with; test_aws_template compares."""
+
+
+def scheduled(home: Path, **settings: Any) -> Function:
+    """Return a function whose catalog and Spark are not there."""
+    flags = {
+        "catalog.uri": "http://127.0.0.1:9/api/v2",
+        "catalog.warehouse": "s3://lake/warehouse",
+        "engine.url": "sc://127.0.0.1:9",
+        "journal.url": f"sqlite:///{home / 'journal.db'}",
+        "watch.routes": '["{table}/*"]',
+    }
+    return Function(load_settings(home, env={}, flags={**flags, **settings}), open_log())
+
+
+@pytest.mark.usefixtures("log_of_before")
+def test_by_a_schedule_it_tells_of_late_tables_and_counts_with_the_journal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lakegate.toml").write_text(
+        '[notify.late]\n"nyc.trips" = "1d"\n[[notify.channels]]\nname = "ops"\ntype = "slack"\nurl = "env:HOOK_URL"\n'
+    )
+    made = scheduled(tmp_path)
+    with closing(open_journal(made.settings.journal, tmp_path)) as journal:
+        run = rejected_run(1)
+        about = Notice(event="rejected", severity="error", tables=run.tables, run=run, at=NOW)
+        first, *_ = [journal.join_alert("ops", "k", about=about) for _ in range(3)]
+        journal.settle_alert("ops", "k", first, sent=True, stands_s=0)
+    monkeypatch.setattr(function, "_FUNCTIONS", [made])
+    with told_server(monkeypatch) as slack:
+        for _ in range(2):
+            assert handler(SCHEDULED, Called()) == {}
+        told = [message["text"] for message in slack.messages]
+    made.close()
+    assert [text.partition(":")[2].partition(":")[0].strip() for text in told] == ["late", "2 more rejected"]
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["event"], list(line["told"])) for line in lines] == [("nyc.trips: late", ["ops"])] * 2
+    assert lines[0]["told"] == {"ops": "sent"}
+
+
+@pytest.mark.usefixtures("log_of_before")
+def test_by_a_schedule_with_nobody_to_tell_nothing_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(function, "_FUNCTIONS", [scheduled(tmp_path)])
+    assert handler(SCHEDULED, Called()) == {}
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("log_of_before")
+def test_by_a_schedule_without_the_journal_aws_has_to_call_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lakegate.toml").write_text('[notify.late]\n"nyc.trips" = "1d"\n')
+    made = scheduled(tmp_path, **{"journal.url": "postgresql://lake@127.0.0.1:9/lake"})
+    made.is_warm = True
+    monkeypatch.setattr(function, "_FUNCTIONS", [made])
+    with pytest.raises(RetryableError):
+        handler(SCHEDULED, Called())
+    assert (made.is_warm, "lake" in made.__dict__) == (False, False), "the next call connects anew"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from deploy_files import DEPLOY, load
 from lakegate.aws.parameters import FILLED_IN, PARAMETERS
 from lakegate.aws.stack import TEMPLATE
-from lakegate.config import load_settings
+from lakegate.config import Settings, load_settings
 from lakegate.intake.routes import Routes
 from lakegate.local.artifacts import AWS, HADOOP_AWS, ICEBERG
 
+SCHEDULED = {"lakegate": "notify late"}
+"""As the function's test, in test_aws_lambda_work, has it."""
 _INLINE_LIMIT = 51_200
 _ANY_RESOURCE_ALLOWED = {"NetworkInterfaces"}
 
@@ -88,6 +92,10 @@ def _statements(template: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
                 yield name, statement
 
 
+def _actions(statement: dict[str, Any]) -> list[str]:
+    return statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+
+
 def test_permissions_name_their_resources(template: dict[str, Any]) -> None:
     allowed = [
         (name, statement)
@@ -97,10 +105,22 @@ def test_permissions_name_their_resources(template: dict[str, Any]) -> None:
 
     assert len(allowed) > 10
     for name, statement in allowed:
-        actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
-        assert not [action for action in actions if "*" in action], name
+        assert not [action for action in _actions(statement) if "*" in action], name
         if statement["Sid"] not in _ANY_RESOURCE_ALLOWED:
             assert statement["Resource"] != "*", (name, statement["Sid"])
+
+
+def test_the_function_deletes_no_object(template: dict[str, Any]) -> None:
+    """As docs/how-to/keep-tables-on-s3.md says: those who write and publish read and put, and `gc` deletes."""
+    of_objects = {
+        action
+        for name, statement in _statements(template)
+        if name == "FunctionRole"
+        for action in _actions(statement)
+        if action.startswith("s3:")
+    }
+
+    assert of_objects == {"s3:GetObject", "s3:PutObject", "s3:ListBucket"}
 
 
 def test_bucket_and_queues_are_closed_to_plain_http(template: dict[str, Any]) -> None:
@@ -151,12 +171,78 @@ def test_the_function_s_variables_are_settings(template: dict[str, Any], tmp_pat
     assert Routes(settings.watch.routes or ()).table("s3://lake/landing/nyc/trips/2026/a.parquet") == "nyc.trips"
 
 
+def test_the_schedule_calls_the_function_with_what_it_knows(template: dict[str, Any]) -> None:
+    late = template["Resources"]["Function"]["Properties"]["Events"]["Late"]
+
+    assert late["Type"] == "Schedule"
+    assert json.loads(late["Properties"]["Input"]) == SCHEDULED
+
+
+def test_the_tables_files_are_not_taken_for_files_that_landed(template: dict[str, Any]) -> None:
+    """Else a publish would be told of, and published again, for ever."""
+    allowed = re.compile(template["Parameters"]["LandingPrefix"]["AllowedPattern"])
+    warehouse = template["Outputs"]["Warehouse"]["Value"]["Fn::Sub"].rpartition("/")[2]
+
+    assert [text for text in ("landing/", "a/b/", f"{warehouse}s/", f"x/{warehouse}/") if not allowed.match(text)] == []
+    assert not allowed.match(f"{warehouse}/")
+    assert not allowed.match(f"{warehouse}/landing/")
+
+
+def test_a_file_is_given_up_before_its_message_is(template: dict[str, Any]) -> None:
+    assert template["Parameters"]["MaxReceiveCount"]["MinValue"] >= Settings().watch.max_tries
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if name == "Ref":
+                yield part
+            elif name == "Fn::GetAtt":
+                yield part[0]
+            else:
+                yield from _references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _references(part)
+
+
+@pytest.mark.parametrize("service", ["CatalogService", "SparkService"])
+def test_servers_are_started_when_their_image_can_be_fetched(template: dict[str, Any], service: str) -> None:
+    resources = template["Resources"]
+
+    assert {"PrivateRoute", "PrivateSubnetARoutes", "PrivateSubnetBRoutes"} <= {*_references(resources[service])}
+    assert set(resources["WayOut"]["DependsOn"]) == {"PublicRoute", "PublicSubnetRoutes"}
+
+
+def test_the_function_s_role_has_all_its_rights_from_its_beginning(template: dict[str, Any]) -> None:
+    """CloudFormation waits for the role before it makes the function, and not for policies that are added to it."""
+    assert [name for name, one in template["Resources"].items() if one["Type"] == "AWS::IAM::Policy"] == []
+    rights = {statement.get("Sid") for name, statement in _statements(template) if name == "FunctionRole"}
+
+    assert {"NetworkInterfaces", "Secrets"} <= rights
+
+
 def test_spark_on_fargate_runs_what_the_local_one_does(template: dict[str, Any]) -> None:
     [container] = template["Resources"]["SparkTask"]["Properties"]["ContainerDefinitions"]
     packages = container["Command"][container["Command"].index("--packages") + 1].split(",")
 
     for artifact in (ICEBERG, AWS, HADOOP_AWS):
         assert f"{artifact.group}:{artifact.name}:{artifact.version}" in packages
+
+
+def test_nessie_on_fargate_is_set_up_as_the_one_that_was_tried(template: dict[str, Any]) -> None:
+    """The compose file's is, with a real Postgres. What leads to that is of each its own."""
+    [container] = template["Resources"]["CatalogTask"]["Properties"]["ContainerDefinitions"]
+    given = [one["Fn::If"][1] if "Fn::If" in one else one for one in container["Environment"]]
+    ours = {one["Name"]: one["Value"] for one in given}
+    store = ours.pop("NESSIE_VERSION_STORE_TYPE")
+    tried = load(DEPLOY / "compose.yaml")["services"]["nessie"]
+
+    shared = {name: value for name, value in tried["environment"].items() if name in ours and "DATASOURCE_" not in name}
+    assert {name: ours[name] for name in shared} == shared
+    assert len(shared) >= 3
+    assert store == {"Fn::If": ["OnPostgres", tried["environment"]["NESSIE_VERSION_STORE_TYPE"], "DYNAMODB2"]}
+    assert template["Parameters"]["CatalogImage"]["Default"] == tried["image"]
 
 
 @pytest.mark.parametrize("group", ["CatalogGroup", "SparkGroup", "DatabaseGroup"])

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -284,24 +285,25 @@ def test_metadata_that_is_missing_or_damaged(tables: IcebergTables, editor: Iceb
             editor.replay(staged, [staged.snapshot_id], base)
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
+    """Let this process write no large files; no longer than needed, as pytest's own output may go to one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_leaves_nothing(
-    tables: IcebergTables, editor: IcebergTableEditor, request: pytest.FixtureRequest
-) -> None:
+def test_a_full_disk_leaves_nothing(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     table = tables.create()
     append(table, [0])
     base = pointer_to(table)
     staged = appended(tables, base, [1])
     before = contents_of(base)
-    request.getfixturevalue("full_disk")
-    with pytest.raises(EngineError, match=r"nyc\.trips cannot be written to .*: File too large") as caught:
+    said = pytest.raises(EngineError, match=r"nyc\.trips cannot be written to .*: File too large")
+    with full_disk(), said as caught:
         editor.replay(staged, [staged.snapshot_id], base)
     assert "room" in str(caught.value.hint)
     assert contents_of(base) == before

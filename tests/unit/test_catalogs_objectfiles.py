@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
+from lakegate import wiring
 from lakegate.catalogs import warehouse
 from lakegate.catalogs.editor.files import TableFiles
 from lakegate.catalogs.fileio import TableFileIO
@@ -19,7 +21,7 @@ from lakegate.catalogs.localfiles import LocalFileIO
 from lakegate.catalogs.metadata import reading
 from lakegate.catalogs.objectfiles import NewObjectsIO, ObjectFileIO
 from lakegate.catalogs.warehouse import require_writable, spark_file_io
-from lakegate.config import GcsSettings, S3Settings, StorageSettings
+from lakegate.config import CatalogSettings, GcsSettings, S3Settings, Settings, StorageSettings
 from lakegate.errors import (
     ConfigurationError,
     EngineError,
@@ -30,6 +32,7 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
+from lakegate.narration import SilentNarrator
 from lakegate.storage import opening
 from lakegate.storage.objects import ObjectStore, StoredObject
 
@@ -184,6 +187,27 @@ def test_a_warehouse_is_tried_before_it_is_written_to(store: MemoryStore, monkey
     assert list(store.objects) == [f"{ROOT}/{warehouse.MARKER}"]
     monkeypatch.setattr(opening, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
     require_writable("file:///lake", StorageSettings())
+
+
+def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse_first(root: str, _: StorageSettings) -> None:
+        asked.append(root)
+        if len(asked) == 1:
+            raise StorageUnavailableError("S3 is away.")
+
+    monkeypatch.setattr(wiring, "require_writable", refuse_first)
+    settings = Settings(catalog=CatalogSettings(warehouse=ROOT))
+    made = wiring.Wiring(tmp_path, settings, session=None, narrator=SilentNarrator())
+    require = made._require_writable  # noqa: SLF001 - the rest of its rooms would start a catalog
+    with pytest.raises(StorageUnavailableError):
+        require()
+    for _ in range(3):
+        require()
+    assert asked == [ROOT, ROOT]
 
 
 def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: MemoryStore) -> None:

@@ -15,9 +15,11 @@ from backfill_support import Archive, day_files
 from cli_support import invoke
 from lakegate.cli.narration import LiveNarrator
 from lakegate.cli.render.backfill_progress import LiveBackfill
+from lakegate.cli.render.backfill_progress import told as line_of
 from lakegate.errors import EngineError, SourceError
 from lakegate.intake.backfill import Backfill
 from lakegate.intake.backfill_report import BackfillReport, ChunkResult
+from lakegate.model.run import RunError
 
 DAY_1, DAY_2, DAY_3 = (f"green_2024-01-0{day}.parquet" for day in (1, 2, 3))
 BACKFILL = ["backfill", "nyc.trips", "trips", "--from", "2024-01-01", "--to", "2024-01-31"]
@@ -150,6 +152,12 @@ def test_what_cannot_be_read_is_refused(archive: Archive, words: list[str], told
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_a_line_of_a_chunk_is_one_sentence() -> None:
+    error = RunError(code="check", message="There is no column 'x'.")
+    result = ChunkResult(chunk="2024-01", outcome="failed", seconds=3.2, error=error)
+    assert line_of(result) == "2024-01  failed: There is no column 'x', 3.2 s"
 
 
 def test_a_terminal_shows_a_bar_and_what_runs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

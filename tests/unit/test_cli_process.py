@@ -45,7 +45,8 @@ main.cli.main = functools.partial(main.cli.main, obj=App(connect=lambda *_, **__
 sys.argv = ["lakegate", *sys.argv[1:]]
 main.main()
 """
-MANY = "from lakegate.model.refs import Ref; return [Ref(name=f'b{n}', hash='0' * 64) for n in range(20000)]"
+# More than a pipe holds (64 KiB), and no more: making a table of it is slow.
+MANY = "from lakegate.model.refs import Ref; return [Ref(name=f'b{n}', hash='0' * 64) for n in range(2000)]"
 WAIT = """try:
             print("ready", flush=True)
             signal.pause()

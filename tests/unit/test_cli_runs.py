@@ -238,6 +238,17 @@ def test_json_of_a_run_has_its_steps() -> None:
     assert (told["base"], told["kind"], told["reverted_by"]) == (BASE, "ingest", None)
 
 
+def test_a_version_that_the_store_told_is_shown() -> None:
+    assert WHOLE.request is not None
+    (file,) = WHOLE.request.batch.files
+    versioned = WHOLE.request.batch.only((file.model_copy(update={"version_id": "3HL4kqtJ"}),))
+    run = WHOLE.model_copy(update={"request": WHOLE.request.model_copy(update={"batch": versioned})})
+    lines = invoke(f"runs {RUN_ID}", FakeLake(run=run), stack=FakeStack("stopped")).stdout.splitlines()
+    assert [line.split()[-2:] for line in lines if file.uri in line] == [["version", "3HL4kqtJ"]]
+    told = [json.loads(invoke("runs 2026 -o json", FakeLake(run=one)).stdout)["version_ids"] for one in (run, WHOLE)]
+    assert told == [{file.uri: "3HL4kqtJ"}, {}]
+
+
 # the picture ----------------------------------------------------------------------------------------------------------
 
 

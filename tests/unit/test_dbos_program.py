@@ -114,6 +114,8 @@ WRONG = [
     (["--table_name", "nyc.trips", "--s3_path", "x"], {"RUN_ID": "a b"}, "RUN_ID (--run_id)"),
     (["serve", "--table_name", "nyc.trips", "--schedule", "*/5 * * * *"], {}, "S3_PATH (--s3_path)"),
     (["serve", "--table_name", "a.b", "--s3_path", "x", "--schedule", "often"], {}, "--schedule 'often'"),
+    (["serve", "--table_name", "a.b", "--s3_path", "/no/such", "--schedule", "* * * * *"], {}, "'/no/such' does not"),
+    (["enqueue", "--table_name", "a.b", "--s3_path", "x", "-c", "not_nul(id)"], {}, "no check called 'not_nul'"),
     (["sevre"], {}, "'sevre' is not one of"),
     (["--parallel", "0", "backfill"], {}, "--parallel"),
 ]
@@ -148,7 +150,7 @@ def test_a_wrong_or_missing_value_is_one_line_that_names_it(
     ],
 )
 def test_a_table_may_be_given_in_one_or_in_two(
-    words: list[str], variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    words: list[str], variables: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = []
 
@@ -160,7 +162,8 @@ def test_a_table_may_be_given_in_one_or_in_two(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert front.start([*words, "--s3_path", "x", "--branch_name", "b"]) == 0
-    assert orders == [{"table": "nyc.trips", "paths": ["x"], "checks": [], "branch": "b"}]
+    # Another process, which stands in another folder, may be the one to read it.
+    assert orders == [{"table": "nyc.trips", "paths": [str(project / "x")], "checks": [], "branch": "b"}]
 
 
 def test_dbos_database_away_at_the_start_is_said_without_the_password(

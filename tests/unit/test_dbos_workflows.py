@@ -175,6 +175,21 @@ def test_started_twice_is_once(lake: FakeLake) -> None:
     assert lake.steps("twice") == ["write", "audit", "publish"]
 
 
+@pytest.mark.parametrize("other", [{"paths": ["other.parquet"]}, {"table": "nyc.zones"}])
+def test_other_files_under_a_known_id_are_refused(
+    lake: FakeLake, configuration: Configuration, other: dict[str, Any]
+) -> None:
+    run_id = f"known-{next(iter(other))}"
+    program.run_one(ORDER, run_id)
+    said = f"Run {run_id} was begun before, with trips.parquet for nyc.trips."
+    order = cast("Order", {**ORDER, **other})
+    with pytest.raises(InputError, match=said):
+        program.run_one(order, run_id)
+    with pytest.raises(InputError, match=said):
+        program.enqueue(configuration, order, run_id)
+    assert lake.steps(run_id) == ["write", "audit", "publish"]
+
+
 @pytest.mark.parametrize("step", ["write", "audit", "publish"])
 @pytest.mark.parametrize("error", [AWAY, OutcomeUnknownError("No answer came.")], ids=["away", "unknown"])
 def test_a_step_is_called_again_when_that_may_help(lake: FakeLake, step: str, error: LakegateError) -> None:
@@ -227,6 +242,14 @@ def test_the_first_error_is_told_when_undoing_fails_too(lake: FakeLake) -> None:
     lake.raises = {"publish": [InputError("No.")], "undo": [AWAY] * 100}
     with pytest.raises(InputError, match="No"):
         program.run_one(ORDER, "both")
+
+
+def test_a_run_that_is_not_the_orders_is_not_undone(lake: FakeLake) -> None:
+    lake.runs["theirs"] = run("theirs", "staged")
+    lake.raises["write"] = [InputError("It is one of another table.")]
+    with pytest.raises(InputError, match="another table"):
+        program.run_one({**ORDER, "run_id": "theirs"}, "mistaken")
+    assert lake.steps("theirs") == ["write"]
 
 
 def test_a_run_that_never_began_needs_no_undoing(lake: FakeLake) -> None:

@@ -203,7 +203,7 @@ def test_what_goes_wrong_is_told_with_the_functions_log(lake: FakeLake, cloud: F
 
 def cloud_with(answers: Mapping[str, Any]) -> Cloud:
     clients = SimpleNamespace(sqs=SimpleNamespace(receive_message=lambda **_: answers))
-    return Cloud(Deployed("b", "q", "http://127.0.0.1/dead", "f", "g"), cast("Any", clients))
+    return Cloud(Deployed("b", "http://127.0.0.1/dead", "g"), cast("Any", clients))
 
 
 def test_a_dead_letter_is_found_by_the_key_it_tells_of() -> None:

@@ -78,6 +78,8 @@ def test_what_the_images_are_built_from_is_there(lake: Any) -> None:
     copied = re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE)
     assert copied
     assert all((ROOT / name).exists() for names in copied for name in names.split())
+    extras = re.findall(r'"/source\[(.+)\]"', text)
+    assert extras == ["notify,postgres,s3"], "who adds a channel to the settings needs no image of his own"
 
 
 def test_only_this_machine_reaches_it(lake: Any) -> None:

@@ -12,6 +12,7 @@ from lakegate.errors import (
     LakegateError,
     QueryError,
     SourceError,
+    StorageUnavailableError,
 )
 from lakegate.flow.fit import require_fit
 from lakegate.model.batch import FileFormat
@@ -59,6 +60,8 @@ def test_queries_pass(sql: str) -> None:
         "select 1; drop table x",
         "show tables; drop table x",
         "set spark.sql.x = 1",
+        "select reflect('java.lang.System', 'getenv', 'HOME')",
+        "select * from t where Try_Reflect('java.lang.System', 'getenv', a) = java_method('x', 'y')",
         "selec 1",
     ],
 )
@@ -73,6 +76,11 @@ def test_statements_that_change_something_or_are_no_query_are_refused(sql: str) 
         ("StatusCode.UNAVAILABLE: failed to connect to all addresses", EngineUnavailableError),
         ("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid", EngineUnavailableError),
         ("StatusCode.UNAUTHENTICATED Invalid auth token", ConfigurationError),
+        ("(org.projectnessie.client.http.HttpClientException) Connection refused", EngineUnavailableError),
+        ("(java.net.ConnectException) Connection refused", EngineUnavailableError),
+        ("(java.net.ConnectException) on s3a: awssdk.SdkClientException: Connection refused", StorageUnavailableError),
+        ("(java.net.SocketException) on s3a: AWSClientIOException: Connection reset", StorageUnavailableError),
+        ("(awssdk.S3Exception) Access Denied (Service: S3, Status Code: 403, Request ID: 1)", ConfigurationError),
         ("(java.io.IOException) No space left on device", EngineError),
         ("(java.lang.IllegalStateException) whatever", EngineError),
     ],
@@ -82,6 +90,21 @@ def test_what_spark_says_becomes_an_error_that_says_what_was_done(text: str, exp
 
     with pytest.raises(expected, match=r"writing nyc\.trips"), translated("writing nyc.trips"):
         raise PySparkException(text)
+
+
+def test_of_a_chain_of_causes_the_one_that_tells_is_told() -> None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times: Failed to close current writer\n"
+        "\tat org.apache.iceberg.io.RollingFileWriter.closeCurrentWriter(RollingFileWriter.java:128)\n"
+        "Caused by: java.io.UncheckedIOException: Failed to upload\n"
+        "Caused by: awssdk.S3Exception: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)\n"
+        "\tat awssdk.S3Exception$BuilderImpl.build(Service: S3, Status Code: 503)\n"
+    )
+    with pytest.raises(StorageUnavailableError) as caught, translated("writing nyc.trips"):
+        raise PySparkException(text)
+    assert caught.value.message.endswith("nyc.trips: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)")
 
 
 def test_a_file_that_cannot_be_read_is_the_files_fault_only_where_files_are_read() -> None:

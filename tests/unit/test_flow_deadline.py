@@ -16,7 +16,7 @@ from lakegate.flow.deadline import NEVER, Deadline, DeadlineReachedError
 from lakegate.flow.ingest import go_on
 from lakegate.flow.recover import recover
 from lakegate.model.run import Run
-from steps_support import commits, ids, known
+from steps_support import commits, ids, known, step
 
 OVER = Deadline(0.0)
 
@@ -54,6 +54,25 @@ def test_it_is_parked_and_gone_on_with(house: FakeLakehouse, monkeypatch: pytest
     assert recover(house.rooms) == ()
     assert call(house).status == "published"
     assert (ids(house), commits(house), branches(house)) == ([1, 2], 1, ["main"])
+
+
+def test_without_time_no_further_run_is_recovered(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = ("dead1", "dead2")
+    for number, run in enumerate(dead):
+        step(house, "audit", [{"id": number, "passengers": 1}], run=run, file=run)
+    for run in dead:
+        house.journal.resume(run)
+        house.journal.abandon(run)
+    with (
+        when_reached(monkeypatch, "after-publish", lambda: monkeypatch.setattr(Deadline, "left_s", 0.0)),
+        pytest.raises(DeadlineReachedError),
+    ):
+        call(house, Deadline.after(600))
+    monkeypatch.undo()
+    assert sorted(known(house, run).status for run in dead) == ["published", "staged"]
+    assert [run.status for run in recover(house.rooms)] == ["published"]
+    assert call(house).status == "published"
+    assert ids(house) == [0, 1, 1, 2]
 
 
 def test_what_is_being_published_is_not_stopped(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -230,6 +231,22 @@ def test_an_engine_that_fails_at_one_file_only_is_that_files_fault(lake: FolderL
         clock.sleep(300.0)
     assert lake.outcomes()["2.csv"] == ("failed", 2)
     assert {lake.outcomes()[name] for name in ("1.csv", "good0.csv", "good19.csv")} == {("done", 1)}
+
+
+def test_a_run_that_was_given_up_because_the_engine_failed_counts_where_others_worked(
+    lake: FolderLake, clock: FakeClock
+) -> None:
+    lake.put("1.csv")
+    [chunk] = make_intake(lake, clock).look().chunks
+    ended = make_run("failed", run_id="r1")
+    for others_worked, noted in ((False, {}), (True, {"1.csv": ("failed", 1)}), (True, {"1.csv": ("failed", 2)})):
+        intake = make_intake(lake, clock, max_tries=2)
+        intake.note(chunk, ended, EngineError("Out of memory."), others_worked=others_worked)
+        assert lake.outcomes() == noted
+    assert [file.run_id for file in lake.given_up] == ["r1"]
+    both = replace(chunk, alone=False)
+    make_intake(lake, clock).note(both, ended, EngineError("Out of memory."))
+    assert lake.outcomes() == {"1.csv": ("failed", 0)}
 
 
 def test_wrong_settings_are_nobodys_try(lake: FolderLake, clock: FakeClock) -> None:

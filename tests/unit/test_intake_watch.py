@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from intake_support import START, TABLE, FakeClock, FolderLake, make_intake
+from intake_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_intake
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, ExitCode, LakegateError, SourceError
 from lakegate.intake.feeds import EventFeed, Feed, PollingFeed
 from lakegate.intake.rounds import Chunk, Intake, Round
@@ -148,6 +149,33 @@ def test_after_trouble_the_lake_is_opened_again() -> None:
     assert seen.troubles == ["The catalog is away."]
     assert (lake.known, other.outcomes()) == ({}, {"1.csv": ("done", 1)})
     assert (summary.left, summary.trouble, summary.exit_code) == (set(), None, ExitCode.OK)
+
+
+def test_what_another_did_after_trouble_is_not_left() -> None:
+    lake, other, clock = FolderLake(), FolderLake(), FakeClock()
+    for one in (lake, other):
+        one.put("1.csv", "gone.csv")
+    lake.becomes = lambda _: CatalogUnavailableError("The catalog is away.")
+    done = Landing(uri="file:///landing/1.csv", stamp="1", outcome="done", run_id="theirs", noted_at=START)
+    other.note_landings(TABLE, [done])
+    other.files.pop("file:///landing/gone.csv")
+    intake = make_intake(lake, clock, settle_s=0.0)
+    watch, seen = watching(lake, PollingFeed(3600), intake=intake, reopen=lambda: other, once=True)
+    summary = watch.run()
+    assert seen.troubles == ["The catalog is away."]
+    assert (summary.left, summary.exit_code) == (set(), ExitCode.OK)
+
+
+def test_a_run_that_another_is_at_is_left_to_him_and_stops_no_other() -> None:
+    lake = SteppedLake()
+    lake.leave("1.csv", run_id="files-1")
+    lake.at_work.add("files-1")
+    lake.put("2.csv")
+    lake.ingest = partial(FolderLake.ingest, lake)  # type: ignore[method-assign]
+    watch, _ = watching(lake, PollingFeed(3600), once=True)
+    summary = watch.run()
+    assert lake.names() == [["2.csv"]]
+    assert (summary.left, summary.exit_code) == ({"file:///landing/1.csv"}, ExitCode.RETRYABLE)
 
 
 @pytest.mark.parametrize(

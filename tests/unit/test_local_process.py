@@ -90,6 +90,19 @@ def test_the_previous_log_is_kept(tmp_path: Path, spawned: list[subprocess.Popen
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_process_that_runs_on_is_nothing_to_warn_of(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom lakegate.local import process\nhere = Path(sys.argv[1])\n"
+        f"command = (sys.executable, '-c', {_SLEEP!r})\n"
+        "print(process.spawn(command, env=dict(os.environ), cwd=here, log=here / 'log').pid)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    psutil.Process(int(ended.stdout)).kill()
+    assert ended.stderr == ""
+
+
 def test_a_program_that_is_missing_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(LocalStackError, match="java cannot be started"):
         process.spawn((str(tmp_path / "java"),), env={}, cwd=tmp_path, log=tmp_path / "log")

@@ -156,6 +156,14 @@ def test_a_failed_audit_rejects_and_rolls_back(
     assert "Traceback" not in caplog.text
 
 
+def test_a_flow_run_that_is_retried_after_its_rejection_stays_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = ScriptedLake(passes=False)
+    ran(monkeypatch, lake)
+    monkeypatch.setattr(lake, "write", lambda *_, **__: lake.known)
+    state = ran(monkeypatch, lake)
+    assert (state.name, state.is_failed()) == ("Rejected", True)
+
+
 def test_a_step_is_tried_again_without_undoing_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
     away = EngineUnavailableError("The engine went away.")
     unknown = OutcomeUnknownError("No answer came.")

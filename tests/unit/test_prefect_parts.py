@@ -16,6 +16,7 @@ from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Run
 from lakegate.orchestrators import prefect as adapter
 from lakegate.orchestrators.extras import require_extra
+from lakegate.orchestrators.prefect.__main__ import main
 from lakegate.orchestrators.prefect.report import audit_markdown
 
 PROGRAM = (sys.executable, "-m", "lakegate.orchestrators.prefect")
@@ -68,16 +69,35 @@ def test_help_and_usage_errors_load_no_prefect() -> None:
         (["--table_name", "nyc.trips", "--s3_path", "x", "--home", "/no/such"], "/no/such"),
         (["--no-such-option"], "--no-such-option"),
         (["serve", "x", "--every", "often"], "'often' is not a length of time."),
+        (["serve", ".", "--table", "nyc.trips", "--every", "0s"], "--every must be longer than nothing."),
+        (["serve", "."], "Give either --table, which all files go to, or --route."),
+        (["serve", ".", "--table", "nyc.trips", "--route", "{namespace}/{table}/*"], "Give either --table"),
+        (["serve", ".", "--route", "{other}/*"], "does not say what {namespace} is."),
+        (["serve", "/no/such", "--table", "nyc.trips"], "'/no/such' does not exist."),
+        (["serve", ".", "--table", "nyc.trips", "-c", "not_nul(id)"], "There is no check called 'not_nul'."),
+        (["serve", ".", "--table", "nyc.trips", "--name", "a/b"], "'a/b' cannot name a deployment"),
         (["announce", "nyc.trips"], "Missing argument"),
+        (["announce", "nyc.trips", ""], "An empty path names no file."),
     ],
 )
-def test_wrong_values_are_one_line(words: list[str], said: str) -> None:
-    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, check=False)
-    lines = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "")
+def test_wrong_values_are_one_line(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lakegate", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    lines = told.err.splitlines()
+    assert (ended.value.code, told.out) == (2, "")
     assert lines[0].startswith("error: ")
     assert said in lines[0]
     assert len(lines) <= 2
+
+
+def test_the_program_ends_as_its_command_line_says() -> None:
+    done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: Give --table_name and --s3_path, or a command.")
 
 
 def report(run: Run, **changes: object) -> AuditReport:
@@ -157,8 +177,8 @@ def test_what_is_served_knows_absolute_paths(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     intake, wap = adapter.deployments(
         ["in", "s3://b/in"],
-        table="nyc.trips",
-        routes=None,
+        table=None,
+        routes=["in/{namespace}/{table}/*", "s3://b/in/{table}-* => nyc.{table}"],
         name="x",
         interval_s=300,
         checks=[],
@@ -166,6 +186,10 @@ def test_what_is_served_knows_absolute_paths(tmp_path: Path, monkeypatch: pytest
         home=None,
     )
     assert intake.parameters["paths"] == [str(tmp_path / "in"), "s3://b/in"]
+    assert intake.parameters["routes"] == [
+        str(tmp_path / "in/{namespace}/{table}/*"),
+        "s3://b/in/{table}-* => nyc.{table}",
+    ]
     assert intake.parameters["home"] == wap.parameters["home"] == str(tmp_path)
     assert intake.concurrency_limit == 1
     assert intake.entrypoint == "lakegate.orchestrators.prefect.intake.intake_flow"

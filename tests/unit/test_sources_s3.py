@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.config import S3Settings, StorageSettings
-from lakegate.errors import ConfigurationError, InputError, SourceError
+from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
 from lakegate.sources import discover
 from lakegate.sources.listing import list_files
 from lakegate.sources.remote.pattern import RemotePattern
@@ -225,6 +225,17 @@ def test_where_s3_is(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert s3_place(settings) == place
+
+
+def test_a_password_in_the_address_shows_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ATTEMPTS", 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:planted@127.0.0.1:9")
+    with pytest.raises(ConfigurationError, match="AWS_ENDPOINT_URL") as place:
+        s3_place(S3Settings())
+    with pytest.raises(StorageUnavailableError, match=r"127\.0\.0\.1") as listing:
+        discover(["s3://landing/in/"])
+    for caught in (place, listing):
+        assert "planted" not in str(caught.value.to_dict())
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ from google.api_core.exceptions import GoogleAPICallError, RetryError, from_http
 from google.auth.exceptions import DefaultCredentialsError, TransportError
 from hypothesis import given
 from hypothesis import strategies as st
+from urllib3.exceptions import SSLError
 
 from lakegate.config import AdlsSettings, GcsSettings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError, StorageUnavailableError
+from lakegate.narration import without_secrets
 from lakegate.storage import adls, gcs, s3
 from lakegate.storage.addresses import Address, canonical
 from lakegate.storage.errors import ReplacedError
@@ -117,6 +119,18 @@ def test_the_key_of_another_account_is_not_used(monkeypatch: pytest.MonkeyPatch)
     assert type(client.credential).__name__ == "DefaultAzureCredential"
 
 
+@pytest.mark.parametrize("name", ["AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"])
+def test_what_an_account_is_used_with_is_left_out_of_logs(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for other in ("AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_ACCOUNT"):
+        monkeypatch.delenv(other, raising=False)
+    secret = f"sv=2024&sig={name.lower()}-of-this-test"
+    monkeypatch.setenv(name, secret)
+    said = f"GET https://acme.example/a?{secret} failed"
+    assert secret in without_secrets(said)
+    adls.adls_client("acme.dfs.core.windows.net", AdlsSettings())
+    assert secret not in without_secrets(said)
+
+
 _GOOGLE: list[tuple[Exception, type[Exception]]] = [
     (from_http_status(404, "No such object: lake/a"), FileNotFoundError),  # type: ignore[no-untyped-call]
     (from_http_status(404, "The specified bucket does not exist."), SourceError),  # type: ignore[no-untyped-call]
@@ -175,6 +189,7 @@ def test_what_azure_refuses(raised: Exception, becomes: type[Exception]) -> None
         ("InternalError", 0, StorageUnavailableError),
         ("SlowDown", 503, StorageUnavailableError),
         ("Whatever", 500, StorageUnavailableError),
+        ("NotImplemented", 501, SourceError),
         ("ConditionalRequestConflict", HTTPStatus.CONFLICT, CutError),
         ("NoSuchKey", 404, FileNotFoundError),
         ("NoSuchBucket", 404, SourceError),
@@ -187,6 +202,12 @@ def test_what_s3_refuses(code: str, status: int, becomes: type[Exception]) -> No
     error = s3.refusal(code, "in words", "s3://lake/a.csv", status)
     assert isinstance(error, becomes)
     _tells(error, "s3://lake/a.csv")
+
+
+def test_a_connection_to_s3_that_tls_ends_in_a_body_is_a_reason_to_try_later() -> None:
+    with pytest.raises(StorageUnavailableError, match="bad record mac") as caught, s3.translated("s3://lake/a.csv"):
+        raise SSLError("bad record mac")
+    _tells(caught.value, "s3://lake/a.csv")
 
 
 def _tells(error: BaseException, uri: str) -> None:

@@ -11,7 +11,7 @@ from lakegate.aws.values import BucketContent
 from lakegate.protocols import Narrator
 
 _TAG = "lakegate:stack"
-_GONE = frozenset({"404", "NoSuchBucket", "NotFound", "ResourceNotFoundException"})
+_GONE = frozenset({"404", "NoSuchBucket", "NoSuchKey", "NotFound", "ResourceNotFoundException"})
 _AMERICA = "us-east-1"  # the one region that a bucket must not be asked to be in
 
 
@@ -68,7 +68,7 @@ class Data:
             try:
                 s3.head_object(Bucket=bucket, Key=key)
             except ClientError as error:
-                if error_code(error) not in {"404", "NoSuchKey", "NotFound"}:
+                if error_code(error) not in _GONE:
                     raise
             else:
                 return False
@@ -82,6 +82,23 @@ class Data:
 
                 s3.upload_file(str(package), bucket, key, Callback=tell)
         return True
+
+    def write(self, content: bytes, bucket: str, key: str) -> None:
+        """Write an object."""
+        with translated(f"writing to bucket {bucket}"):
+            self._clients.s3.put_object(Bucket=bucket, Key=key, Body=content)
+
+    def read(self, bucket: str, key: str) -> bytes | None:
+        """Return an object's content; ``None`` when there is no such object."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - an extra, and slow to import
+
+        with translated(f"reading from bucket {bucket}"):
+            try:
+                return self._clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            except ClientError as error:
+                if error_code(error) in _GONE:
+                    return None
+                raise
 
     def owner(self, bucket: str) -> str | None:
         """Return the stack that a bucket belongs to, ``""`` when it bears no such mark; ``None`` without a bucket."""

@@ -12,6 +12,7 @@ from lakegate.aws.data import Data
 from lakegate.aws.errors import DeploymentError
 from lakegate.aws.looking import function_status, last_errors, queue_depth
 from lakegate.aws.names import DeploymentName
+from lakegate.aws.package import settings_in
 from lakegate.aws.parameters import validated
 from lakegate.aws.stack import NEW, Stack
 from lakegate.aws.values import Deployed, Plan, Status, Survey
@@ -76,6 +77,9 @@ class Deployment:
         values = self._values(given, package)
         self._data.make_bucket(self._code_bucket)
         self._data.upload(package, self._code_bucket, values["CodeKey"])
+        settings = settings_in(package)
+        if settings is not None:
+            self._data.write(settings, self._code_bucket, _settings_key(values["CodeKey"]))
         with self._narrator.step(f"Planning stack {self.name.stack}"):
             prepared = self._stack.prepare(values)
         if prepared is None:
@@ -107,6 +111,8 @@ class Deployment:
         outputs = state.outputs
         waiting, in_flight = queue_depth(self._clients, outputs.get("QueueUrl"))
         dead, _ = queue_depth(self._clients, outputs.get("DeadLettersUrl"))
+        function = function_status(self._clients, outputs.get("FunctionName"))
+        found = {"QueueUrl": waiting, "DeadLettersUrl": dead, "FunctionName": function}
         return Status(
             stack=self.name.stack,
             state=state.status,
@@ -116,7 +122,8 @@ class Deployment:
             waiting=waiting,
             in_flight=in_flight,
             dead=dead,
-            function=function_status(self._clients, outputs.get("FunctionName")),
+            function=function,
+            missing=tuple(outputs[name] for name, part in found.items() if part is None and name in outputs),
             errors=last_errors(self._clients, outputs.get("LogGroup"), errors),
             drifted=self._stack.drifted() if drift else None,
         )
@@ -125,6 +132,24 @@ class Deployment:
         """Return what it was deployed with; nothing when it was not."""
         state = self._stack.state()
         return dict(state.parameters) if state else {}
+
+    def settings(self, folder: Path) -> Path | None:
+        """Fetch the ``lakegate.toml`` that the deployed function has; ``None`` when it has none.
+
+        Args:
+            folder: Where to write it; is made.
+
+        Raises:
+            LakegateError: When AWS refuses, or cannot serve.
+        """
+        package = self.parameters().get("CodeKey")
+        content = package and self._data.read(self._code_bucket, _settings_key(package))
+        if not content:
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name.stack}.toml"
+        path.write_bytes(content)
+        return path
 
     def survey(self) -> Survey:
         """Return all that belongs to the deployment, with what :meth:`destroy` would delete of data."""
@@ -169,6 +194,10 @@ class Deployment:
 
     def _values(self, given: Mapping[str, str], package: Path) -> dict[str, str]:
         return {**validated(given), "CodeBucket": self._code_bucket, "CodeKey": _key(package)}
+
+
+def _settings_key(package: str) -> str:
+    return f"{package}.toml"
 
 
 def _key(package: Path) -> str:

@@ -14,6 +14,7 @@ _REFUSED = frozenset(
     {
         "ExpiredToken",
         "ExpiredTokenException",
+        "InvalidAccessKeyId",
         "InvalidClientTokenId",
         "SignatureDoesNotMatch",
         "UnrecognizedClientException",
@@ -66,7 +67,8 @@ def translated(doing: str) -> Iterator[None]:
         said = str(error).rstrip(".")
         raise RetryableError(f"AWS does not answer while {doing} ({said}).", hint="Check the network.") from error
     except exceptions.BotoCoreError as error:
-        raise ConfigurationError(f"{doing.capitalize()} failed: {error}", hint=_CREDENTIALS_HINT) from error
+        text = f"{doing[:1].upper()}{doing[1:]} failed: {str(error).rstrip('.')}."
+        raise ConfigurationError(text, hint=_CREDENTIALS_HINT) from error
 
 
 def _refusal(error: Any, doing: str) -> LakegateError:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 from lakegate.aws.clients import Clients
-from lakegate.aws.errors import translated
+from lakegate.aws.errors import error_code, translated
 from lakegate.aws.values import FunctionStatus, LoggedError
 
 _SINCE = timedelta(days=1)
 _ERRORS = '?"\\"level\\": \\"error\\"" ?"[ERROR]" ?"Task timed out" ?"Runtime exited"'
 _LONGEST = 1000
+_GONE = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
+_T = TypeVar("_T")
 
 
 def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | None]:
@@ -18,10 +22,15 @@ def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | No
     if url is None:
         return None, None
     with translated("looking at the queue"):
-        found = clients.sqs.get_queue_attributes(
-            QueueUrl=url,
-            AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
-        )["Attributes"]
+        answer = _unless_gone(
+            lambda: clients.sqs.get_queue_attributes(
+                QueueUrl=url,
+                AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+            )
+        )
+    if answer is None:
+        return None, None
+    found = answer["Attributes"]
     return int(found["ApproximateNumberOfMessages"]), int(found["ApproximateNumberOfMessagesNotVisible"])
 
 
@@ -30,7 +39,9 @@ def function_status(clients: Clients, name: str | None) -> FunctionStatus | None
     if name is None:
         return None
     with translated(f"looking at function {name}"):
-        found = clients.functions.get_function_configuration(FunctionName=name)
+        found = _unless_gone(lambda: clients.functions.get_function_configuration(FunctionName=name))
+    if found is None:
+        return None
     return FunctionStatus(
         name=name,
         runtime=found.get("Runtime", ""),
@@ -49,7 +60,7 @@ def last_errors(clients: Clients, group: str | None, limit: int) -> tuple[Logged
         pages = clients.logs.get_paginator("filter_log_events").paginate(
             logGroupName=group, startTime=int(since.timestamp() * 1000), filterPattern=_ERRORS
         )
-        events = [event for page in pages for event in page["events"]]
+        events = _unless_gone(lambda: [event for page in pages for event in page["events"]]) or []
     events.sort(key=lambda event: event.get("timestamp", 0))
     return tuple(
         LoggedError(
@@ -57,3 +68,15 @@ def last_errors(clients: Clients, group: str | None, limit: int) -> tuple[Logged
         )
         for event in events[-limit:]
     )
+
+
+def _unless_gone(ask: Callable[[], _T]) -> _T | None:
+    """Return what AWS answers; ``None`` when what it is asked of is not there any more."""
+    from botocore.exceptions import ClientError  # noqa: PLC0415 - an extra, and slow to import
+
+    try:
+        return ask()
+    except ClientError as error:
+        if error_code(error) in _GONE:
+            return None
+        raise

@@ -25,6 +25,7 @@ MAX_BYTES = 262_144_000
 """AWS's limit of a function's unpacked size: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html."""
 _FORMAT = 1
 """To be raised when the same input is to give another zip."""
+_SETTINGS = "lakegate.toml"
 _LOCK = Path(__file__).with_name("function.lock")
 _PLATFORMS: dict[Architecture, str] = {"x86_64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 _LEFT_OUT = ("aws/", "cli/", "orchestrators/dbos/", "orchestrators/prefect/")
@@ -89,6 +90,12 @@ def unpacked_bytes(package: Path) -> int:
     """Return the size of a zip's files, which is what Lambda limits."""
     with zipfile.ZipFile(package) as archive:
         return sum(entry.file_size for entry in archive.infolist())
+
+
+def settings_in(package: Path) -> bytes | None:
+    """Return the ``lakegate.toml`` that went into a zip; ``None`` when none did."""
+    with zipfile.ZipFile(package) as archive:
+        return archive.read(_SETTINGS) if _SETTINGS in archive.namelist() else None
 
 
 def _uv() -> str:
@@ -170,7 +177,7 @@ def _add_lakegate(tree: Path, settings: Path | None) -> None:
     for name in _METADATA:
         (folder / name).write_text(installed.read_text(name) or "", encoding="utf-8")
     if settings is not None:
-        shutil.copyfile(settings, tree / "lakegate.toml")
+        shutil.copyfile(settings, tree / _SETTINGS)
 
 
 def _compile(tree: Path, interpreter: tuple[str, str]) -> None:

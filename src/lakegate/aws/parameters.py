@@ -59,6 +59,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("LogDays", "DAYS", "How long logs are kept. Default: 30"),
     Parameter("AlarmEmail", "ADDRESS", "Who is told when something is in the dead letters."),
     Parameter("SlackSecretArn", "ARN", "Secret with a Slack webhook, to be told of rejected batches."),
+    Parameter("SecretArns", "ARNS", "More secrets, which the lakegate.toml of --settings names; with commas between."),
     Parameter("CatalogUri", "URI", "Nessie that you bring. Default: one is made."),
     Parameter("CatalogTokenArn", "ARN", "Secret with its bearer token."),
     Parameter(
@@ -78,6 +79,10 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("SubnetIds", "IDS", "Two or more of its private subnets, with commas between."),
     Parameter("NetworkCidr", "CIDR", "Addresses of the made one. Default: 10.77.0.0/24"),
 )
+
+
+NAMES = frozenset({*FILLED_IN, *(parameter.name for parameter in PARAMETERS)})
+"""All of them."""
 
 
 def validated(given: Mapping[str, str]) -> dict[str, str]:

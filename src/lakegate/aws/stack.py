@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakegate.aws.errors import DeploymentError, error_code, error_text, translated
+from lakegate.aws.parameters import NAMES
 from lakegate.aws.values import Change, Resource
 from lakegate.errors import LakegateError, RetryableError
 from lakegate.protocols import Narrator
@@ -122,7 +123,8 @@ class Stack:
             "TemplateBody": text,
             "Parameters": [
                 *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),
-                *({"ParameterKey": name, "UsePreviousValue": True} for name in known if name not in given),
+                # An earlier version's template may have had others.
+                *({"ParameterKey": name, "UsePreviousValue": True} for name in known if name in NAMES - given.keys()),
             ],
             "Capabilities": list(_CAPABILITIES),
             "Tags": [{"Key": "lakegate:stack", "Value": self.name}],
@@ -351,7 +353,7 @@ def _change(found: Any) -> Change:
 
 def _hint(reason: str, name: str) -> str:
     if "already exists" in reason.lower():
-        return "Something of that name is there, perhaps kept from before: give --bucket-name another, or delete it."
+        return "It was kept, or is another's: choose another --name (of a bucket, --bucket-name), or delete it."
     if "not empty" in reason.lower():
         return f"lakegate aws destroy --name {name} empties what belongs to it; empty or keep what others put there."
     if "not authorized" in reason.lower() or "access denied" in reason.lower():

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from lakegate.model.base import Value
 
+_HOLDS_DATA = frozenset({"AWS::S3::Bucket", "AWS::RDS::DBInstance", "AWS::DynamoDB::Table"})
+
 
 class Change(Value):
     """What would become of one resource.
@@ -25,6 +27,12 @@ class Change(Value):
     type: str
     replacement: str | None = None
     properties: tuple[str, ...] = ()
+
+    @property
+    def leaves_data(self) -> bool:
+        """Whether it may part the deployment from data: that is kept, but nothing uses it any more."""
+        is_other = self.action == "remove" or self.replacement in ("true", "conditional")
+        return is_other and self.type in _HOLDS_DATA
 
 
 class Plan(Value):
@@ -93,6 +101,7 @@ class Status(Value):
         in_flight: Notifications that a call works on.
         dead: Notifications that were given up.
         function: The function; ``None`` when there is none.
+        missing: Parts that the stack tells of and that are not there: deleted by others, or with the stack just now.
         errors: The last errors of its logs.
         drifted: Resources that were changed by others; ``None`` when that was not asked.
     """
@@ -106,6 +115,7 @@ class Status(Value):
     in_flight: int | None = None
     dead: int | None = None
     function: FunctionStatus | None = None
+    missing: tuple[str, ...] = ()
     errors: tuple[LoggedError, ...] = ()
     drifted: tuple[str, ...] | None = None
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from lakegate.cli import errors, logs
+from lakegate.cli import errors, log_choice
 from lakegate.cli.app import App
 from lakegate.cli.registry import COMMANDS, PANELS, Entry
 
@@ -79,7 +79,7 @@ class LakegateCommand(_Examples, click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, on a standard error that is what was asked for."""
-        logs.begin(ctx.ensure_object(App), ctx)
+        log_choice.begin(ctx.ensure_object(App), ctx)
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from lakegate.cli import logs
+from lakegate.cli import log_choice
 from lakegate.errors import ExitCode, LakegateError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def report(error: BaseException, app: App) -> int:
     Returns:
         The exit code.
     """
-    logs.begin(app, error.ctx if isinstance(error, click.UsageError) else None)
+    log_choice.begin(app, error.ctx if isinstance(error, click.UsageError) else None)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
         error.show()
         return error.exit_code

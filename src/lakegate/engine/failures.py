@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from lakegate.engine.importing import import_spark
@@ -38,16 +38,22 @@ _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
     (("StatusCode.UNAUTHENTICATED", "Invalid auth token"), ConfigurationError),
     (("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"), _NoEntryError),
     (("No space left on device", "Disk quota exceeded"), _DiskFullError),
-    (("AccessDeniedException", "NoAuthWithAWSException", "Unable to load credentials"), _DeniedError),
     (
         (
-            "CommitStateUnknownException",
-            "HttpClientException",
-            "NessieServiceException",
-            "java.net.ConnectException",
+            "AccessDeniedException",
+            "NoAuthWithAWSException",
+            "Service: S3, Status Code: 403",
+            "Unable to load credentials",
         ),
-        _CatalogAwayError,
+        _DeniedError,
     ),
+    (("CommitStateUnknownException", "HttpClientException", "NessieServiceException"), _CatalogAwayError),
+    (
+        # Before the words for connections of any kind, which the texts of these hold, too.
+        ("AWSClientIOException", "AWSServiceThrottledException", "SdkClientException", "Service: S3, Status Code: 5"),
+        StorageUnavailableError,
+    ),
+    (("java.net.ConnectException",), _CatalogAwayError),
     (
         (
             "StatusCode.UNAVAILABLE",
@@ -66,15 +72,7 @@ _KINDS: tuple[tuple[tuple[str, ...], type[LakegateError]], ...] = (
         EngineUnavailableError,
     ),
     (
-        (
-            "AWSClientIOException",
-            "AWSServiceThrottledException",
-            "ConnectionClosedException",
-            "SdkClientException",
-            "Service: S3, Status Code: 5",
-            "java.net.SocketException",
-            "java.net.SocketTimeoutException",
-        ),
+        ("ConnectionClosedException", "java.net.SocketException", "java.net.SocketTimeoutException"),
         StorageUnavailableError,
     ),
     (
@@ -173,14 +171,26 @@ def _classic_errors() -> tuple[type[Exception], ...]:
 
 def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> LakegateError:
     text = str(error)
-    known = next((kind for words, kind in _KINDS if any(word in text for word in words)), None)
+    words, known = next((one for one in _KINDS if _holds(text, one[0])), ((), None))
     if known is not None and (source or known is not SourceError):
         message, hint = _SENTENCES[known]
-        return known(message.format(doing=doing, cause=first_sentence(text)), hint=hint)
+        return known(message.format(doing=doing, cause=_cause(text, words)), hint=hint)
     if query:
         cause = first_sentence(text).partition(" Did you mean")[0]
         return QueryError(f"Spark refuses the query: {cause}", hint=_query_hint(text))
     return EngineError(f"Spark failed while {doing}: {first_sentence(text)}", hint="Add --debug to see all of it.")
+
+
+def _holds(text: str, words: Sequence[str]) -> bool:
+    return any(word in text for word in words)
+
+
+def _cause(text: str, words: Sequence[str]) -> str:
+    """Return the sentence that tells most: the first one; or, where that holds none of ``words``, a cause that does."""
+    causes = (line for line in text.splitlines() if line.startswith("Caused by: ") and _holds(line, words))
+    first = next(iter(text.splitlines()), "")
+    line = text if _holds(first, words) else next(causes, text)
+    return first_sentence(re.sub(r"^Caused by: [\w.$]+: ", "", line))
 
 
 def _query_hint(text: str) -> str | None:

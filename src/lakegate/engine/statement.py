@@ -52,6 +52,8 @@ _PROPERTIES_REFUSED = frozenset(
         "write.object-storage.path",
     }
 )
+_RUNS_CODE = frozenset({"java_method", "reflect", "try_reflect"})
+"""Functions that call any method of the engine's: ``reflect('java.lang.System', 'getenv', …)`` reads its secrets."""
 _NOT_METADATA_ONLY = "(SELECT count(*) FROM range(1)) = 1"
 
 
@@ -83,7 +85,7 @@ def require_query(sql: str) -> None:
     Spark runs anything it is given; a ``DROP TABLE`` would go past write–audit–publish.
 
     Raises:
-        QueryError: When it is empty, several statements, not SQL, or changes something.
+        QueryError: When it is empty, several statements, not SQL, changes something, or runs the engine's own code.
 
     Example:
         >>> require_query("SELECT count(*) FROM nyc.trips")
@@ -188,6 +190,12 @@ def _parse_one(sql: str, wanted: str) -> exp.Expr:
     ]
     if len(statements) != 1:
         raise QueryError(f"One {wanted} is wanted, {len(statements)} were given.", hint="Run them one by one.")
+    for function in statements[0].find_all(exp.Anonymous):
+        if function.name.lower() in _RUNS_CODE:
+            raise QueryError(
+                f"This {wanted} runs code of the engine by {function.name}(), which SQL here may not.",
+                hint="Run it in a Spark session of your own.",
+            )
     return statements[0]
 
 

@@ -90,7 +90,7 @@ def _wait(rooms: Rooms, order: IngestOrder, claim: Claim, deadline: Deadline) ->
             time.sleep(_POLL_S)
             polls += 1
             if polls % _RECOVER_EVERY == 0:
-                recover(rooms)
+                recover(rooms, deadline)
             claim = _claim(rooms, order)
     return claim
 

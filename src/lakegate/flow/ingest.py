@@ -71,7 +71,7 @@ def ingest(
     """
     if order.batch.rows == 0:
         return _skip_empty(rooms, order)
-    recover(rooms)
+    recover(rooms, deadline)
     deadline.require_time(order.run_id)
     base = sync(rooms, order.target)
     request = plan(rooms, order, base=base).request

@@ -11,6 +11,7 @@ from lakegate.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
+from lakegate.flow.deadline import NEVER, Deadline
 from lakegate.flow.discard import discard, discard_own
 from lakegate.flow.publish import RejectedLateError, find_publication, publish
 from lakegate.flow.rooms import Rooms
@@ -20,11 +21,15 @@ from lakegate.model.run import Run, RunError
 from lakegate.narration import bound_to
 
 
-def recover(rooms: Rooms) -> tuple[Run, ...]:
+def recover(rooms: Rooms, deadline: Deadline = NEVER) -> tuple[Run, ...]:
     """Settle every run whose lease ran out: published ones are noted, audited ones published, the rest undone.
 
     Safe to call at any time, by any number of processes: each run is settled by one of them. Runs that wait for their
     next step are left alone until their time is over.
+
+    Args:
+        rooms: The lake's rooms.
+        deadline: When to begin with no further run. One that was begun is settled: cut off, it would be undone.
 
     Returns:
         The runs as they ended.
@@ -32,7 +37,13 @@ def recover(rooms: Rooms) -> tuple[Run, ...]:
     Raises:
         CatalogUnavailableError: When the catalog is away; what is left is settled next time.
     """
-    return tuple(settle(rooms, run) for run in rooms.journal.abandoned() if rooms.journal.take_over(run.run_id))
+    settled = []
+    for run in rooms.journal.abandoned():
+        if deadline.is_over:
+            break
+        if rooms.journal.take_over(run.run_id):
+            settled.append(settle(rooms, run))
+    return tuple(settled)
 
 
 def recover_now(rooms: Rooms, run_id: str) -> Run:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakegate.model.journal import Landing
+from lakegate.model.order import IngestOrder
 
 _DIGEST_LETTERS = 20
 
@@ -105,6 +106,19 @@ def in_chunks(ready: Sequence[Ready], *, max_files: int, max_bytes: int) -> tupl
     groups = [(table, group) for table, files in together.items() for group in _groups(files, max_files, max_bytes)]
     groups += [(one.table, [one.file]) for one in ready if one.alone]
     return tuple(_chunk(table, group) for table, group in groups)
+
+
+def chunk_to_go_on_with(order: IngestOrder) -> Chunk:
+    """Return the chunk of a run that was left, with all of its files: they came to it together."""
+    files = order.batch.files
+    return Chunk(
+        table=str(order.table),
+        uris=order.batch.uris,
+        size_bytes=order.batch.size_bytes,
+        alone=len(files) == 1,
+        stamps=tuple(file.stamp for file in files),
+        run_id=order.run_id,
+    )
 
 
 def _groups(files: Sequence[FoundFile], max_files: int, max_bytes: int) -> Iterator[list[FoundFile]]:

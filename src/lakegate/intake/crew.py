@@ -33,6 +33,8 @@ _AWAY = frozenset(
     error.code for error in (CatalogUnavailableError, EngineUnavailableError, LocalStackError, StorageUnavailableError)
 )
 _AWAY_ENOUGH = 3
+_LOOK_S = 0.5
+"""A signal that comes just before a thread begins to wait for a lock does not end that wait (CPython's locks)."""
 
 
 class Crew:
@@ -76,7 +78,7 @@ class Crew:
         workers: Sequence[Future[None]] = ()
         try:
             workers = [pool.submit(self._drain) for _ in range(min(parallel, len(self._waiting)))]
-            wait(workers)
+            _wait(workers)
         except KeyboardInterrupt:
             interrupted = True
             given_up = not self._finishes(workers)
@@ -103,8 +105,8 @@ class Crew:
                     self._watcher.stopping(self._under_way)
                 # Not by the workers alone: the interrupt may have come while they were begun.
                 while self._under_way:
-                    self._changed.wait()
-            wait(workers)
+                    self._changed.wait(_LOOK_S)
+            _wait(workers)
         except KeyboardInterrupt:
             return False
         return True
@@ -187,6 +189,11 @@ class _OwnLake:
         lake, self._lake = self._lake, None
         if lake is not None:
             lake.close()
+
+
+def _wait(workers: Sequence[Future[None]]) -> None:
+    while wait(workers, _LOOK_S).not_done:
+        pass
 
 
 def _untouched(chunk: BackfillChunk) -> ChunkResult:

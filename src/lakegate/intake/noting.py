@@ -25,7 +25,6 @@ TRIED_TOGETHER = 0
 
 _RETRY_S = 30.0
 _LONGEST_S = 3600.0
-_BUSY_S = 5.0
 _TOLD_CHECKS = 3
 _TOLD_TOGETHER = 2
 _TOLD_LETTERS = 500
@@ -104,7 +103,7 @@ class Noting:
         """Write down what became of a chunk, and return that; of trouble that is nobody's fault nothing is written."""
         if run is not None and error is None and run.status not in _ENDED_BADLY:
             landings = self._of_run(lake, patience, chunk, run)
-        elif _is_trouble(run, error) and not _is_their_fault(patience, chunk, error):
+        elif _is_trouble(run, error) and not _is_their_fault(patience, chunk, run, error):
             landings = self._parked(lake, chunk, error)
         else:
             landings = self._bad(lake, _culprits(chunk, error), run, "failed", _why_failed(run, error))
@@ -126,8 +125,7 @@ class Noting:
         if run.status in _ENDED_WELL:
             patience.worked()
             return tuple(self._done(lake, patience, chunk, run))
-        for uri in chunk.uris:
-            patience.leave(uri, _BUSY_S)
+        patience.leave(chunk.uris)
         return ()
 
     def _done(self, lake: Lake, patience: Patience, chunk: Chunk, run: Run) -> Iterator[Landing]:
@@ -136,7 +134,7 @@ class Noting:
         for uri, stamp in zip(chunk.uris, chunk.stamps, strict=True):
             owner = owners.get(uri)
             if owner in busy:
-                patience.leave(uri, _BUSY_S)
+                patience.leave([uri])
                 continue
             reason = run.detail if owner is None else f"Already published by run {owner}."
             yield Landing(
@@ -209,9 +207,12 @@ def _is_trouble(run: Run | None, error: LakegateError | None) -> bool:
     return isinstance(error, (RetryableError, OutcomeUnknownError))
 
 
-def _is_their_fault(patience: Patience, chunk: Chunk, error: LakegateError | None) -> bool:
+def _is_their_fault(patience: Patience, chunk: Chunk, run: Run | None, error: LakegateError | None) -> bool:
     failed = isinstance(error, EngineError)
     again = [patience.meet(uri, failed=failed) for uri in chunk.uris]
+    if failed and run is not None and run.status in _ENDED_BADLY:
+        # An orchestrator gave it up, which has tried more than once.
+        return not chunk.alone or patience.has_worked
     return chunk.alone and failed and all(again)
 
 

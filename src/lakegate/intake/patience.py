@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakegate.intake.settling import Clock
 
+_BUSY_S = 5.0
 _FIRST_S = 5.0
 _LONGEST_S = 300.0
 _APART_AFTER = 2
@@ -32,6 +34,11 @@ class Patience:
         self._troubles: dict[str, _Trouble] = {}
         self._worked = 0
 
+    @property
+    def has_worked(self) -> bool:
+        """Whether any run came to its end."""
+        return self._worked > 0
+
     def left_s(self, uri: str) -> float:
         """Return for how many seconds the file is to be left alone; 0 when it is not."""
         trouble = self._troubles.get(uri)
@@ -43,9 +50,9 @@ class Patience:
         trouble = self._troubles.get(uri)
         return trouble is not None and trouble.failures >= _APART_AFTER
 
-    def leave(self, uri: str, seconds: float) -> None:
-        """Leave a file alone."""
-        self._busy[uri] = self._clock.monotonic() + seconds
+    def leave(self, uris: Iterable[str]) -> None:
+        """Leave files alone for a while: others are at them."""
+        self._busy.update(dict.fromkeys(uris, self._clock.monotonic() + _BUSY_S))
 
     def meet(self, uri: str, *, failed: bool) -> bool:
         """Note that a file met trouble.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakegate.errors import InputError
 from lakegate.model.batch import FileFormat
 from lakegate.sources.formats import suffixes_for
 from lakegate.sources.paths import from_uri, is_ignored
@@ -33,6 +34,27 @@ def location(text: str) -> str:
     if "://" in text:
         return canonical(text)
     return os.path.normpath(Path(text).expanduser().absolute())
+
+
+def absolute(path: str) -> str:
+    """Return a path or route so that it means the same wherever it is read; one with a scheme does so as it is.
+
+    Example:
+        >>> absolute("s3://landing/{table}/*.csv => nyc.{table}")
+        's3://landing/{table}/*.csv => nyc.{table}'
+    """
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def require_there(paths: Sequence[str]) -> None:
+    """Make sure that local paths are there, before somebody looks at them again and again.
+
+    Raises:
+        InputError: When one is not: that is most often a typing mistake.
+    """
+    missing = Places(paths).missing()
+    if missing:
+        raise InputError(f"'{missing[0]}' does not exist.", hint="Check the path, or make the folder.", path=missing[0])
 
 
 def expression(pattern: str) -> re.Pattern[str]:

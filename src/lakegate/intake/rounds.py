@@ -16,7 +16,7 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
-from lakegate.intake.chunks import Chunk, Ready, Round, in_chunks
+from lakegate.intake.chunks import Chunk, Ready, Round, chunk_to_go_on_with, in_chunks
 from lakegate.intake.noting import Noting, Told, find_run
 from lakegate.intake.patience import Patience
 from lakegate.intake.places import Places
@@ -126,7 +126,7 @@ class Intake:
             self._settling.forget(set(self._settling.pending) - look.open)
         chunks = in_chunks(look.ready, max_files=self._max_files, max_bytes=self._max_bytes)
         return Round(
-            chunks=(*_parked_chunks(look), *chunks),
+            chunks=(*map(chunk_to_go_on_with, look.parked.values()), *chunks),
             settling=look.settling,
             done=look.done,
             given_up=tuple(look.given_up),
@@ -179,22 +179,43 @@ class Intake:
         self.note(left, run)
         return run
 
-    def note(self, chunk: Chunk, run: Run | None, error: LakegateError | None = None) -> None:
+    def note(
+        self, chunk: Chunk, run: Run | None, error: LakegateError | None = None, *, others_worked: bool = False
+    ) -> None:
         """Write down what became of a chunk, for orchestrators that ran the steps themselves.
 
         Args:
             chunk: The chunk.
             run: The run as it ended; ``None`` when it came to none.
-            error: Why it failed. An error that another try may not meet is not counted.
+            error: Why it failed. An error that another try may not meet is not counted; but when the engine failed at a
+                run until that was given up, several files go apart, and a single one is counted if others worked.
+            others_worked: Whether others did, though not by this intake.
 
         Raises:
             RetryableError: When the journal is away.
         """
+        if others_worked:
+            self._patience.worked()
         self.noted = self._noting.note(self.lake, self._patience, chunk, run, error)
         for landing in self.noted:
             # A run that was left and gone on with may have been of an earlier state than the one seen since.
             if self._noting.is_finished(landing) and self._settling.is_known_as(landing.uri, landing.stamp):
                 self._settling.forget([landing.uri])
+
+    def is_free(self, chunk: Chunk) -> bool:
+        """Tell whether no process is at the chunk's run, for those who had rather do others than wait for it.
+
+        A run whose process died is settled, one that is under way elsewhere left to that: the files of both are left
+        alone for a while.
+
+        Raises:
+            RetryableError: When journal or catalog are away.
+        """
+        if chunk.run_id is None or chunk.run_id in self.lake.parked():
+            return True
+        self.lake.recover()
+        self._patience.leave(chunk.uris)
+        return False
 
     def _options_for(self, chunk: Chunk, timeout_s: float | None) -> IngestOptions:
         options: IngestOptions = {**self._options, "on_busy": "skip"}
@@ -342,20 +363,6 @@ class Intake:
             max_bytes=sum(file.size_bytes for file in same),
         )
         return made[0] if made else None
-
-
-def _parked_chunks(look: _Look) -> Iterator[Chunk]:
-    """Yield the runs to go on with, each with all of its files: they came to it together."""
-    for run_id, order in look.parked.items():
-        files = order.batch.files
-        yield Chunk(
-            table=str(order.table),
-            uris=order.batch.uris,
-            size_bytes=order.batch.size_bytes,
-            alone=len(files) == 1,
-            stamps=tuple(file.stamp for file in files),
-            run_id=run_id,
-        )
 
 
 @dataclass(slots=True)

@@ -156,6 +156,8 @@ class Watch:
     def _note(self, found: Round, *, everything: bool) -> None:
         if everything and not found.more:
             self.summary.given_up.clear()
+            # Others may have done it meanwhile, and files may have gone.
+            self.summary.left.intersection_update(self._intake.pending)
         self._give_up(found.given_up)
         self.summary.settling = found.settling
         if not self.summary.left:
@@ -167,6 +169,9 @@ class Watch:
             if self._stopping:
                 return
             try:
+                if not self._intake.is_free(chunk):
+                    self.summary.left.update(chunk.uris)
+                    continue
                 run = self._intake.take(chunk)
             except (RetryableError, OutcomeUnknownError):
                 self.summary.left.update(chunk.uris)

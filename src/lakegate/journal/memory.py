@@ -226,7 +226,7 @@ class MemoryJournal:
                 run_id, files, self._known(table, files), take_changed=take_changed, take_free=take_free
             )
             for file in new:
-                kept = file.model_copy(update={"stamp": ""})
+                kept = file.model_copy(update={"stamp": "", "version_id": None})
                 self._store.put(table, KnownVersion(kept, run_id, CLAIMED))
             return answer
 

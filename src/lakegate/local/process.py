@@ -36,9 +36,15 @@ _PASSED_ON = frozenset(
     }
 )
 
-# Popen warns when it is collected while its process runs, and these are meant to run on. Asking them now and then
-# also reaps the dead ones in a program that lives long.
+# Asked now and then, so that the dead ones are reaped in a program that lives long.
 _children: list[subprocess.Popen[bytes]] = []
+
+
+class _Outliving(subprocess.Popen[bytes]):
+    """A process that is meant to run on when this program ends, of which Popen would warn then."""
+
+    def __del__(self) -> None:
+        pass
 
 
 def marks(home: Path, name: str, instance: str) -> tuple[str, str, str]:
@@ -79,7 +85,7 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
         if log.exists():
             log.replace(log.with_name(f"{log.name}.1"))
         with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:  # noqa: PTH123 - Path.open takes no mode bits
-            child = subprocess.Popen(  # noqa: S603 - our own command line, no shell
+            child = _Outliving(
                 command,
                 env=dict(env),
                 cwd=cwd,

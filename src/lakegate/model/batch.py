@@ -38,6 +38,8 @@ class SourceFile(Value):
         stamp: What a look at the file without reading it tells (size and time of last change): as long as it is the
             same, so is the file. Empty when it cannot be told.
         rows: Number of rows, counted from the footer (parquet) or by parsing (CSV).
+        version_id: What the object store calls this version, where it keeps versions and was asked for this very key
+            (S3's listings tell none). For people: which content it is, ``version`` alone tells.
     """
 
     uri: str
@@ -45,6 +47,7 @@ class SourceFile(Value):
     version: str
     stamp: str = ""
     rows: int
+    version_id: str | None = None
 
 
 class SourceColumn(Value):

@@ -18,6 +18,7 @@ class Located(Protocol):
         name: Last part of the path.
         uri: Its location, as :attr:`lakegate.model.batch.SourceFile.uri` has it.
         stamp: Changes when the file does, without reading it.
+        version_id: What its store calls this version, where that is known.
         identity: The same for all names of one file.
     """
 
@@ -41,6 +42,9 @@ class Located(Protocol):
 
     @property
     def stamp(self) -> str: ...  # noqa: D102
+
+    @property
+    def version_id(self) -> str | None: ...  # noqa: D102
 
     @property
     def identity(self) -> Hashable: ...  # noqa: D102

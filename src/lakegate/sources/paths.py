@@ -69,6 +69,11 @@ class LocalFile:
         """
         return f"{self.size_bytes}-{self.mtime_ns}"
 
+    @property
+    def version_id(self) -> None:
+        """There is none."""
+        return
+
     def open(self) -> BufferedReader:
         """Open it for reading; see :meth:`~lakegate.sources.located.Located.open`."""
         return Path(self.path).open("rb")

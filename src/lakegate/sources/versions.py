@@ -16,7 +16,12 @@ _LOOKS_AT_ONCE = 16
 def source_file(file: Located, rows: int) -> SourceFile:
     """Return ``file`` as a value with its version; raises as :meth:`~lakegate.sources.located.Located.open`."""
     return SourceFile(
-        uri=file.uri, size_bytes=file.size_bytes, version=file.content_version(), stamp=file.stamp, rows=rows
+        uri=file.uri,
+        size_bytes=file.size_bytes,
+        version=file.content_version(),
+        stamp=file.stamp,
+        rows=rows,
+        version_id=file.version_id,
     )
 
 

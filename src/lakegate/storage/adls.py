@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakegate.config import AdlsSettings
 from lakegate.errors import ConfigurationError, SourceError
+from lakegate.narration import hide
 from lakegate.storage.errors import denied, gone, no_bucket, replaced, unavailable
 from lakegate.storage.retrying import ATTEMPTS
 
@@ -123,10 +124,12 @@ def _credential(account: str) -> Any:
     """Return what the account is used with: what the variables of Azure's command line say, else an identity."""
     if os.environ.get("AZURE_STORAGE_ACCOUNT", account).lower() == account:
         if key := os.environ.get("AZURE_STORAGE_KEY"):
+            hide(key)
             return {"account_name": account, "account_key": key}
         if token := os.environ.get("AZURE_STORAGE_SAS_TOKEN"):
             from azure.core.credentials import AzureSasCredential  # noqa: PLC0415 - an extra
 
+            hide(token)
             return AzureSasCredential(token)
     from azure.identity import DefaultAzureCredential  # noqa: PLC0415 - an extra, and slow to import
 

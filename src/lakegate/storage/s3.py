@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from lakegate.config import S3Settings
 from lakegate.errors import ConfigurationError, LakegateError, SourceError
+from lakegate.narration import redact
 from lakegate.storage.errors import denied, gone, no_bucket, replaced, unavailable
 from lakegate.storage.retrying import ATTEMPTS, CutError
 
@@ -30,7 +34,6 @@ _READ_TIMEOUT_S = 60
 _CONNECTIONS = 32
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
 _ASK_REGION = "us-east-1"  # tells where a bucket is
-_SERVER_ERROR = 500
 _CONFLICT_CODE = "ConditionalRequestConflict"  # two create the same object at once, and neither has won yet
 _BUSY_CODES = frozenset(
     {
@@ -91,11 +94,17 @@ def s3_place(settings: S3Settings) -> S3Settings:
     """
     meta = s3_client(settings).meta
     host = urlsplit(meta.endpoint_url).hostname or ""
-    return S3Settings(
-        endpoint=None if host.endswith(_AWS_HOSTS) else meta.endpoint_url,
-        region=meta.region_name,
-        path_style=settings.path_style or _is_address(host),
-    )
+    try:
+        return S3Settings(
+            endpoint=None if host.endswith(_AWS_HOSTS) else meta.endpoint_url,
+            region=meta.region_name,
+            path_style=settings.path_style or _is_address(host),
+        )
+    except ValidationError:  # whose text holds the address, and that maybe a password
+        raise ConfigurationError(
+            "The address of S3 in AWS_ENDPOINT_URL or the profile has a user, a password or a path in it.",
+            hint="Write it as https://store.example.com.",
+        ) from None
 
 
 def _core() -> Session:
@@ -130,6 +139,7 @@ def translated(uri: str) -> Iterator[None]:
         StorageUnavailableError: When S3 does not answer, or cannot serve now, again and again.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra, and slow to import
+    from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
     try:
         yield
@@ -139,6 +149,8 @@ def translated(uri: str) -> Iterator[None]:
         raise refusal(said.get("Code", ""), said.get("Message", ""), uri, status) from error
     except BotoCoreError as error:
         raise _trouble(error, uri) from error
+    except HTTPError as error:  # of TLS, while a body is read: botocore lets it through
+        raise unavailable("S3", uri, str(error).rstrip("."), _ENDPOINT) from error
 
 
 def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
@@ -153,7 +165,7 @@ def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
     said = f"{code}: {message}".rstrip(".") if message else str(code)
     if code == _CONFLICT_CODE:
         return CutError(f"'{uri}' is being written by another.", hint="Try again.", file=uri)
-    if code in _BUSY_CODES or status >= _SERVER_ERROR:
+    if code in _BUSY_CODES or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED):
         return unavailable("S3", uri, said, _ENDPOINT)
     return _as_file_error(code, said, uri) or _as_our_error(code, said, uri)
 
@@ -189,7 +201,7 @@ def _as_our_error(code: str, said: str, uri: str) -> LakegateError:
 def _trouble(error: Exception, uri: str) -> Exception:
     from botocore import exceptions  # noqa: PLC0415 - an extra, and slow to import
 
-    said = str(error).rstrip(".")
+    said = redact(str(error).rstrip("."))
     away = (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError)
     if isinstance(error, away) and not isinstance(error, exceptions.SSLError):
         return unavailable("S3", uri, said, _ENDPOINT)

@@ -41,7 +41,7 @@ def _template_options(function: F) -> F:
         "--settings",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="A lakegate.toml for the function: checks of tables, channels to tell. Give it each time.",
+        help="A lakegate.toml for the function: checks of tables, channels to tell. Default: the one it has.",
     )
     options = (
         click.option(
@@ -132,15 +132,18 @@ def deploy(
 ) -> None:
     """Make a deployment, or bring it up to date: the template's resources and the function.
 
-    Shows what it will do and asks. What is not given stays as it was deployed. When nothing has to change, it says so.
-    When a resource cannot be made, everything is put back as it was.
+    Shows what it will do and asks, once more before it parts from data. What is not given stays as it was deployed.
+    When nothing has to change, it says so. When a resource cannot be made, everything is put back as it was.
     """
     deployment = _deployment(app, name, region, profile)
     values = _values(given)
 
     def approve(planned: Plan) -> bool:
         render.tell_plan(planned)
-        return _agreed("Make these changes?", yes=yes)
+        leaves_data = any(change.leaves_data for change in planned.changes)
+        return _agreed("Make these changes?", yes=yes) and (
+            not leaves_data or _agreed("Go on without that data?", yes=yes)
+        )
 
     done = deployment.deploy(values, _package(app, deployment, values, settings), approve=approve)
     if output == "json":
@@ -227,13 +230,14 @@ def _package(app: App, deployment: Deployment, values: Mapping[str, str], settin
 
     chosen = {**deployment.parameters(), **values}
     usual = FunctionPackage()
+    folder = app.folder() / HOME_NAME / "aws"
     wanted = FunctionPackage(
         python=chosen.get("PythonVersion", usual.python),
         architecture=cast("Architecture", chosen.get("Architecture", usual.architecture)),
-        settings=settings,
+        settings=settings or deployment.settings(folder),
     )
     with app.narrator.step("Building the function"):
-        return build_package(app.folder() / HOME_NAME / "aws", wanted)
+        return build_package(folder, wanted)
 
 
 def _agreed(question: str, *, yes: bool) -> bool:

@@ -24,16 +24,12 @@ class Deployed:
 
     Attributes:
         bucket: The bucket for uploads.
-        queue: URL of the queue of notifications.
         dead_letters: URL of the queue for what the function gave up.
-        function: The function's name.
         log_group: Where the function's log is.
     """
 
     bucket: str
-    queue: str
     dead_letters: str
-    function: str
     log_group: str
 
 
@@ -70,12 +66,6 @@ class Cloud:
         """Put a file into the bucket, and return its URI."""
         self._clients.s3.upload_file(str(path), self.deployed.bucket, key)
         return f"s3://{self.deployed.bucket}/{key}"
-
-    def try_again_after(self, seconds: int) -> None:
-        """Give a message to the function again that many seconds after it was given to it and not done."""
-        self._clients.sqs.set_queue_attributes(
-            QueueUrl=self.deployed.queue, Attributes={"VisibilityTimeout": str(seconds)}
-        )
 
     def dead_letter(self, key: str) -> DeadLetter | None:
         """Return the message about an object that was given up; ``None`` while there is none. It stays in its queue.

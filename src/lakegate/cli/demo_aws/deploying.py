@@ -17,16 +17,13 @@ from lakegate.local import StackState
 from lakegate.protocols import Narrator
 
 _NAME = "demo"
-_TRIES = 3
-_CALLS = 2
-_FILES_PER_CALL = 10
 _PARAMETERS = {
     "BucketName": BUCKET,
     "FunctionTimeout": "300",
     "BatchWindow": "1",
-    "BatchSize": str(_FILES_PER_CALL),
-    "MaximumConcurrency": str(_CALLS),
-    "MaxReceiveCount": str(_TRIES),
+    "BatchSize": "10",
+    "MaximumConcurrency": "2",
+    "MaxReceiveCount": "3",
 }
 _SPELLINGS = {"amd64": "x86_64", "aarch64": "arm64"}
 _POLL_S = 0.3
@@ -60,12 +57,9 @@ def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) 
     outputs = Deployment(_NAME, clients, narrator, poll_s=_POLL_S).deploy(given, package).outputs
     deployed = Deployed(
         bucket=outputs["Bucket"],
-        queue=outputs["QueueUrl"],
         dead_letters=outputs["DeadLettersUrl"],
-        function=outputs["FunctionName"],
         log_group=outputs["LogGroup"],
     )
-    _mend_numbers(clients, deployed.function)
     return Cloud(deployed, clients)
 
 
@@ -94,11 +88,3 @@ def _secret(clients: Clients, kind: str, value: str) -> str:
         return str(manager.create_secret(Name=name, SecretString=value)["ARN"])
     except manager.exceptions.ResourceExistsException:
         return str(manager.describe_secret(SecretId=name)["ARN"])
-
-
-def _mend_numbers(clients: Clients, function: str) -> None:
-    """Tell the queue's numbers again, as MiniStack 1.5 takes those of a template's parameters for text."""
-    for mapping in clients.functions.list_event_source_mappings(FunctionName=function)["EventSourceMappings"]:
-        clients.functions.update_event_source_mapping(
-            UUID=mapping["UUID"], BatchSize=_FILES_PER_CALL, ScalingConfig={"MaximumConcurrency": _CALLS}
-        )

@@ -15,8 +15,8 @@ BUCKET = "lakegate-demo"
 WAREHOUSE = f"s3://{BUCKET}/warehouse"
 _MARK = "# Written by `lakegate demo --aws`, each time anew."
 _PASSED_ON = "LAKEGATE_LOCAL_"
-# Else an alert that says the same as that of a demo before would only be counted.
-_ALERTS = '[notify]\ngroup = "0s"\n'
+# Else an alert that says the same as that of a demo before would only be counted, and the demo take minutes longer.
+_HASTE = '[notify]\ngroup = "0s"\n\n[function]\nretry_s = 3\n'
 _HINT = "Give another folder: lakegate demo --aws --dir FOLDER"
 
 
@@ -60,7 +60,7 @@ class DemoHome:
                 folder.mkdir(parents=True, exist_ok=True)
             about_table = f"[tables.{json.dumps(table)}]\nchecks = {json.dumps(list(checks))}\n"
             settings.write_text(f"{_MARK}\n\n{_places(endpoint)}\n{about_table}", encoding="utf-8")
-            self.function_settings.write_text(f"{_MARK}\n\n{_ALERTS}\n{about_table}", encoding="utf-8")
+            self.function_settings.write_text(f"{_MARK}\n\n{_HASTE}\n{about_table}", encoding="utf-8")
         except OSError as error:
             raise self._unusable(error) from error
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
 
 _WAIT_S = 600.0
-_SLOWEST_RUN_S = 330
-_TRIED_AGAIN_AFTER_S = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +117,6 @@ def _opened(home: DemoHome, slack: SlackStandIn, narrator: Narrator) -> Iterator
 
 
 def _send(file: DemoFile, table: str, cloud: Cloud, patience: Patience) -> Fate:
-    # A message must not come again while its file is being worked on; one that was given back may come at once.
-    cloud.try_again_after(_SLOWEST_RUN_S if file.expected != "dead-lettered" else _TRIED_AGAIN_AFTER_S)
     key = f"landing/{table.replace('.', '/')}/{file.path.name}"
     since = datetime.now(UTC)
     return patience.fate(file, table, key, cloud.upload(file.path, key), since)

@@ -39,6 +39,9 @@ def tell_plan(plan: Plan) -> None:
         click.echo(
             f"  {word:<7} {plain(change.resource)} ({plain(change.type)}){what and f': {plain(what)}'}", err=True
         )
+    for change in plan.changes:
+        if change.leaves_data:
+            click.echo(f"DATA: what {plain(change.resource)} holds is kept, and not used any more", err=True)
 
 
 def show_deployed(done: Deployed, command: str) -> None:
@@ -67,6 +70,8 @@ def show_status(status: Status) -> None:
             f"  [dim]{'function':<14}[/] {safe(one.state)}, {safe(one.runtime)}, code {safe(one.code_sha256[:12])}, "
             f"changed {safe(one.modified_at)}"
         )
+    if status.missing:
+        say(f"  [dim]{'missing':<14}[/] [red]{safe(', '.join(status.missing))}[/]")
     if status.drifted is not None:
         text = f"[yellow]{safe(', '.join(status.drifted))}[/]" if status.drifted else "none"
         say(f"  [dim]{'drift':<14}[/] {text}")

@@ -209,7 +209,7 @@ def told_stopping(under_way: int) -> str:
 
 
 def _reason(result: ChunkResult) -> str:
-    why = reason(result)
+    why = reason(result).removesuffix(".")
     return f": {why}" if why else ""
 
 

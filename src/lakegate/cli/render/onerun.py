@@ -116,7 +116,8 @@ def _show_files(run: Run) -> None:
     for file in written:
         # A run that had nothing to do still lists all that it was given.
         owner = next((known.run_id for known in run.skipped_files if known.file.uri == file.uri), None)
-        add_row(table, file.uri, count(file.rows), size(file.size_bytes), "" if owner is None else f"skipped: {owner}")
+        about = f"version {file.version_id}" if file.version_id else ""
+        add_row(table, file.uri, count(file.rows), size(file.size_bytes), f"skipped: {owner}" if owner else about)
     for known in left_out:
         file = known.file
         add_row(table, file.uri, count(file.rows), size(file.size_bytes), f"skipped: {known.run_id}", style="dim")

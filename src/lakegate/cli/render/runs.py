@@ -70,6 +70,7 @@ def journal_payload(run: Run) -> dict[str, Any]:
         "finished_at": run.finished_at,
         "base": run.base,
         "files": list(run.request.batch.uris) if run.request else [],
+        "version_ids": _version_ids(run),
         "steps": [step.model_dump(mode="json") for step in run.steps],
         "reverts": list(run.reverts),
         "undone": [undone.model_dump(mode="json") for undone in run.undone],
@@ -78,6 +79,11 @@ def journal_payload(run: Run) -> dict[str, Any]:
         "error": run.error.model_dump(mode="json") if run.error else None,
         "notifications": [told.model_dump(mode="json") for told in run.notifications],
     }
+
+
+def _version_ids(run: Run) -> dict[str, str]:
+    files = run.request.batch.files if run.request else ()
+    return {file.uri: file.version_id for file in files if file.version_id}
 
 
 def show_run(app: App, run: Run, statuses: Statuses = NO_STATUSES) -> None:

@@ -69,6 +69,8 @@ class Message:
         sent_at: When it was put into the queue.
         times: How often it has come.
         error: What is wrong with it.
+        queue: ARN of the queue.
+        receipt: By which the queue knows this delivery of it.
     """
 
     files: tuple[Notified, ...]
@@ -76,6 +78,8 @@ class Message:
     sent_at: datetime | None = None
     times: int = 1
     error: InputError | None = None
+    queue: str | None = None
+    receipt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,8 @@ class _SqsRecord(_Part):
     id: str = Field(min_length=1, validation_alias="messageId")
     body: str
     attributes: _SqsAttributes = _SqsAttributes()
+    queue: _OptionalText = Field(default=None, validation_alias="eventSourceARN")
+    receipt: _OptionalText = Field(default=None, validation_alias="receiptHandle")
 
 
 def _of_queue(record: object) -> Message:
@@ -172,7 +178,7 @@ def _of_queue(record: object) -> Message:
         files, error = tuple(_unwrapped(_parsed(known.body))), None
     except MalformedEventError as malformed:
         files, error = (), malformed
-    return Message(files, known.id, sent_at, known.attributes.times, error)
+    return Message(files, known.id, sent_at, known.attributes.times, error, known.queue, known.receipt)
 
 
 def _unwrapped(payload: object, depth: int = 1) -> Iterator[Notified]:

@@ -16,6 +16,7 @@ from lakegate.flow.deadline import Deadline
 from lakegate.intake.rounds import Told
 from lakegate.lake import Lake, connect
 from lakegate.narration import LogNarrator, bound
+from lakegate.orchestrators.aws_lambda.again import come_again
 from lakegate.orchestrators.aws_lambda.events import Delivery, Message, Notified, read_event
 from lakegate.orchestrators.aws_lambda.logs import open_log
 from lakegate.orchestrators.aws_lambda.work import Fate, take_in
@@ -26,6 +27,8 @@ _NEEDED = {
     "journal.url": "LAKEGATE_JOURNAL_URL",
     "watch.routes": "LAKEGATE_WATCH_ROUTES",
 }
+_NOTIFY_LATE = {"lakegate": "notify late"}
+"""What a schedule calls the function with, so that it does what that command does."""
 _TOLD_FILES = 3
 _GOOD = frozenset({"published", "left out"})
 
@@ -101,6 +104,28 @@ class Function:
         self.is_warm = "lake" in self.__dict__
         return fates
 
+    def notify_late(self) -> None:
+        """Tell of tables that are late and of what was counted, and write which are. Only the journal is asked.
+
+        Raises:
+            RetryableError: When the journal is away.
+        """
+        try:
+            late = self.lake.notify_late()
+        except RetryableError:
+            self.close()
+            raise
+        self.is_warm = True
+        for table in late:
+            self.narrator.line(
+                logging.WARNING,
+                f"{table.table}: late",
+                table=table.table,
+                expected_every=table.expected_every,
+                last=None if table.last is None else table.last.isoformat(),
+                told={one.channel: one.reason or one.outcome for one in table.notifications},
+            )
+
     def note(self, delivery: Delivery, fates: Mapping[str, Fate]) -> None:
         """Write what became of each file and each message that could not be read."""
         for message in delivery.messages:
@@ -118,7 +143,8 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
     """Take in the files that an event tells of: the entry point of AWS Lambda.
 
     Args:
-        event: A notification of S3, or a batch of them from SQS, SNS or EventBridge.
+        event: A notification of S3, or a batch of them from SQS, SNS or EventBridge. Or, from a schedule,
+            ``{"lakegate": "notify late"}``, to do what that command does.
         context: What AWS hands over with it.
 
     Returns:
@@ -126,19 +152,26 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
 
     Raises:
         NotDoneError: When something is not done that came by another way than SQS, so that AWS calls again.
+        RetryableError: When the journal is away, of a call by schedule.
         InputError: When settings or routes are wrong.
         MalformedEventError: When the event cannot be read at all.
     """
     with bound(aws_request_id=getattr(context, "aws_request_id", None)):
         function = _started()
+        if event == _NOTIFY_LATE:
+            function.notify_late()
+            return {}
         left_s = context.get_remaining_time_in_millis() / 1000 - function.settings.function.margin_s
         deadline = Deadline.after(max(0.0, left_s))
         delivery = read_event(event)
         fates = function.take(delivery, deadline)
         function.note(delivery, fates)
         if delivery.by_queue:
-            failed = [message.id for message in delivery.messages if not _is_done(message, fates)]
-            return {"batchItemFailures": [{"itemIdentifier": name} for name in dict.fromkeys(failed)]}
+            left = [message for message in delivery.messages if not _is_done(message, fates)]
+            failed = (message for message in left if _has_failed(message, fates))
+            come_again(failed, after_s=function.settings.function.retry_s)
+            names = dict.fromkeys(message.id for message in left)
+            return {"batchItemFailures": [{"itemIdentifier": name} for name in names]}
         _require_done(fates)
         return {}
 
@@ -167,6 +200,11 @@ def _told(message: Message, file: Notified, known: Told | None) -> Told | None:
 
 def _is_done(message: Message, fates: Mapping[str, Fate]) -> bool:
     return message.error is None and all(fates[file.uri].is_done for file in message.files)
+
+
+def _has_failed(message: Message, fates: Mapping[str, Fate]) -> bool:
+    """Tell whether a message that is not done is so for what it is: nothing that it would have to wait for."""
+    return all(fates[file.uri].is_done or fates[file.uri].outcome == "failed" for file in message.files)
 
 
 def _require_done(fates: Mapping[str, Fate]) -> None:

@@ -108,13 +108,23 @@ class _Given:
             )
         return cron
 
+    def path(self) -> str:
+        """Return where the files are, as every process on this machine understands it."""
+        from lakegate.intake.places import absolute  # noqa: PLC0415 - loads pyarrow, which help can do without
+
+        return absolute(self.required("s3_path"))
+
+    def checks(self) -> list[str]:
+        """Return the checks, or raise what is wrong with one."""
+        from lakegate.audits import parse_checks  # noqa: PLC0415 - loads pyarrow
+
+        for text in self._flags["check"]:
+            parse_checks(text)
+        return list(self._flags["check"])
+
     def order(self) -> Order:
         """Return what a run is asked to do."""
-        order: Order = {
-            "table": self.table(),
-            "paths": [self.required("s3_path")],
-            "checks": list(self._flags["check"]),
-        }
+        order: Order = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
         branch = self.text("branch_name")
         if branch is not None:
             order["branch"] = branch
@@ -122,7 +132,11 @@ class _Given:
 
     def watch(self) -> Watch:
         """Return what a schedule watches."""
-        return {"table": self.table(), "paths": [self.required("s3_path")], "checks": list(self._flags["check"])}
+        from lakegate.intake.places import require_there  # noqa: PLC0415 - loads pyarrow
+
+        watch: Watch = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
+        require_there(watch["paths"])
+        return watch
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)

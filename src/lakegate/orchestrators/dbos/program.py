@@ -13,7 +13,7 @@ from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, Wo
 from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakegate.errors import ConfigurationError, LakegateError, RetryableError
+from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
 from lakegate.orchestrators.dbos.configuration import Configuration, place_of
 from lakegate.orchestrators.dbos.executors import held_executor_id, recover_dead
 from lakegate.orchestrators.dbos.queues import QUEUES, enqueuing, error_class
@@ -71,6 +71,7 @@ def enqueue(configuration: Configuration, order: Order, run_id: str) -> str:
         The id of the workflow: ``run_id``, or that of the one that is there already for the same order.
 
     Raises:
+        InputError: When there is a workflow of this id already, with another order.
         RetryableError: When DBOS's database does not answer.
         ConfigurationError: When it does not let us in.
     """
@@ -87,7 +88,9 @@ def enqueue(configuration: Configuration, order: Order, run_id: str) -> str:
             )
             try:
                 options = enqueuing(order, run_id=run_id, version=str(config["application_version"]))
-                return client.enqueue(options, order).get_workflow_id()
+                workflow: WorkflowHandle[Outcome] = client.enqueue(options, order)
+                _require_same(workflow, order)
+                return workflow.get_workflow_id()
             finally:
                 client.destroy()
         except SQLAlchemyError as error:
@@ -103,10 +106,13 @@ def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outc
         recovered: Workflows that :func:`launched` began to recover: they end with this process.
 
     Raises:
+        InputError: When there is a workflow of this id already, with another order.
         LakegateError: What the workflow ended with.
     """
     try:
-        return result_of(_started(order, run_id))
+        workflow = _started(order, run_id)
+        _require_same(workflow, order)
+        return result_of(workflow)
     finally:
         for workflow_id in recovered:
             if workflow_id != run_id:
@@ -149,6 +155,25 @@ def _started(order: Order, run_id: str) -> WorkflowHandle[Outcome]:
     # Should another process start it in this very moment, DBOS starts it once all the same.
     with SetWorkflowID(run_id):
         return DBOS.start_workflow(wap, order)
+
+
+def _require_same(workflow: WorkflowHandle[Outcome], order: Order) -> None:
+    """Make sure that the workflow is about these files: started twice is once, and other files would be left out.
+
+    Raises:
+        InputError: When it is not.
+    """
+    begun = workflow.get_status().input
+    known: Order = begun["args"][0] if begun else order
+    if known["table"] == order["table"] and list(known["paths"]) == list(order["paths"]):
+        return
+    run_id = workflow.get_workflow_id()
+    raise InputError(
+        f"Run {run_id} was begun before, with {', '.join(known['paths'])} for {known['table']}.",
+        hint="Give another --run_id, or none.",
+        run_id=run_id,
+        table=known["table"],
+    )
 
 
 def _pending() -> Sequence[str]:

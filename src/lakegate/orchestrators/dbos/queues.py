@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Required, TypedDict
@@ -12,7 +13,8 @@ from typing import Any, Required, TypedDict
 from dbos import DBOS, EnqueueOptions, SetEnqueueOptions, SetWorkflowID, WorkflowHandle
 
 from lakegate import errors
-from lakegate.errors import LakegateError
+from lakegate.errors import EngineError, LakegateError
+from lakegate.intake.noting import find_run
 from lakegate.intake.rounds import Chunk, Intake
 from lakegate.intake.routes import Routes
 from lakegate.lake import Lake
@@ -151,22 +153,24 @@ def take_new(table: str, watch: Watch) -> dict[str, int]:
         How many runs ended how.
     """
     ended: dict[str, int] = {}
-    taken: list[dict[str, Any]] = []
+    taken: list[Chunk] = []
     while len(taken) < _MAX_CHUNKS:
-        chunk = next_chunk(table, watch)
-        # What comes again at once has met trouble that is not its own, or another run: the next look finds it.
-        if chunk is None or chunk["chunk"] in taken:
+        chunk = next_chunk(table, watch, taken)
+        if chunk is None:
             break
-        taken.append(chunk["chunk"])
+        taken.append(_chunk(chunk))
         outcome, error = _taken(chunk, watch)
-        note(chunk, watch, None if outcome is None else outcome["run_id"], error)
+        note(chunk, watch, error, others_worked=bool(ended.keys() - {"failed"}))
         status = "failed" if outcome is None else outcome["status"]
         ended[status] = ended.get(status, 0) + 1
+        if error is not None and _is_away(_error(*error)):
+            # The chunks to come would meet the same.
+            break
     return ended
 
 
 class NextChunk(TypedDict):
-    """A :class:`lakegate.intake.chunks.Chunk` as JSON, and the id of the run that will take it in."""
+    """A :class:`lakegate.intake.chunks.Chunk` as JSON, and the id of the run that takes it in, or goes on with it."""
 
     run_id: str
     chunk: dict[str, Any]
@@ -180,19 +184,26 @@ def tables_with_new_files(watch: Watch) -> list[str]:
 
 
 @DBOS.step(name="lakegate.next_chunk", retries_allowed=True, max_attempts=3, should_retry=may_succeed_again)
-def next_chunk(table: str, watch: Watch) -> NextChunk | None:
-    """Return the next files to take in together, if there are any."""
+def next_chunk(table: str, watch: Watch, taken: Sequence[Chunk]) -> NextChunk | None:
+    """Return the next files to take in together, if there are any.
+
+    What is in ``taken`` and comes again at once has met trouble, or another run: it is left to the next look.
+    """
     with opened_lake() as lake:
-        chunks = [chunk for chunk in intake_of(lake, watch).look().chunks if chunk.table == table]
-    return NextChunk(run_id=new_run_id(), chunk=asdict(chunks[0])) if chunks else None
+        intake = intake_of(lake, watch)
+        for chunk in intake.look().chunks:
+            if chunk.table == table and chunk not in taken and intake.is_free(chunk):
+                return NextChunk(run_id=chunk.run_id or new_run_id(), chunk=asdict(chunk))
+    return None
 
 
 @DBOS.step(name="lakegate.note", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
-def note(chunk: NextChunk, watch: Watch, run_id: str | None, error: tuple[str, str] | None) -> None:
+def note(chunk: NextChunk, watch: Watch, error: tuple[str, str] | None, *, others_worked: bool) -> None:
     """Write down what became of the files, so that a bad one is not tried for ever."""
     with opened_lake() as lake:
-        run = None if run_id is None else lake.run(run_id)
-        intake_of(lake, watch).note(_chunk(chunk), run, None if error is None else _error(*error))
+        run = find_run(lake, chunk["run_id"])
+        known = None if error is None else _error(*error)
+        intake_of(lake, watch).note(_chunk(chunk), run, known, others_worked=others_worked)
 
 
 def intake_of(lake: Lake, watch: Watch) -> Intake:
@@ -214,13 +225,20 @@ def _taken(chunk: NextChunk, watch: Watch) -> tuple[Outcome | None, tuple[str, s
     if not files.alone:
         # What is wrong with it is found file by file; nobody looks at the branch of all of them.
         order["on_failure"] = "drop"
+    if files.run_id is not None:
+        order["run_id"] = files.run_id
     try:
-        with SetWorkflowID(chunk["run_id"]):
+        # A workflow of a run that was begun elsewhere gets an id made of this one's: there may be a second such.
+        with nullcontext() if files.run_id is not None else SetWorkflowID(chunk["run_id"]):
             return wap(order), None
     except Exception as error:  # noqa: BLE001 - other files wait
         DBOS.logger.error(f"Run {chunk['run_id']} failed: {error}")
         # Read again from the database, an error is known by its code alone.
         return None, (str(getattr(error, "code", "error")), str(error))
+
+
+def _is_away(error: LakegateError) -> bool:
+    return may_succeed_again(error) and not isinstance(error, EngineError)
 
 
 def _chunk(chunk: NextChunk) -> Chunk:

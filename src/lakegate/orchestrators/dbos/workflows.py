@@ -13,7 +13,7 @@ from dbos import DBOS
 from dbos import error as dbos_errors
 from sqlalchemy.exc import SQLAlchemyError
 
-from lakegate.errors import LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
+from lakegate.errors import InputError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.lake import Lake, connect
 from lakegate.lake.writing import IngestOptions
 from lakegate.model.checks import CheckResult
@@ -33,6 +33,8 @@ class Order(TypedDict, total=False):
     Attributes:
         table: ``namespace.table``.
         paths: Files, globs or folders.
+        run_id: A run of this table that somebody else left between two steps, to go on with; by default there is a new
+            one, of the workflow's id.
     """
 
     table: Required[str]
@@ -43,13 +45,14 @@ class Order(TypedDict, total=False):
     on_failure: OnFailure
     on_changed: OnChanged
     on_busy: OnBusy
+    run_id: str
 
 
 class Outcome(TypedDict):
     """What became of a run: what a step and the workflow return, and DBOS stores. Small, and survives JSON.
 
     Attributes:
-        run_id: Also the workflow's id.
+        run_id: Also the workflow's id, unless the order said which.
         status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` between steps; ``failed`` when it was
             undone.
         table: Its table.
@@ -164,14 +167,15 @@ def undo(run_id: str, reason: str) -> Outcome | None:
 def wap(order: Order) -> Outcome:
     """Write files to a branch, audit them, and publish them, or not at all.
 
-    The workflow's id is the run's id: set it with ``SetWorkflowID`` (ASCII letters, digits, ``.``, ``_``, ``-``), so
-    that starting it twice is once. A rejected audit is a result. What could not be done is undone, and raised.
+    The workflow's id is the run's id, unless the order names a run: set it with ``SetWorkflowID`` (ASCII letters,
+    digits, ``.``, ``_``, ``-``), so that starting it twice is once. A rejected audit is a result. What could not be
+    done is undone, and raised.
 
     Raises:
         LakegateError: When a step failed for good.
     """
     # Forked from a later step, the workflow goes on with the run that its first step began.
-    run_id = str(DBOS.workflow_id)
+    run_id = order.get("run_id", str(DBOS.workflow_id))
     try:
         outcome = write(run_id, order)
         run_id = outcome["run_id"]
@@ -189,6 +193,9 @@ def wap(order: Order) -> Outcome:
         if isinstance(cause, (dbos_errors.DBOSException, SQLAlchemyError)):
             # DBOS itself stopped, or could not write something down; the workflow is recovered, and goes on.
             raise
+        if "run_id" in order and isinstance(cause, InputError):
+            # Its step has ended the run, or it is not one of this table: then it is not ours to undo.
+            raise cause from None
         ended = _undone(run_id, cause)
         if ended is None or ended["status"] != "published":
             raise cause from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -16,6 +17,7 @@ from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.orchestrators.prefect import require_prefect
 
 _PROGRAM = "python -m lakegate.orchestrators.prefect"
+_UNNAMEABLE = re.compile("[/%&<>]")
 _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK}
 _EXAMPLES = f"""\b
 Examples:
@@ -27,10 +29,21 @@ Examples:
 Exit codes: 0 published (or nothing to publish), 1 audit failed, 2 wrong input, 3 try again, 4 outcome unknown,
 130 interrupted or cancelled."""
 
+
+def _checked(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> list[str]:
+    from lakegate.audits import parse_checks  # noqa: PLC0415 - loads pyarrow, which help can do without
+
+    for text in value:
+        parse_checks(text)
+    return list(value)
+
+
 _home = click.option(
     "--home", type=click.Path(exists=True, file_okay=False, resolve_path=True), help="The project's folder."
 )
-_checks = click.option("--check", "-c", "checks", multiple=True, metavar="CHECK", help="A rule to keep. Repeatable.")
+_checks = click.option(
+    "--check", "-c", "checks", multiple=True, callback=_checked, metavar="CHECK", help="A rule to keep. Repeatable."
+)
 _on_failure = click.option(
     "--on-failure", "--on_failure", type=click.Choice(["keep", "drop"]), help="What becomes of a rejected branch."
 )
@@ -45,7 +58,22 @@ def _branch(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    return parse_duration(value).total_seconds()
+    seconds = parse_duration(value).total_seconds()
+    if seconds == 0.0:
+        raise click.UsageError("--every must be longer than nothing.")
+    return seconds
+
+
+def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if _UNNAMEABLE.search(value):
+        raise click.UsageError(f"--name '{value}' cannot name a deployment: / % & < > are not allowed.")
+    return value
+
+
+def _path(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if not value:
+        raise click.UsageError("An empty path names no file.")
+    return value
 
 
 @click.group(invoke_without_command=True, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,7 +92,7 @@ def cli(context: click.Context, /, *, table: str | None, path: str | None, outpu
     if table is None or path is None:
         missing = " and ".join(name for name, value in (("--table_name", table), ("--s3_path", path)) if not value)
         raise click.UsageError(f"Give {missing}, or a command.")
-    context.exit(_run_now({**given, "table": table, "path": path, "checks": list(given["checks"])}, output))
+    context.exit(_run_now({**given, "table": table, "path": path}, output))
 
 
 @cli.command()
@@ -72,7 +100,7 @@ def cli(context: click.Context, /, *, table: str | None, path: str | None, outpu
 @click.option("--table", callback=_table, metavar="TABLE", help="Table that all files go to; or else")
 @click.option("--route", "routes", multiple=True, metavar="PATTERN", help="landing/{namespace}/{table}/*. Repeatable.")
 @click.option("--every", "interval_s", default="5m", callback=_seconds, metavar="DURATION", help="How often to look.")
-@click.option("--name", default="lakegate", show_default=True, help="Name of the two deployments.")
+@click.option("--name", default="lakegate", show_default=True, callback=_name, help="Name of the two deployments.")
 @_checks
 @_on_failure
 @_home
@@ -82,16 +110,17 @@ def serve(*, paths: Sequence[str], interval_s: float, name: str, **given: Any) -
     Makes two deployments: lakegate-intake/NAME looks every five minutes, lakegate-wap/NAME takes in the files that
     `announce` or an event 'lakegate.file.landed' names.
     """
+    _require_sound(paths, given["table"], given["routes"])
     _require_server()
     from lakegate.orchestrators.prefect.serving import serve_flows  # noqa: PLC0415 - Prefect is slow to load
 
-    given = {**given, "checks": list(given["checks"]), "routes": list(given["routes"]) or None}
+    given = {**given, "routes": list(given["routes"]) or None}
     serve_flows(paths, name=name, interval_s=interval_s, **given)
 
 
 @cli.command()
 @click.argument("table", callback=_table)
-@click.argument("path")
+@click.argument("path", callback=_path)
 def announce(*, table: str, path: str) -> None:
     """Tell Prefect that the file PATH for TABLE has landed."""
     _require_server()
@@ -99,6 +128,22 @@ def announce(*, table: str, path: str) -> None:
 
     announce(table, path)
     click.echo(f"{LANDED}: {table} {path}")
+
+
+def _require_sound(paths: Sequence[str], table: str | None, routes: Sequence[str]) -> None:
+    """Find now what every look would fail with.
+
+    Raises:
+        InputError: When a path or a route is wrong.
+        click.UsageError: When it is not said which table files go to.
+    """
+    from lakegate.intake.places import require_there  # noqa: PLC0415 - loads pyarrow
+    from lakegate.intake.routes import Routes  # noqa: PLC0415
+
+    if (table is None) == (not routes):
+        raise click.UsageError("Give either --table, which all files go to, or --route.")
+    Routes(routes)
+    require_there(paths)
 
 
 def _run_now(parameters: dict[str, Any], output: str) -> int:

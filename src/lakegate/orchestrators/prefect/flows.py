@@ -16,7 +16,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.transactions import transaction
 
-from lakegate.errors import AuditFailedError, LakegateError, RetryableError
+from lakegate.errors import AuditFailedError, InputError, LakegateError, RetryableError
 from lakegate.lake.writing import IngestOptions
 from lakegate.model.order import OnBusy, OnChanged, OnFailure
 from lakegate.model.run import Run
@@ -50,6 +50,7 @@ def wap_flow(
     on_busy: OnBusy | None = None,
     home: str | None = None,
     with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
+    run_id: str | None = None,
 ) -> State[Any]:
     """Write files to a branch, audit them, and publish them to main, or not at all.
 
@@ -67,12 +68,15 @@ def wap_flow(
         on_busy: A file that another run is at: ``wait`` for that run, or ``skip`` the file. Likewise.
         home: The project's folder, where the flow runs. Default: the nearest one upwards from where it runs.
         with_examples: Whether the report in Prefect shows rows that fail.
+        run_id: A run of this table that somebody else left between two steps, to go on with instead of a new one.
 
     Returns:
         The flow run's last state: ``Published``, ``Skipped`` (nothing new), ``Rejected`` (a failed state), ``Failed``
         or ``Cancelled``.
     """
-    run_id = run_id_of(flow_run.get_id())
+    if run_id is not None and (problem := _why_not(table, run_id, home)) is not None:
+        return Failed(message=told(problem), data=problem)
+    run_id = run_id or run_id_of(flow_run.get_id())
     options: IngestOptions = {
         "run_id": run_id,
         "branch": branch,
@@ -98,6 +102,23 @@ def wap_flow(
     except (httpx.HTTPError, PrefectException, ConcurrencySlotAcquisitionError) as error:
         return _given_up(run_id, home, _server_away(error))
     return _ended(run)
+
+
+def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
+    """Return what stands against going on with a run: a mistake must not undo it."""
+    try:
+        with open_lake(home) as lake:
+            run = lake.run(run_id)
+    except LakegateError as error:
+        return error
+    if run.tables == (table,) and run.run_id == run_id:
+        return None
+    return InputError(
+        f"Run {run.run_id} is one of {run.table or 'a transaction'}, not of {table}; it was left as it is.",
+        hint=f"lakegate runs {run.run_id}",
+        run_id=run_id,
+        table=table,
+    )
 
 
 def _require_wanted() -> None:

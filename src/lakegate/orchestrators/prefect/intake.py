@@ -11,12 +11,12 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.states import Completed, Failed
 
-from lakegate.errors import ConfigurationError, InputError, LakegateError, NotFoundError
+from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError
+from lakegate.intake.noting import find_run
 from lakegate.intake.rounds import Chunk, Intake, Round
 from lakegate.intake.routes import Routes
 from lakegate.lake import Lake
 from lakegate.model.order import OnChanged, OnFailure
-from lakegate.model.run import Run
 from lakegate.orchestrators.prefect.announced import begin_again
 from lakegate.orchestrators.prefect.flows import REJECTED, run_id_of, wap_flow
 from lakegate.orchestrators.prefect.report import told
@@ -88,7 +88,7 @@ def _take_all(lake: Lake, intake: Intake, settle_s: float, parameters: dict[str,
     while True:
         found = intake.look()
         _log(found)
-        for chunk in found.chunks:
+        for chunk in filter(intake.is_free, found.chunks):
             ended[_take(lake, intake, chunk, parameters)] += 1
         if found.chunks:
             continue
@@ -108,28 +108,25 @@ def _log(found: Round) -> None:
 
 
 def _take(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) -> str:
-    """Take one chunk in, and return the name of the state it ended in.
+    """Take one chunk in, with the run that was begun for it if there is one; return the name of the state it ended in.
 
     Raises:
-        RetryableError: When the lake is away: the chunks to come would meet the same.
+        RetryableError: When the lake is away: the chunks to come would meet the same. An engine that fails at this one
+            may do its work for others.
         OutcomeUnknownError: Likewise.
         ConfigurationError: When the settings are wrong.
     """
     # What is wrong with a chunk of several files is found file by file; nobody looks at the branch of all of them.
     given = parameters if chunk.alone else {**parameters, "on_failure": "drop"}
-    state: State[Any] = wap_flow(table=chunk.table, path=list(chunk.uris), **given, return_state=True)
+    state: State[Any] = wap_flow(
+        table=chunk.table, path=list(chunk.uris), run_id=chunk.run_id, **given, return_state=True
+    )
     result = state.result(raise_on_failure=False)
     if isinstance(result, ConfigurationError):
         raise result
-    run = _run_of(lake, state) if state.is_completed() or state.name == REJECTED else None
-    intake.note(chunk, run, result if isinstance(result, LakegateError) and run is None else None)
-    if isinstance(result, MAY_PASS):
+    run = find_run(lake, chunk.run_id or run_id_of(state.state_details.flow_run_id))
+    is_told_by_run = state.is_completed() or state.name == REJECTED
+    intake.note(chunk, run, result if isinstance(result, LakegateError) and not is_told_by_run else None)
+    if isinstance(result, MAY_PASS) and not isinstance(result, EngineError):
         raise result
     return state.name or "Failed"
-
-
-def _run_of(lake: Lake, state: State[Any]) -> Run | None:
-    try:
-        return lake.run(run_id_of(str(state.state_details.flow_run_id)))
-    except NotFoundError:
-        return None

@@ -12,6 +12,7 @@ from prefect.deployments.runner import RunnerDeployment
 from prefect.types.entrypoint import EntrypointType
 
 from lakegate.config import find_home
+from lakegate.intake.places import absolute
 from lakegate.orchestrators.prefect.events import landed_trigger
 from lakegate.orchestrators.prefect.flows import wap_flow
 from lakegate.orchestrators.prefect.intake import intake_flow
@@ -38,16 +39,15 @@ def deployments(
     """
     folder = str(Path(home).absolute() if home else find_home())
     shared: dict[str, Any] = {"home": folder, "checks": checks or None, "on_failure": on_failure}
-    absolute = [path if "://" in path else str(Path(path).absolute()) for path in paths]
     one_at_a_time = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
     made = [
         intake_flow.to_deployment(
             name,
             parameters={
                 **shared,
-                "paths": absolute,
+                "paths": [absolute(path) for path in paths],
                 "table": table,
-                "routes": routes,
+                "routes": None if routes is None else [absolute(route) for route in routes],
                 "announced": f"{wap_flow.name}/{name}",
             },
             interval=interval_s,

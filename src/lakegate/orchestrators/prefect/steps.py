@@ -61,12 +61,16 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
     """Write files to the run's branch.
 
     Returns:
-        The run: ``staged``, or ``skipped`` when there is nothing new.
+        The run: ``staged``, or ``skipped`` when there is nothing new; as it ended, when it has.
 
     Raises:
+        AuditFailedError: When it had been rejected before.
         LakegateError: When that cannot be done.
     """
-    return _tried(home, lambda lake: lake.write(table, path, **options))
+    run = _tried(home, lambda lake: lake.write(table, path, **options))
+    if isinstance(run, Run):
+        _require_passed(run)
+    return run
 
 
 @retriable_task("audit", timeout_s=2 * HOUR_S)

@@ -66,6 +66,11 @@ class RemoteFile:
         return f"{self.found.size_bytes}-{self.found.etag}"
 
     @property
+    def version_id(self) -> str | None:
+        """The store's word for this version, where the look that found it told one."""
+        return self.found.version_id
+
+    @property
     def identity(self) -> str:
         """The URI, which is canonical."""
         return self.found.uri
