@@ -1,14 +1,22 @@
 # lakegate: `make help` lists what can be made. Only Python >= 3.11, make and git are needed.
 PYTHON ?= python3
 UV_VERSION := 0.9.30
+CYCLONEDX_VERSION := 7.5.0
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Checks the templates. In an environment of its own: it pins a hundred packages.
+CHECKOV := $(VENV)/checkov
+TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integrations/aws/container/builder.yaml
+# Changed modules, where Python may not write bytecode itself: hundreds of processes would compile them again each.
+COMPILE := $(BIN)/python -m compileall -q src tests
 # How many stacks test-jvm runs at once: each takes a processor and 5 GB.
 STACKS ?= 2
+# Each worker has a stack of its own and takes whole files; which come first, tests/conftest.py says.
+BY_FILE := -n $(STACKS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-aws test test-unit test-jvm prove lint format bench lock clean
+.PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage docs dist bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +33,11 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
+$(CHECKOV)/.ready: $(READY) checkov.lock
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(CHECKOV)
+	@$(BIN)/uv pip sync --quiet --python $(CHECKOV)/bin/python --require-hashes checkov.lock
+	@touch $@
+
 setup: $(READY) ## Install everything, JVM parts included, into .venv and the user's cache
 	@$(BIN)/lakegate up --prepare-only
 
@@ -35,36 +48,64 @@ demo: $(READY) ## From nothing to a published and a rejected batch
 demo-aws: $(READY) ## From an upload to S3 to a published table; no account and no Docker
 	@$(BIN)/lakegate demo --aws
 
+check: lint test-unit ## What to run before a commit: lint and the tests that need no JVM
+
 test: test-unit test-jvm ## Run every test
 
 test-unit: $(READY) ## Run the tests that need no JVM (minutes)
+	@$(COMPILE)
 	$(BIN)/pytest -m "not jvm" -n auto --dist loadgroup
 
 test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes); STACKS=N of each at once
-	$(BIN)/pytest -m jvm -n $(STACKS) --dist loadfile tests
-	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m jvm -n $(STACKS) --dist loadfile \
-		$(addprefix tests/integration/test_,$(addsuffix .py,ingest undo replay engine_transaction))
+	@$(COMPILE)
+	$(BIN)/pytest -m jvm $(BY_FILE) $(addprefix tests/,contract e2e integration)
+	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m storage $(BY_FILE) \
+		$(shell grep -rl --include='test_*.py' mark.storage tests)
 
 prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEED=N repeats a run
 	@PYTHONPATH=tests $(BIN)/python -m proofs $(if $(PROVE_SEED),--seed $(PROVE_SEED))
 
-lint: $(READY) ## Check style, types and the rules between rooms
+lint: $(READY) $(CHECKOV)/.ready ## Check style, types, the import rules, and the templates of AWS
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/cfn-lint $(TEMPLATES)
+	$(CHECKOV)/bin/checkov $(addprefix --file ,$(TEMPLATES)) --framework cloudformation --skip-download --compact --quiet
 
 format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+coverage: $(READY) ## Show which lines of src/ the tests without a JVM reach
+	@$(COMPILE)
+	$(BIN)/pytest -q -m "not jvm" -n auto --dist loadgroup --cov --cov-report=term:skip-covered --cov-report=html
+
+docs: $(READY) ## Build the docs site into site/
+	@$(BIN)/zensical build --clean --strict
+	@cp -R deploy site/deploy
+	@find site -name '*.html' -exec sed -i.bak 's#"\.\./\.\./\.\./deploy/#"../../deploy/#g' {} +
+	@find site -name '*.bak' -delete
+
+dist: $(READY) ## Build the wheel, the sdist and their SBOM (CycloneDX) into dist/
+	@rm -rf dist && mkdir dist
+	@$(BIN)/uv build --quiet --out-dir dist
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
+		--constraint requirements.lock pyproject.toml | \
+		$(BIN)/uvx --from cyclonedx-bom==$(CYCLONEDX_VERSION) cyclonedx-py requirements --pyproject pyproject.toml \
+		--output-file dist/sbom.cdx.json -
+	@ls -l dist
+
 bench: $(READY) ## Measure: one line a figure, name, ratio, limit, ok or over
+	@$(COMPILE)
 	$(BIN)/python -m benchmarks
 
 lock: $(READY) ## Resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--group dev --upgrade --quiet pyproject.toml --output-file requirements.lock
+	echo checkov | $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--upgrade --quiet - --output-file checkov.lock
 
 clean: ## Stop the local stack and remove what was built; keeps the JVM parts in the user's cache
 	@test ! -x $(BIN)/lakegate || $(BIN)/lakegate down || true
-	rm -rf $(VENV) .lakegate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .lakegate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site .cache htmlcov .coverage

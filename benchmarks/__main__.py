@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import command, history, ingest, listing, manifest, replay, writers
-from benchmarks.harness import Figure, progress
+from benchmarks import command, history, ingest, listing, manifest, replay, watching, writers
+from benchmarks.harness import Figure, progress, write_parquet
 from benchmarks.past import Past, make_past
 from benchmarks.staging import Staging
+from lakegate.components import Components
 from lakegate.config import load_settings
-from lakegate.engine.sessions import session_settings
-from lakegate.engine.spark import SparkEngine
 from lakegate.lake import Lake
-from lakegate.narration import SilentNarrator
-from lakegate.wiring import Wiring
+from lakegate.progress import SilentNarrator
+from lakegate.spark.engine import SparkEngine
+from lakegate.spark.sessions import session_settings
 
 
 def main() -> None:
@@ -29,40 +29,40 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lakegate-bench-") as folder:
         home = Path(folder)
-        wiring = Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
+        components = Components(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
         try:
-            with Lake(wiring) as lake, Staging(wiring.rooms) as staging:
-                bench = _Bench(lake, wiring, staging, arguments.rounds)
+            with Lake(components) as lake, Staging(components.context) as staging:
+                bench = _Bench(lake, components, staging, arguments.rounds)
                 for name in arguments.only or _GROUPS:
                     progress(name)
                     for figure in _GROUPS[name](bench):
                         print(figure, flush=True)
         finally:
-            wiring.stack.down()
+            components.stack.down()
 
 
 class _Bench:
     """What the benchmarks work with; what only some need is made when they do."""
 
-    def __init__(self, lake: Lake, wiring: Wiring, staging: Staging, rounds: int) -> None:
+    def __init__(self, lake: Lake, components: Components, staging: Staging, rounds: int) -> None:
         self.lake = lake
-        self.wiring = wiring
+        self.components = components
         self.staging = staging
         self.rounds = rounds
 
     @property
     def engine(self) -> SparkEngine:
-        engine = self.wiring.engine
+        engine = self.components.engine
         assert isinstance(engine, SparkEngine)
         return engine
 
     @cached_property
     def few(self) -> Past:
-        return make_past(self.wiring.rooms, self.lake.home, self.staging, 10)
+        return make_past(self.components.context, self.lake.home, self.staging, 10)
 
     @cached_property
     def many(self) -> Past:
-        return make_past(self.wiring.rooms, self.lake.home, self.staging, 5_000)
+        return make_past(self.components.context, self.lake.home, self.staging, 5_000)
 
 
 def _ingest(bench: _Bench) -> Iterator[Figure]:
@@ -70,25 +70,25 @@ def _ingest(bench: _Bench) -> Iterator[Figure]:
 
 
 def _manifest(bench: _Bench) -> Iterator[Figure]:
-    return manifest.measure(bench.wiring, bench.engine, bench.rounds * 3)
+    return manifest.measure(bench.components, bench.engine, bench.rounds * 3)
 
 
 def _command(bench: _Bench) -> Iterator[Figure]:
     source = bench.lake.home / "ten-thousand"
-    bench.engine.session.range(0, 10_000, 1, 1).selectExpr(*ingest.COLUMNS).write.parquet(source.as_uri())
+    write_parquet(bench.engine.session.range(0, 10_000, 1, 1).selectExpr(*ingest.COLUMNS), source)
     bench.lake.ingest("bench.bare", source)
-    settings = session_settings(bench.wiring.catalog.spark_options())
-    return command.measure(bench.lake, bench.wiring.stack.up().spark_url, settings, source, bench.rounds)
+    settings = session_settings(bench.components.catalog.spark_options())
+    return command.measure(bench.lake, bench.components.stack.up().spark_url, settings, source, bench.rounds)
 
 
 def _writers(bench: _Bench) -> Iterator[Figure]:
-    return writers.measure(bench.wiring.rooms, bench.staging, bench.lake.home, bench.rounds)
+    return writers.measure(bench.components.context, bench.staging, bench.lake.home, bench.rounds)
 
 
 def _replay(bench: _Bench) -> Iterator[Figure]:
-    rooms, rounds = bench.wiring.rooms, bench.rounds * 4
-    yield from replay.against_merge(rooms, bench.staging, bench.wiring.stack.up().nessie_uri, rounds)
-    yield from replay.by_size(rooms, bench.staging, rounds)
+    context, rounds = bench.components.context, bench.rounds * 4
+    yield from replay.against_merge(context, bench.staging, bench.components.stack.up().nessie_uri, rounds)
+    yield from replay.by_size(context, bench.staging, rounds)
     yield from replay.by_history(bench.few, bench.many, bench.staging, rounds)
 
 
@@ -99,9 +99,10 @@ def _history(bench: _Bench) -> Iterator[Figure]:
 def _function(bench: _Bench) -> Iterator[Figure]:
     # The servers that it works with are those of the tests.
     sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-    from benchmarks import function  # noqa: PLC0415 - needs that path
+    from benchmarks import function
 
-    return function.measure(bench.lake.home / "function", bench.rounds)
+    yield from function.measure_init(bench.lake.home / "function-init", bench.rounds)
+    yield from function.measure(bench.lake.home / "function", bench.rounds)
 
 
 _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
@@ -112,6 +113,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "replay": _replay,
     "history": _history,
     "listing": lambda _: listing.measure(),
+    "watching": lambda _: watching.measure(),
     "function": _function,
 }
 

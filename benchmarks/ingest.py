@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Deliveries, Figure, Prepare, prepared
-from lakegate.engine.spark import SparkEngine
+from benchmarks.harness import Deliveries, Figure, Prepare, prepared, write_parquet
 from lakegate.lake import Lake
+from lakegate.spark.engine import SparkEngine
 
 ROWS = 5_000_000
 COLUMNS = (
@@ -56,7 +56,7 @@ def measure(lake: Lake, engine: SparkEngine, folder: Path, rounds: int) -> Itera
     source = folder / "five-million"
     session: Any = engine.session
     if not source.exists():
-        session.range(0, ROWS, 1, 4).selectExpr(*COLUMNS).write.parquet(source.as_uri())
+        write_parquet(session.range(0, ROWS, 1, 4).selectExpr(*COLUMNS), source)
     lake.ingest("bench.plain", source)
     deliveries = Deliveries(folder / "deliveries")
 

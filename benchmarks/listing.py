@@ -18,13 +18,13 @@ from lakegate.sources.listing import list_files
 from lakegate.storage.s3 import s3_client
 
 _PAGE = 1000  # as S3 itself
-_STORAGE = StorageSettings(s3=S3Settings(endpoint="http://127.0.0.1:9", region="us-east-1", path_style=True))
-_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
+STORAGE = StorageSettings(s3=S3Settings(endpoint="http://127.0.0.1:9", region="us-east-1", path_style=True))
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
 
 
 def measure() -> Iterator[Figure]:
     """Yield the ratio of the two peaks."""
-    with mock.patch.dict(os.environ, _CREDENTIALS):
+    with mock.patch.dict(os.environ, CREDENTIALS):
         few, many = _peak_bytes(_PAGE), _peak_bytes(100 * _PAGE)
     detail = f"{many / 1e6:.1f} MB / {few / 1e6:.1f} MB"
     yield Figure("listing, memory of 100k keys / 1k keys", many / few, 1.25, detail)
@@ -32,13 +32,13 @@ def measure() -> Iterator[Figure]:
 
 def _peak_bytes(count: int) -> int:
     """Return how many bytes of Python's a listing of ``count`` keys takes at most."""
-    events = s3_client(_STORAGE.s3).meta.events
-    source = _Pages(count)
+    events = s3_client(STORAGE.s3).meta.events
+    source = Pages(count)
     events.register("before-send.s3.ListObjectsV2", source.answer)
     try:
-        next(list_files(["s3://landing/in/"], storage=_STORAGE))  # what is loaded once
+        next(list_files(["s3://landing/in/"], storage=STORAGE))  # what is loaded once
         tracemalloc.start()
-        assert sum(1 for _ in list_files(["s3://landing/in/"], storage=_STORAGE)) == count
+        assert sum(1 for _ in list_files(["s3://landing/in/"], storage=STORAGE)) == count
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -47,13 +47,16 @@ def _peak_bytes(count: int) -> int:
     return peak
 
 
-class _Pages:
+class Pages:
     """Answers for S3, from the pages of a bucket that nobody ever filled."""
 
     def __init__(self, count: int) -> None:
         self._count = count
+        self.answered = 0
 
     def answer(self, request: AWSPreparedRequest, **_: object) -> Any:
+        """Answer one call of ListObjectsV2."""
+        self.answered += 1
         asked = parse_qs(urlsplit(request.url).query)
         start = int(asked.get("continuation-token", ["0"])[0])
         end = min(start + _PAGE, self._count)

@@ -7,35 +7,35 @@ from typing import Any
 
 from benchmarks.harness import Figure, interleave
 from benchmarks.ingest import COLUMNS, FROM_METADATA
-from lakegate.audits import parse_checks, run_audit
-from lakegate.engine.spark import SparkEngine
+from lakegate.checks import parse_checks, run_audit
+from lakegate.components import Components
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.tables import AddedRows
-from lakegate.wiring import Wiring
+from lakegate.spark.engine import SparkEngine
 
 FILES = 16
 
 
-def measure(wiring: Wiring, engine: SparkEngine, rounds: int) -> Iterator[Figure]:
+def measure(components: Components, engine: SparkEngine, rounds: int) -> Iterator[Figure]:
     """Yield the ratio of the two audits."""
     medians = interleave(
         rounds,
         {
-            "small": _audit(wiring, engine, "bench.small", 100_000),
-            "large": _audit(wiring, engine, "bench.large", 10_000_000),
+            "small": _audit(components, engine, "bench.small", 100_000),
+            "large": _audit(components, engine, "bench.large", 10_000_000),
         },
     )
     detail = f"{medians['large'] * 1000:.0f} ms / {medians['small'] * 1000:.0f} ms, {FILES} files each"
     yield Figure("manifest audit, 10M rows / 100k rows", medians["large"] / medians["small"], 1.2, detail)
 
 
-def _audit(wiring: Wiring, engine: SparkEngine, name: str, rows: int) -> Any:
+def _audit(components: Components, engine: SparkEngine, name: str, rows: int) -> Any:
     table = TableIdentifier.parse(name)
     engine.session.sql("CREATE NAMESPACE IF NOT EXISTS lakegate.bench")
     frame = engine.session.range(0, rows, 1, FILES).selectExpr(*COLUMNS)
     frame.writeTo(table.sql("lakegate")).using("iceberg").create()
     checks = [check for text in FROM_METADATA if "row_count" not in text for check in parse_checks(text)]
-    catalog, reader = wiring.catalog, wiring.reader
+    catalog, reader = components.catalog, components.reader
 
     def refuse() -> Any:
         raise AssertionError("the manifests should have been enough")

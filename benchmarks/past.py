@@ -21,7 +21,15 @@ import pyarrow.parquet as pq
 from benchmarks.harness import progress
 from benchmarks.staging import CHECKS, COLUMNS, ROWS, Staging, source_file
 from lakegate.config import HOME_NAME
-from lakegate.flow.history import (
+from lakegate.journal import runs as stored
+from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.journal import Journal
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
+from lakegate.wap.context import Context
+from lakegate.wap.history import (
     AUDIT_PROPERTY,
     BRANCH_PROPERTY,
     FILES_PROPERTY,
@@ -30,15 +38,7 @@ from lakegate.flow.history import (
     event_of,
     sync,
 )
-from lakegate.flow.ingest import ingest
-from lakegate.flow.rooms import Rooms
-from lakegate.journal import runs as stored
-from lakegate.journal.database import SqliteDatabase
-from lakegate.journal.sql import SqlJournal
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.order import IngestOrder
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
+from lakegate.wap.ingest import ingest
 
 _APPENDS = 100
 
@@ -48,22 +48,22 @@ class Past:
     """A lake after so many runs.
 
     Attributes:
-        rooms: Rooms with a journal of its own.
+        context: Context with a journal of its own.
         target: Its branch.
         table: The table that all the runs were published to.
     """
 
-    rooms: Rooms
+    context: Context
     target: str
     table: TableIdentifier
 
     def ingest(self, source: Path) -> Run:
         """Ingest files as :meth:`lakegate.Lake.ingest` does, except that the target is not ``main``."""
-        from lakegate.sources import discover  # noqa: PLC0415 - as the facade does
+        from lakegate.sources import discover
 
         run_id = new_run_id()
-        batch = discover([str(source)], format=None, narrator=self.rooms.narrator)
-        order = IngestOrder(
+        batch = discover([str(source)], format=None, narrator=self.context.narrator)
+        order = IngestRequest(
             run_id=run_id,
             table=self.table,
             batch=batch,
@@ -71,20 +71,20 @@ class Past:
             branch=f"wap/{self.table}_{run_id}",
             target=self.target,
         )
-        return ingest(self.rooms, order)
+        return ingest(self.context, order)
 
 
-def make_past(rooms: Rooms, folder: Path, staging: Staging, runs: int) -> Past:
+def make_past(context: Context, folder: Path, staging: Staging, runs: int) -> Past:
     """Return a lake after ``runs`` runs, the first of which is real."""
     target = f"after-{runs}"
     database = SqliteDatabase(folder / target / HOME_NAME / "journal.db")
-    own = replace(rooms, journal=SqlJournal(database))
-    root = rooms.catalog.create_branch(target, rooms.catalog.get_ref("main"))
+    own = replace(context, journal=Journal(database))
+    root = context.catalog.create_branch(target, context.catalog.get_ref("main"))
     sync(own, target)
     past = Past(own, target, TableIdentifier.parse(f"bench.after_{runs}"))
     first = past.ingest(small_file(folder / target))
     assert first.status == "published"
-    pointer = rooms.catalog.get_table(past.table, rooms.catalog.get_ref(target))
+    pointer = context.catalog.get_table(past.table, context.catalog.get_ref(target))
     assert pointer is not None
     singles = min(_APPENDS, runs - 1)
     bulk = runs - 1 - singles
@@ -92,7 +92,7 @@ def make_past(rooms: Rooms, folder: Path, staging: Staging, runs: int) -> Past:
     copies = _repeat(past, first, pointer, grown, runs - 1)
     with database.writing() as connection:
         stored.store(database, connection, *copies)
-    commits = sum(1 for _ in rooms.catalog.history(target, until=root.hash))
+    commits = sum(1 for _ in context.catalog.history(target, until=root.hash))
     assert commits >= runs, commits
     return past
 
@@ -108,7 +108,7 @@ def small_file(folder: Path) -> Path:
 
 def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, times: int) -> list[Run]:
     """Let it look as if ``times`` more such runs as ``first`` had led from ``before`` to ``after``; return them."""
-    catalog, journal = past.rooms.catalog, past.rooms.journal
+    catalog, journal = past.context.catalog, past.context.journal
     head = catalog.get_ref(past.target)
     runs: list[Run] = []
     for number in range(1, times + 1):

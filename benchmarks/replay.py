@@ -17,34 +17,34 @@ import httpx
 from benchmarks.harness import Figure, Prepare, prepared
 from benchmarks.past import Past
 from benchmarks.staging import Staging
-from lakegate.flow.publish import publish
-from lakegate.flow.rooms import Rooms
 from lakegate.lake import MAIN
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
+from lakegate.wap.context import Context
+from lakegate.wap.publish import publish
 
 APPENDS = 50
 
 
-def against_merge(rooms: Rooms, staging: Staging, nessie_uri: str, rounds: int) -> Iterator[Figure]:
+def against_merge(context: Context, staging: Staging, nessie_uri: str, rounds: int) -> Iterator[Figure]:
     """Yield a publish with replay against a merge."""
     table, disjoint = staging.create("bench.replayed"), staging.create("bench.disjoint")
     with httpx.Client(base_url=f"{nessie_uri}/") as nessie:
         medians = prepared(
             rounds,
             {
-                "merge": _merge(rooms, staging, nessie, disjoint, table),
-                "replay": _replay(rooms, staging, table),
+                "merge": _merge(context, staging, nessie, disjoint, table),
+                "replay": _replay(context, staging, table),
             },
         )
     yield _figure("publish with replay / Nessie merge", medians["replay"], medians["merge"], 3.0, "branch dropped")
 
 
-def by_size(rooms: Rooms, staging: Staging, rounds: int) -> Iterator[Figure]:
+def by_size(context: Context, staging: Staging, rounds: int) -> Iterator[Figure]:
     """Yield a publish to a table of 10,000 data files against one of 100, both written by as many appends."""
     small = staging.create("bench.files_100", appends=[100 // APPENDS] * APPENDS)
     large = staging.create("bench.files_10000", appends=[10_000 // APPENDS] * APPENDS)
-    medians = prepared(rounds, {"small": _replay(rooms, staging, small), "large": _replay(rooms, staging, large)})
+    medians = prepared(rounds, {"small": _replay(context, staging, small), "large": _replay(context, staging, large)})
     yield _figure(
         "publish with replay, 10,000 files / 100", medians["large"], medians["small"], 1.2, f"{APPENDS} appends each"
     )
@@ -55,7 +55,7 @@ def by_history(few: Past, many: Past, staging: Staging, rounds: int) -> Iterator
     contestants = {}
     for name, past in (("few", few), ("many", many)):
         table = staging.create(f"bench.replayed_{name}", target=past.target)
-        contestants[name] = _replay(past.rooms, staging, table, past.target)
+        contestants[name] = _replay(past.context, staging, table, past.target)
     medians = prepared(rounds, contestants)
     yield _figure("publish with replay, 5,000 commits / 10", medians["many"], medians["few"], 1.2, "on the target")
 
@@ -64,28 +64,28 @@ def _figure(name: str, this: float, that: float, limit: float, detail: str) -> F
     return Figure(name, this / that, limit, f"{this * 1000:.1f} ms / {that * 1000:.1f} ms, {detail}")
 
 
-def _replay(rooms: Rooms, staging: Staging, table: TableIdentifier, target: str = MAIN) -> Prepare:
+def _replay(context: Context, staging: Staging, table: TableIdentifier, target: str = MAIN) -> Prepare:
     def prepare() -> Any:
         run, rival = (staging.stage(table, target=target) for _ in range(2))
-        assert not publish(rooms, rival, fresh=True).replayed
-        return partial(_publish, rooms, run)
+        assert not publish(context, rival, fresh=True).replayed
+        return partial(_publish, context, run)
 
     return prepare
 
 
-def _publish(rooms: Rooms, run: Run) -> None:
-    publication = publish(rooms, run, fresh=True)
+def _publish(context: Context, run: Run) -> None:
+    publication = publish(context, run, fresh=True)
     assert publication.replayed == run.tables
     assert not publication.branch_left
 
 
 def _merge(
-    rooms: Rooms, staging: Staging, nessie: httpx.Client, table: TableIdentifier, other: TableIdentifier
+    context: Context, staging: Staging, nessie: httpx.Client, table: TableIdentifier, other: TableIdentifier
 ) -> Prepare:
     def prepare() -> Any:
         run, rival = staging.stage(table), staging.stage(other)
-        publish(rooms, rival, fresh=True)
-        return partial(_merge_branch, nessie, run.branch, run.staged[0].head, rooms.catalog.get_ref(MAIN).hash)
+        publish(context, rival, fresh=True)
+        return partial(_merge_branch, nessie, run.branch, run.staged[0].head, context.catalog.get_ref(MAIN).hash)
 
     return prepare
 

@@ -19,15 +19,16 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
-from lakegate.audits import parse_checks
-from lakegate.flow.audit import audit
-from lakegate.flow.rooms import Rooms
-from lakegate.flow.stage import fresh_location, missing_namespaces, staged_table
+from lakegate.checks import parse_checks
 from lakegate.lake import MAIN
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Run, WriteRequest, new_run_id
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
+from lakegate.wap.audit import audit
+from lakegate.wap.context import Context
+from lakegate.wap.stage import fresh_location, missing_namespaces, staged_table
 
 ROWS = 10
 COLUMNS = tuple(SourceColumn(name=name, type="int64") for name in ("id", "vendor", "passengers"))
@@ -40,9 +41,9 @@ _SCHEMA = pa.schema([(column.name, pa.int64()) for column in COLUMNS])
 class Staging:
     """Makes tables and staged, audited runs; one thread's."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-        self._memory = SqlCatalog("staging", uri="sqlite:///:memory:", warehouse=rooms.warehouse)
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._memory = SqlCatalog("staging", uri="sqlite:///:memory:", warehouse=context.warehouse)
         self._memory.create_namespace("b")
         self._ids = itertools.count()
 
@@ -57,7 +58,7 @@ class Staging:
     def create(self, name: str, *, target: str = MAIN, appends: Sequence[int] = ()) -> TableIdentifier:
         """Create a table on ``target`` whose history is ``appends``, each of that many data files (:meth:`grown`)."""
         table = TableIdentifier.parse(name)
-        location = fresh_location(self._rooms, table, new_run_id())
+        location = fresh_location(self._context, table, new_run_id())
         made = self._memory.create_table(f"b.t{uuid4().hex}", _SCHEMA, location=location)
         self.put(self.grown(_pointer(made, table, None), appends), target)
         return table
@@ -74,34 +75,31 @@ class Staging:
 
     def put(self, pointer: TablePointer, target: str) -> None:
         """Commit a table's state to ``target``."""
-        head = self._rooms.catalog.get_ref(target)
+        head = self._context.catalog.get_ref(target)
         request = CommitRequest(
             branch=target,
             base=head.hash,
             message=f"Put {pointer.table}",
             puts=(pointer,),
-            namespaces=missing_namespaces(self._rooms, pointer.table.namespace, head),
+            namespaces=missing_namespaces(self._context, pointer.table.namespace, head),
         )
-        self._rooms.catalog.commit(request)
+        self._context.catalog.commit(request)
 
     def stage(self, table: TableIdentifier, *, target: str = MAIN) -> Run:
         """Return a run that has appended :data:`ROWS` rows to ``table`` on its branch and passed its audit."""
-        rooms, run_id = self._rooms, new_run_id()
-        base = rooms.catalog.get_ref(target)
-        before = rooms.catalog.get_table(table, base)
+        context, run_id = self._context, new_run_id()
+        base = context.catalog.get_ref(target)
+        before = context.catalog.get_table(table, base)
         assert before is not None
-        branch = rooms.catalog.create_branch(f"wap/{table}_{run_id}", base)
+        branch = context.catalog.create_branch(f"wap/{table}_{run_id}", base)
         opened = self._open(before)
-        known = {snapshot.snapshot_id for snapshot in opened.snapshots()}
         opened.append(self._rows(), snapshot_properties={RUN_ID_PROPERTY: run_id})
         pointer = _pointer(opened, table, before.content_id)
-        branch = rooms.catalog.commit(
+        branch = context.catalog.commit(
             CommitRequest(branch=branch.name, base=branch.hash, message=f"Append to {table}", puts=(pointer,))
         )
-        written = [one for one in rooms.reader.snapshots(pointer) if one.snapshot_id not in known]
-        staged = staged_table(
-            run_id, target=target, base=base.hash, branch=branch, before=before, pointer=pointer, written=written
-        )
+        change = context.reader.change(before, pointer)
+        staged = staged_table(run_id, target, base.hash, branch, before, pointer, change)
         return Run(
             run_id=run_id,
             tables=(str(table),),
@@ -112,7 +110,7 @@ class Staging:
             base=base.hash,
             request=_request(run_id, table, branch.name, base.hash, target),
             staged=(staged,),
-            reports=(audit(rooms, staged, CHECKS),),
+            reports=(audit(context, staged, CHECKS),),
         )
 
     def _open(self, pointer: TablePointer) -> Table:
@@ -124,10 +122,10 @@ class Staging:
         return pa.table(dict.fromkeys(_SCHEMA.names, values), schema=_SCHEMA)
 
 
-def request_of(source: SourceFile, **given: Any) -> WriteRequest:
+def request_of(source: SourceFile, **given: Any) -> IngestRequest:
     """Return the request of a run that writes one source file."""
     batch = Batch(format="parquet", files=(source,), columns=COLUMNS)
-    return WriteRequest(batch=batch, checks=CHECKS, **given)
+    return IngestRequest(batch=batch, checks=CHECKS, **given)
 
 
 def source_file(run_id: str) -> SourceFile:
@@ -136,7 +134,7 @@ def source_file(run_id: str) -> SourceFile:
     return SourceFile(uri=f"file:///incoming/{run_id}.parquet", size_bytes=1_000, version=version, rows=ROWS)
 
 
-def _request(run_id: str, table: TableIdentifier, branch: str, base: str, target: str) -> WriteRequest:
+def _request(run_id: str, table: TableIdentifier, branch: str, base: str, target: str) -> IngestRequest:
     return request_of(source_file(run_id), run_id=run_id, table=table, branch=branch, base=base, target=target)
 
 

@@ -16,21 +16,21 @@ from typing import Any
 
 from benchmarks.harness import Figure, Prepare, prepared, progress
 from benchmarks.staging import ROWS, Staging
+from lakegate.components import Components
 from lakegate.config import load_settings
-from lakegate.flow.publish import publish
-from lakegate.flow.rooms import Rooms
 from lakegate.lake import MAIN
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
-from lakegate.narration import SilentNarrator
-from lakegate.wiring import Wiring
+from lakegate.progress import SilentNarrator
+from lakegate.wap.context import Context
+from lakegate.wap.publish import publish
 
 WRITERS = 16
 RUNS = 4
 _PATIENCE_S = 300.0
 
 
-def measure(rooms: Rooms, staging: Staging, home: Path, rounds: int) -> Iterator[Figure]:
+def measure(context: Context, staging: Staging, home: Path, rounds: int) -> Iterator[Figure]:
     """Yield publishes per second to one table against those to a table for each writer."""
     one = [staging.create("bench.shared")] * WRITERS
     each = [staging.create(f"bench.own_{number:02}") for number in range(WRITERS)]
@@ -39,7 +39,7 @@ def measure(rooms: Rooms, staging: Staging, home: Path, rounds: int) -> Iterator
             rounds, {"one": _contestant(staging, writers, one), "each": _contestant(staging, writers, each)}
         )
     for tables in (one, each):
-        _require_all_rows(rooms, tables, (rounds + 1) * WRITERS * RUNS)
+        _require_all_rows(context, tables, (rounds + 1) * WRITERS * RUNS)
     rates = {name: WRITERS * RUNS / seconds for name, seconds in medians.items()}
     detail = f"{rates['one']:.1f} / {rates['each']:.1f} publishes a second, {WRITERS} processes x {RUNS} runs"
     yield Figure("publishes, one table / a table each", rates["one"] / rates["each"], 0.5, detail, bound="least")
@@ -88,15 +88,15 @@ def _writers(home: Path) -> Iterator[_Writers]:
 
 def _write(home: Path, pipe: Connection, start: Barrier) -> None:
     """Be a writer: publish what comes through ``pipe``, until the end of it all."""
-    wiring = Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
-    rooms = wiring.rooms
-    rooms.catalog.get_ref(MAIN)
+    components = Components(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
+    context = components.context
+    context.catalog.get_ref(MAIN)
     pipe.send(time.monotonic())
     while True:
         runs = [Run.model_validate_json(text) for text in pipe.recv()]
         start.wait(_PATIENCE_S)
         for run in runs:
-            publish(rooms, run, fresh=True)
+            publish(context, run, fresh=True)
         pipe.send(time.monotonic())
 
 
@@ -108,9 +108,9 @@ def _contestant(staging: Staging, writers: _Writers, tables: Sequence[TableIdent
     return prepare
 
 
-def _require_all_rows(rooms: Rooms, tables: Sequence[TableIdentifier], runs: int) -> None:
-    head = rooms.catalog.get_ref(MAIN)
-    pointers = [rooms.catalog.get_table(table, head) for table in dict.fromkeys(tables)]
-    files = [file for pointer in pointers if pointer is not None for file in rooms.reader.files(pointer)]
+def _require_all_rows(context: Context, tables: Sequence[TableIdentifier], runs: int) -> None:
+    head = context.catalog.get_ref(MAIN)
+    pointers = [context.catalog.get_table(table, head) for table in dict.fromkeys(tables)]
+    files = [file for pointer in pointers if pointer is not None for file in context.reader.files(pointer)]
     assert len({file.path for file in files}) == len(files) == runs, (len(files), runs)
     assert sum(file.rows for file in files) == runs * ROWS

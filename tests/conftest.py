@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from lakegate.components import Components, local_stack
 from lakegate.config import LocalSettings, load_settings
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
-from lakegate.narration import SilentNarrator
-from lakegate.wiring import Wiring, local_stack
-from postgres import PostgresServer, running_postgres
+from lakegate.progress import SilentNarrator
+from support.postgres import PostgresServer, running_postgres
 
 if TYPE_CHECKING:
-    from prefect_server import PrefectServer
-    from s3_server import S3Server
+    from support.prefect_server import PrefectServer
+    from support.s3_server import S3Server
 
 # How long an example takes says something of the machine, and nothing of the code.
 hypothesis.settings.register_profile("lakegate", deadline=None)
@@ -33,8 +33,21 @@ hypothesis.settings.load_profile("lakegate")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The tests' tables are tiny: the code that Java's second compiler and its parallel collector would speed up never pays
+# for their work, which is more than half of a server's. lakegate hands these variables on to all its servers.
+# One compiler alone reserves a fifth of the room for code, which Spark fills within minutes; then calls fail oddly.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+if _JAVA_OPTIONS not in os.environ.get("JAVA_TOOL_OPTIONS", ""):
+    os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {_JAVA_OPTIONS}".strip()
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
+# A worker takes whole files (--dist loadfile): a long one that came last would keep it busy when all others are done.
+_LONGEST = (
+    *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "s3_ingest", "demo_aws", "s3_warehouse"),
+    *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "undo", "replay"),
+    *("leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals", "values_as_written"),
+)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,6 +59,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first."""
+    rank = {f"test_{name}.py": at for at, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,15 +100,15 @@ def nessie_uri(stack: StackState) -> str:
 
 
 @pytest.fixture(scope="session")
-def wiring(home: Path, stack: StackState) -> Iterator[Wiring]:
-    made = Wiring(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
+def components(home: Path, stack: StackState) -> Iterator[Components]:
+    made = Components(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
     yield made
     made.close()
 
 
 @pytest.fixture(scope="session")
-def lake(wiring: Wiring) -> Iterator[Lake]:
-    with Lake(wiring) as opened:
+def lake(components: Components) -> Iterator[Lake]:
+    with Lake(components) as opened:
         yield opened
 
 
@@ -103,7 +122,7 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """One real S3 server."""
-    from s3_server import S3Server  # noqa: PLC0415 - loads boto3
+    from support.s3_server import S3Server
 
     server = S3Server()
     try:
@@ -116,7 +135,7 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
     """One real Prefect server; its tests are of xdist group ``prefect``, so that there is only one."""
-    from prefect_server import PrefectServer  # noqa: PLC0415 - as the S3 server
+    from support.prefect_server import PrefectServer
 
     server = PrefectServer(tmp_path_factory.mktemp("prefect"))
     try:

@@ -9,7 +9,7 @@ Example:
             run = lake.ingest("nyc.trips", "trips/*.parquet", checks=["not_null(passenger_count)"])
             print(run.status, run.report)
 
-Importing this package loads nothing heavy; names are resolved when first used.
+Importing this package loads nothing heavy: names are resolved on first use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions
     from lakegate.model.checks import AuditReport, Check, CheckResult
     from lakegate.model.run import Run
-    from lakegate.views import Query, Table
+    from lakegate.table import Query, Table
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,9 +47,9 @@ _HOMES = {
     "CsvOptions": "lakegate.model.batch",
     "Lake": "lakegate.lake",
     "LakegateError": "lakegate.errors",
-    "Query": "lakegate.views",
+    "Query": "lakegate.table",
     "Run": "lakegate.model.run",
-    "Table": "lakegate.views",
+    "Table": "lakegate.table",
     "connect": "lakegate.lake",
 }
 

@@ -1,38 +1,111 @@
-"""Settings: ``lakegate.toml`` < ``LAKEGATE_*`` variables < flags. With none at all, everything works locally.
-
-The project's home is the nearest folder upwards that holds ``lakegate.toml`` or ``.lakegate/``, else the current one.
-"""
+"""Settings: ``lakegate.toml`` < ``LAKEGATE_*`` variables < flags. With none at all, everything works locally."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import threading
 import tomllib
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
-from lakegate.model.channels import NotifySettings, read_json
 from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
-from lakegate.model.order import OnBusy, OnChanged, OnFailure
+from lakegate.model.notices import Event, Level
+from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.schema import nearest
+from lakegate.model.secrets import FORMS, SecretReference
 
 FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"
 ENV_PREFIX = "LAKEGATE_"
+ENVIRONMENT = threading.RLock()
+"""Held by who sets a variable of the process's environment for others to read, and sets it back."""
 _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 _ENDPOINT = re.compile(r"https?://[^/@\s?#]+/?", re.IGNORECASE)
+_CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+ChannelType = Literal["slack", "webhook", "apprise"]
+
+
+def _read_json(value: Any) -> Any:
+    """Return a setting's value; a variable's text is read as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError("must be JSON when it is set by a variable") from None
+
+
+def _duration(value: str) -> str:
+    parse_duration(value)
+    return value
+
+
+def _interval(value: str) -> str:
+    if not parse_duration(value):
+        raise ValueError("must be greater than zero")
+    return value
+
+
+def _memory(value: str) -> str:
+    if not _MEMORY.fullmatch(value):
+        raise ValueError("must be a number followed by 'm' or 'g', such as '512m' or '4g'")
+    return value
+
+
+def _endpoint(value: str) -> str:
+    if not _ENDPOINT.fullmatch(value):
+        raise ValueError("must be a URL such as 'https://store.example.com', without user, password and path")
+    return value
+
+
+def _reference(value: str) -> str:
+    try:
+        SecretReference.parse(value)
+    except ValueError:
+        raise ValueError(f"is a secret: put it in a variable or a file, and write {FORMS}") from None
+    return value
+
+
+def _table_name(value: str) -> str:
+    TableIdentifier.parse(value)
+    return value
+
+
+_JSON = BeforeValidator(_read_json)
+Duration = Annotated[str, AfterValidator(_duration)]
+Interval = Annotated[str, AfterValidator(_interval)]
+Memory = Annotated[str, AfterValidator(_memory)]
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+Reference = Annotated[str, AfterValidator(_reference)]
+"""Where a secret is: ``env:NAME``, ``file:/path`` or ``aws-secret:name#json-key``."""
+TableName = Annotated[str, AfterValidator(_table_name)]
 
 
 class CatalogSettings(_Section):
@@ -47,12 +120,12 @@ class CatalogSettings(_Section):
     token: str | None = None
     """Bearer token, by reference: ``env:NAME``, ``file:/path`` or ``aws-secret:name#json-key``."""
     oauth2_token_endpoint: str | None = None
-    """Where access tokens come from, by OAuth 2's client credentials; instead of ``token``."""
+    """Where to get access tokens with OAuth 2 client credentials, instead of ``token``."""
     oauth2_client_id: str | None = None
     oauth2_client_secret: str | None = None
-    """Secret of the client, by reference."""
+    """The client's secret, by reference."""
     oauth2_scope: str | None = None
-    """Scopes to ask for, with spaces between."""
+    """Scopes to request, separated by spaces."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Seconds to wait for one answer."""
 
@@ -65,26 +138,28 @@ class EngineSettings(_Section):
     token: str | None = None
     """Bearer token, by reference."""
     tls: bool | None = None
-    """Whether to speak TLS. By default with a token, except to this machine."""
+    """Whether to use TLS. Default: with a token, except to this machine."""
     ca_file: Path | None = None
-    """Certificates (PEM) of the authorities that the server's is signed by, instead of the usual ones."""
+    """CA certificates (PEM) to trust instead of the system's."""
 
 
 class JournalSettings(_Section):
-    """Where the journal is. Without ``url``, ``.lakegate/journal.db``."""
+    """Where the journal is. Without ``url``: ``.lakegate/journal.db``."""
 
     url: str | None = None
     """SQLAlchemy URL without password, for example ``postgresql://user@db.example.com:5432/lake``."""
     password: str | None = None
     """Password of the database, by reference."""
     tls: bool | None = None
-    """Whether to speak TLS with Postgres and check its certificate. By default TLS where it is offered, unchecked."""
+    """Whether to use TLS with Postgres and verify its certificate. Default: TLS if offered, unverified."""
     ca_file: Path | None = None
-    """Certificates (PEM) of the authorities that Postgres's is signed by, instead of the usual ones."""
+    """CA certificates (PEM) to trust for Postgres instead of the system's."""
+    max_connections: int = Field(default=30, ge=2)
+    """Maximum number of connections to Postgres per process."""
     lease_s: float = Field(default=60.0, gt=0)
-    """Seconds after which a run whose process on another machine was not heard of may be taken over."""
+    """Seconds without renewal after which another process may take a run over."""
     park_s: float = Field(default=3600.0, gt=0)
-    """Seconds for which a run that waits for its next step in an orchestrator is left alone."""
+    """Seconds for which a run that is suspended between an orchestrator's steps is left alone."""
 
     @field_validator("url")
     @classmethod
@@ -97,18 +172,11 @@ class JournalSettings(_Section):
 class LocalSettings(_Section):
     """The embedded stack. Memory is the JVM's maximum heap, such as ``512m`` or ``4g``."""
 
-    nessie_memory: str = "512m"
-    spark_memory: str | None = None
+    nessie_memory: Memory = "512m"
+    spark_memory: Memory | None = None
     """Default: a quarter of the machine's memory, between 1g and 8g."""
     start_timeout_s: float = Field(default=120.0, gt=0)
-    """Seconds to wait for a server to answer after its start."""
-
-    @field_validator("nessie_memory", "spark_memory")
-    @classmethod
-    def _validate_memory(cls, value: str | None) -> str | None:
-        if value is not None and not _MEMORY.fullmatch(value):
-            raise ValueError("must be a number followed by 'm' or 'g', such as '512m' or '4g'")
-        return value
+    """Seconds to wait for a server to answer after starting it."""
 
 
 class IngestSettings(_Section):
@@ -116,136 +184,98 @@ class IngestSettings(_Section):
 
     on_failure: OnFailure = "keep"
     on_changed: OnChanged = "refuse"
-    """A file whose path was published with other content: ``refuse``, ``append`` its rows, ``replace`` the old ones."""
+    """For a file that was published with other content: ``refuse``, ``append`` its rows, ``replace`` the old ones."""
     on_busy: OnBusy = "wait"
-    """A file that another run is at: ``wait`` for that run, or ``skip`` the file."""
+    """For a file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
+    on_same_content: OnSameContent = "append"
+    """For a file whose bytes were published from another path: ``append`` its rows, ``skip`` or ``refuse`` it."""
     wait_s: float = Field(default=600.0, gt=0)
-    """Seconds to wait for another run that is at the same file."""
-    keep_rejected: str = "7d"
-    """How long the branch of a rejected run is kept before ``lakegate gc`` drops it."""
-    branch_prefix: str = "wap"
-
-    @field_validator("keep_rejected")
-    @classmethod
-    def _validate_duration(cls, value: str) -> str:
-        parse_duration(value)
-        return value
-
-    @field_validator("branch_prefix")
-    @classmethod
-    def _validate_prefix(cls, value: str) -> str:
-        return validate_ref_name(value)
+    """Seconds to wait for another run that is ingesting the same file."""
+    keep_rejected: Duration = "7d"
+    """How long to keep the branch of a rejected run before ``lakegate gc`` drops it."""
+    branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
 
 
 class GcSettings(_Section):
     """What ``lakegate gc`` may delete."""
 
-    grace: str = "1d"
-    """Files younger than this are left alone: a run in progress writes files long before it commits them."""
-    history: str | None = None
-    """How far back reading at an earlier time must work; by default as far as the history goes."""
-
-    @field_validator("grace", "history")
-    @classmethod
-    def _validate_duration(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_duration(value)
-        return value
+    grace: Duration = "1d"
+    """Leave younger files alone: a run in progress writes files long before it commits them."""
+    history: Duration | None = None
+    """How far back queries of the past must work. Default: as far as the history goes."""
 
 
 class WatchSettings(_Section):
     """Defaults of ``lakegate watch``."""
 
-    every: str = "5m"
-    """How often everything is looked at; files in local folders are noticed at once besides."""
+    every: Interval = "5m"
+    """How often to scan everything. Files in local folders are also noticed at once."""
     settle_s: float = Field(default=5.0, ge=0)
-    """Seconds for which a file must have been left unchanged before it is taken."""
+    """Seconds for which a file must stay unchanged before it is ingested."""
     max_files: int = Field(default=100, ge=1)
-    """Files in one run, at most."""
+    """Maximum number of files in one run."""
     max_bytes: int = Field(default=1 << 30, ge=1)
-    """Bytes in one run, at most, unless one file alone has more."""
+    """Maximum number of bytes in one run, unless one file alone has more."""
     max_tries: int = Field(default=3, ge=1)
-    """How often a file is tried before it is given up until it changes."""
-    routes: tuple[str, ...] | None = None
+    """How often to try a file before giving up on it until it changes."""
+    routes: Annotated[tuple[str, ...] | None, _JSON] = None
     """Which table each file goes to: ``landing/{namespace}/{table}/*.parquet``."""
-
-    @field_validator("routes", mode="before")
-    @classmethod
-    def _read_variable(cls, value: Any) -> Any:
-        return read_json(value)
-
-    @field_validator("every")
-    @classmethod
-    def _validate_every(cls, value: str) -> str:
-        if not parse_duration(value):
-            raise ValueError("must be longer than nothing")
-        return value
 
 
 class LogSettings(_Section):
-    """How commands tell of their work on standard error."""
+    """How commands log to standard error."""
 
     format: Literal["text", "json"] = "text"
-    """``text`` for people, ``json`` for machines: one object per line."""
+    """``text`` for people, ``json`` for programs: one object per line."""
 
 
 class S3Settings(_Section):
-    """Where S3 is. Credentials come by the usual ways of AWS's own tools, never from here."""
+    """Where S3 is. Credentials come from AWS's own configuration, never from here."""
 
-    endpoint: str | None = None
-    """Address of another store than AWS's that speaks S3; default: ``AWS_ENDPOINT_URL``, the profile's, or AWS."""
+    endpoint: Endpoint | None = None
+    """Address of an S3-compatible store. Default: ``AWS_ENDPOINT_URL``, the profile's, or AWS."""
     region: str | None = None
     """Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's."""
     path_style: bool = False
-    """Name buckets in the path and not in the host name, as many other stores want it."""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _validate_endpoint(cls, value: str | None) -> str | None:
-        return _validated_endpoint(value)
+    """Put bucket names in the path instead of the host name, as many other stores require."""
+    bucket_owner: str | None = Field(default=None, pattern=r"^\d{12}$")
+    """AWS account that all buckets must belong to; S3 refuses requests about others. Default: any."""
 
 
 class FunctionSettings(_Section):
-    """The function that takes in what events tell of, on AWS Lambda."""
+    """The AWS Lambda function that ingests the files that events announce."""
 
     margin_s: float = Field(default=15.0, gt=0)
-    """Seconds before the function's time is over at which it stops, leaving what it is at to the next call.
+    """Seconds before the function's timeout at which it stops, and leaves its run to the next call.
 
-    More than ``notify.timeout_s``, so that there is time to tell of a run that ended at the last moment.
+    More than ``notify.timeout_s``, so that there is time for alerts about a run that ends at the last moment.
     """
     retry_s: int = Field(default=60, ge=0, le=43_200)
-    """Seconds after which SQS delivers a message again whose file failed.
+    """Seconds after which SQS redelivers the message of a file that failed."""
+    longest_retry_s: int = Field(default=14_400, ge=0, le=43_200)
+    """Maximum seconds before SQS redelivers a message while the catalog, engine or journal can't be reached.
 
-    Another that is not done comes again when the queue's visibility timeout is over.
+    The first time it is half a minute; each delivery makes it half as long again, up to an hour. From the 30th on it
+    grows by a tenth, up to this.
     """
 
 
 class GcsSettings(_Section):
-    """Where Google Cloud Storage is. Credentials come by the usual ways of Google's own tools, never from here."""
+    """Where Google Cloud Storage is. Credentials come from Google's own configuration, never from here."""
 
-    endpoint: str | None = None
+    endpoint: Endpoint | None = None
     """Address of another store that speaks Google's API; default: Google's."""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _validate_endpoint(cls, value: str | None) -> str | None:
-        return _validated_endpoint(value)
 
 
 class AdlsSettings(_Section):
-    """Where Azure Data Lake Storage is. Credentials come by the usual ways of Azure's own tools, never from here."""
+    """Where Azure Data Lake Storage is. Credentials come from Azure's own configuration, never from here."""
 
-    endpoint: str | None = None
+    endpoint: Endpoint | None = None
     """Address of another store that speaks Azure's Blob API, the account's name behind it; default: Azure's."""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _validate_endpoint(cls, value: str | None) -> str | None:
-        return _validated_endpoint(value)
 
 
 class StorageSettings(_Section):
-    """Where the object stores are, all of them."""
+    """Where the object stores are."""
 
     s3: S3Settings = S3Settings()
     gcs: GcsSettings = GcsSettings()
@@ -253,11 +283,112 @@ class StorageSettings(_Section):
 
 
 class TableSettings(_Section):
-    """What is known of one table: ``[tables."nyc.trips"]``."""
+    """Settings of one table: ``[tables."nyc.trips"]``."""
 
     checks: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     csv: CsvOptions = CsvOptions()
+
+
+class ChannelSettings(_Section):
+    """One place that gets alerts, and about what."""
+
+    name: str
+    """Its name in messages and in ``lakegate runs``."""
+    type: ChannelType
+    url: Reference | None = None
+    """Where messages go, by reference. An incoming webhook of Slack, any web address, Apprise's URL."""
+    token: Reference | None = None
+    """Bot token of a Slack app, by reference; instead of ``url``."""
+    channel: str | None = None
+    """Slack's channel that the bot writes to: its id, or ``#name``."""
+    api_url: str | None = None
+    """Address of another server than Slack's that speaks its Web API."""
+    secret: Reference | None = None
+    """What a ``webhook``'s messages are signed with, by reference."""
+    events: tuple[Event, ...] = ("rejected", "failed", "given_up", "recovered", "late")
+    tables: tuple[str, ...] = ("*",)
+    """Patterns of table names; an alert is sent if one of its tables matches one of them."""
+    severity: Level = "info"
+    """Minimum severity of alerts."""
+
+    @field_validator("name")
+    @classmethod
+    def _validate_name(cls, value: str) -> str:
+        if not _CHANNEL_NAME.fullmatch(value):
+            raise ValueError("must be letters, digits, '-' and '_', 63 at most")
+        return value
+
+    @field_validator("api_url")
+    @classmethod
+    def _validate_api_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^/@\s?#]+(?:/[^@\s?#]*)?", value):
+            raise ValueError("must be a URL such as 'https://slack.example.com/api/', without user and password")
+        return value
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> ChannelSettings:
+        if self.type == "slack":
+            if (self.url is None) == (self.token is None):
+                raise ValueError(
+                    "a channel of type 'slack' needs either 'url' (an incoming webhook) or 'token' (a bot)"
+                )
+            if (self.token is None) != (self.channel is None):
+                raise ValueError("'token' and 'channel' go together")
+        elif self.url is None:
+            raise ValueError(f"a channel of type '{self.type}' needs 'url'")
+        for name, kind in (("token", "slack"), ("channel", "slack"), ("api_url", "slack"), ("secret", "webhook")):
+            if getattr(self, name) is not None and self.type != kind:
+                raise ValueError(f"'{name}' is for channels of type '{kind}'")
+        return self
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether a message can reply to an earlier one."""
+        return self.token is not None
+
+    def concerns(self, tables: tuple[str, ...]) -> bool:
+        """Return whether one of ``tables`` matches the channel's patterns.
+
+        Example:
+            >>> nyc = ChannelSettings(name="ops", type="webhook", url="env:HOOK", tables=("nyc.*",))
+            >>> nyc.concerns(("lab.runs", "nyc.trips")), nyc.concerns(("lab.runs",))
+            (True, False)
+        """
+        # A transaction that failed before it wrote has no table, and is still worth an alert.
+        return not tables or any(fnmatchcase(table, pattern) for table in tables for pattern in self.tables)
+
+
+class NotifySettings(_Section):
+    """Alerts about runs that ended, files that were given up, and tables that are late."""
+
+    examples: bool = False
+    """Whether messages may hold rows of the data."""
+    report_url: str | None = None
+    """Where a report of a run can be seen; ``{run_id}``, ``{table}`` and ``{branch}`` are filled in."""
+    timeout_s: float = Field(default=10.0, gt=0, le=300)
+    """Maximum seconds for all alerts about one run, with retries and fetching secrets."""
+    group: Duration = "1h"
+    """For how long one message covers all that say the same of a table; the others are counted. ``0s``: never."""
+    late: Annotated[dict[TableName, Interval], _JSON] = Field(default_factory=dict)
+    """How often to expect a publish, by table: ``"1d"``."""
+    channels: Annotated[tuple[ChannelSettings, ...], _JSON] = ()
+
+    @field_validator("report_url")
+    @classmethod
+    def _validate_report_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^\s<>|\"{}@]+", _REPORT_FIELDS.sub("x", value)):
+            raise ValueError("must be a URL such as 'https://lake.example.com/runs/{run_id}'")
+        return value
+
+    @field_validator("channels")
+    @classmethod
+    def _validate_channels(cls, value: tuple[ChannelSettings, ...]) -> tuple[ChannelSettings, ...]:
+        names = [channel.name for channel in value]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two channels are called '{twice}'")
+        return value
 
 
 class Settings(_Section):
@@ -276,14 +407,7 @@ class Settings(_Section):
     gcs: GcsSettings = GcsSettings()
     adls: AdlsSettings = AdlsSettings()
     notify: NotifySettings = NotifySettings()
-    tables: dict[str, TableSettings] = Field(default_factory=dict)
-
-    @field_validator("tables")
-    @classmethod
-    def _validate_tables(cls, value: dict[str, TableSettings]) -> dict[str, TableSettings]:
-        for name in value:
-            TableIdentifier.parse(name)
-        return value
+    tables: dict[TableName, TableSettings] = Field(default_factory=dict)
 
     @property
     def storage(self) -> StorageSettings:
@@ -296,7 +420,7 @@ class Settings(_Section):
 
 
 def find_home(start: Path | None = None) -> Path:
-    """Return the project's folder for ``start`` (default: the current folder)."""
+    """Return the project's folder: the nearest one upwards with ``lakegate.toml`` or ``.lakegate/``, else ``start``."""
     here = (start or Path.cwd()).absolute()
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file() or (folder / HOME_NAME).is_dir():
@@ -311,12 +435,14 @@ def load_settings(
 
     Args:
         home: Folder that may hold ``lakegate.toml``.
-        env: Variables; default the process's. ``LAKEGATE_ENGINE_URL`` sets ``engine.url``.
-        flags: Values that override all, by dotted key: ``{"engine.url": "sc://…"}``. ``None`` values are ignored.
+        env: Environment variables; ``LAKEGATE_ENGINE_URL`` sets ``engine.url``. Default: the process's.
+        flags: Values that override all others, by dotted key: ``{"engine.url": "sc://…"}``. ``None`` is ignored.
+
+    Returns:
+        The settings in force.
 
     Raises:
-        ConfigurationError: When the file cannot be read or parsed, a key is unknown (naming the nearest known one), or
-            a value is not allowed.
+        ConfigurationError: The file can't be read or parsed, a key is unknown, or a value isn't allowed.
     """
     path = home / FILE_NAME
     merged = _read_file(path)
@@ -333,19 +459,13 @@ def load_settings(
         raise _explain(error, path) from None
 
 
-def _validated_endpoint(value: str | None) -> str | None:
-    if value is not None and not _ENDPOINT.fullmatch(value):
-        raise ValueError("must be a URL such as 'https://store.example.com', without user, password and path")
-    return value
-
-
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}", file=str(path)) from None
+        raise ConfigurationError(f"Can't read {path}: {error}", file=str(path)) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
             f"{path} is not valid TOML: {error}", hint="See https://toml.io.", file=str(path)
@@ -356,8 +476,17 @@ def _key_of(variable: str) -> tuple[str, str] | None:
     if not variable.startswith(ENV_PREFIX):
         return None
     section, _, name = variable.removeprefix(ENV_PREFIX).lower().partition("_")
-    field = Settings.model_fields.get(section)
-    return (section, name) if field is not None and section != "tables" and name else None
+    if section in Settings.model_fields:
+        return (section, name) if section != "tables" and name else None
+    # Other variables are the user's own, such as a token for `env:`. One that only misspells a section is an error.
+    guess = nearest(section, Settings.model_fields)
+    if guess is not None and guess != "tables" and name in _known_keys((guess,)):
+        raise ConfigurationError(
+            f"{variable} doesn't match any setting.",
+            hint=f"Did you mean {ENV_PREFIX}{guess.upper()}_{name.upper()}?",
+            variable=variable,
+        )
+    return None
 
 
 def _put(tree: dict[str, Any], key: tuple[str, ...], value: Any) -> None:

@@ -1,8 +1,4 @@
-"""Every error lakegate raises on purpose, under one root.
-
-A front door needs three things of an error: what to say, what to type next, and how to exit. All three travel
-with the exception, so no front door has to know the others' technologies.
-"""
+"""Every error that lakegate raises on purpose. Each carries its message, what to type next, and its exit code."""
 
 from __future__ import annotations
 
@@ -18,16 +14,17 @@ class ExitCode(IntEnum):
     USAGE = 2
     RETRYABLE = 3
     OUTCOME_UNKNOWN = 4
+    OUTPUT_LOST = 5
     INTERRUPTED = 130
 
 
 class LakegateError(Exception):
-    """Root of all lakegate errors.
+    """Base class of all lakegate errors.
 
     Args:
-        message: What happened, naming the table, branch, file, column or run concerned.
+        message: What happened, with the name of the table, branch, file, column or run.
         hint: What to do about it, usually the next command to type.
-        context: Facts for machines (``--output json`` and logs). Never a secret.
+        **context: Facts for programs (``--output json`` and logs). Never a secret.
 
     Example:
         >>> error = InputError("No file matches 'x/*.parquet'.", hint="Check the path.", path="x/*.parquet")
@@ -55,129 +52,147 @@ class LakegateError(Exception):
 
 
 class InputError(LakegateError):
-    """Something the user gave cannot be used: a path, a name, a file, a check."""
+    """A path, name or other argument can't be used."""
 
     code = "input"
 
 
 class ConfigurationError(InputError):
-    """A setting is unknown, malformed or contradicts another one."""
+    """A setting is unknown, malformed, or contradicts another one."""
 
     code = "configuration"
 
 
+class NewerFormatError(LakegateError):
+    """A commit names its source files in a format that a newer lakegate wrote.
+
+    Nothing is published from here until this lakegate is upgraded; reading still works.
+    """
+
+    code = "newer-format"
+
+
 class IdentifierError(InputError):
-    """A table, column or reference name that is not allowed."""
+    """A table, column, branch or tag name isn't allowed."""
 
     code = "identifier"
 
 
 class SourceError(InputError):
-    """A source file that is missing, damaged or not what it says it is."""
+    """A source file is missing, damaged, or not what its name says."""
 
     code = "source"
 
 
 class SchemaError(InputError):
-    """The batch does not fit the table, or its files do not fit each other."""
+    """The batch doesn't fit the table, or its files don't fit each other. The message lists every difference."""
 
     code = "schema"
 
 
 class CheckError(InputError):
-    """A check that cannot be parsed, or cannot be asked of this table."""
+    """A check can't be parsed, or doesn't apply to this table."""
 
     code = "check"
 
 
 class QueryError(InputError):
-    """A query that the engine refuses: syntax, unknown table or column, not a query."""
+    """Spark refuses a query, or the statement isn't a query."""
 
     code = "query"
 
 
 class NotFoundError(InputError):
-    """A reference, table, run or commit that does not exist."""
+    """The branch, tag, table, run or commit doesn't exist."""
 
     code = "not-found"
 
 
 class AlreadyExistsError(InputError):
-    """A branch, tag or table that exists already."""
+    """A branch, tag, table or file of this name exists."""
 
     code = "already-exists"
 
 
 class NotRevertableError(LakegateError):
-    """A publish that cannot be undone, or not alone: others depend on it, or changed what it brought."""
+    """A run can't be reverted by itself: later runs depend on it, or another writer changed its data."""
 
     code = "not-revertable"
 
 
 class AuditFailedError(LakegateError):
-    """Publishing was asked for a run whose audit failed."""
+    """The audit failed, so the branch can't be published."""
 
     code = "audit-failed"
     exit_code = ExitCode.AUDIT_FAILED
 
 
 class RetryableError(LakegateError):
-    """Nothing was lost and nothing was published; trying again may succeed."""
+    """Nothing was published, and trying again may succeed: something is busy, such as the journal."""
 
     code = "retryable"
     exit_code = ExitCode.RETRYABLE
 
 
+class LeaseLostError(RetryableError):
+    """The run's lease wasn't renewed in time, and another process took the run over.
+
+    ``lakegate runs RUN`` shows how it ended.
+    """
+
+    code = "lease-lost"
+
+
 class ConflictError(RetryableError):
-    """``main`` changed on something this commit relies on."""
+    """``main``, or the branch, changed on a table that this publish depends on."""
 
     code = "conflict"
 
 
 class AlreadyPublishedError(ConflictError):
-    """Source files of this run were published by another run while it was under way."""
+    """Another run published the same source files meanwhile. Trying again skips them."""
 
     code = "already-published"
 
 
 class NotReplayableError(ConflictError):
-    """``main`` changed on a table in a way that this run's data files cannot simply be added to, or taken from."""
+    """``main`` changed on a table in a way that the run can't be rebased onto."""
 
     code = "not-replayable"
 
 
 class CatalogUnavailableError(RetryableError):
-    """The catalog does not answer, or answers that it cannot serve now."""
+    """The catalog doesn't answer, or can't serve now."""
 
     code = "catalog-unavailable"
 
 
 class EngineUnavailableError(RetryableError):
-    """The engine does not answer or was lost in the middle of an operation."""
+    """Spark doesn't answer, or was lost in the middle of an operation."""
 
     code = "engine-unavailable"
 
 
 class EngineError(RetryableError):
-    """The engine answered, but could not do the work (out of disk, out of memory, a failing task)."""
+    """Spark couldn't do the work: out of disk or memory, or a task failed."""
 
     code = "engine"
 
 
 class StorageUnavailableError(RetryableError):
-    """The object store of the source files does not answer, or answers that it cannot serve now."""
+    """The object store doesn't answer, or stays too busy."""
 
     code = "storage-unavailable"
 
 
 class LocalStackError(RetryableError):
-    """The embedded stack cannot be started, found or stopped."""
+    """The local stack can't be started, found or stopped."""
 
     code = "local-stack"
 
 
 class OutcomeUnknownError(LakegateError):
-    """A publish was sent and no answer came; only the catalog's history can tell."""
+    """A commit was sent and no answer came. Only the catalog's history can tell whether it was made."""
 
     code = "outcome-unknown"
     exit_code = ExitCode.OUTCOME_UNKNOWN

@@ -11,18 +11,18 @@ from uuid import uuid4
 import pytest
 from pyiceberg.types import StringType
 
-from fakes import FakeLakehouse, TableVersion
-from iceberg_tables import NAME, IcebergTables, append, iceberg_tables, pointer_to
-from lakegate.catalogs.editor import IcebergTableEditor
-from lakegate.catalogs.metadata import IcebergTableReader
 from lakegate.config import StorageSettings
 from lakegate.errors import NotReplayableError
+from lakegate.iceberg.editor import IcebergTableEditor
+from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Column, Schema
-from lakegate.protocols import TableEditor, TableReader
+from lakegate.ports import TableEditor, TableReader
+from support.fakes import FakeLakehouse, TableVersion
+from support.iceberg_tables import NAME, IcebergTables, append, iceberg_tables, pointer_to
 
 if TYPE_CHECKING:
-    from s3_warehouse import S3Warehouse
+    from support.s3_warehouse import S3Warehouse
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _memory() -> World:
 
     def create() -> TablePointer:
         columns = (Column(name="id", type="long"), Column(name="region", type="string"))
-        return save(TableVersion(schema=Schema(columns=columns), location="mem://t"))
+        return save(TableVersion(schema=Schema(columns=columns), location=f"mem://t{uuid4()}"))
 
     def appended(pointer: TablePointer, ids: Sequence[int]) -> TablePointer:
         return house.edit(pointer, [{"id": number, "region": "north"} for number in ids], "append")
@@ -151,6 +151,31 @@ def test_the_replayed_snapshots_added_what_they_added_on_the_branch(world: World
     assert (summary["added-records"], summary["added-data-files"]) == ("1", "1")
 
 
+def test_what_an_editor_did_is_told_apart(world: World) -> None:
+    created = world.create()
+    base = world.append(created, [1])
+    branch, main = world.append(world.append(base, [11]), [12]), world.append(base, [21])
+    staged = world.snapshots(branch)[-2:]
+    moved = world.editor.replay(branch, staged, main)
+
+    def told(before: TablePointer | None, after: TablePointer | None) -> tuple[str, list[int]]:
+        change = world.reader.change(before, after)
+        return change.kind, list(change.snapshot_ids)
+
+    assert told(base, branch) == ("append", staged)
+    assert told(main, moved) == ("append", staged)
+    assert told(None, created) == ("create", [])
+    assert told(None, branch) == ("create", world.snapshots(branch))
+    assert told(base, None)[0] == "drop"
+    assert told(branch, base)[0] == "rewrite"
+    assert told(base, world.empty(base))[0] == "rewrite"
+    assert told(base, world.create())[0] == "rewrite"
+    assert told(base, world.rename_region(base)) == ("metadata", [])
+    assert told(base, world.append(world.rename_region(base), [31]))[0] == "rewrite"
+    change = world.reader.change(base, branch)
+    assert (change.parent_snapshot_id, change.rows_added, change.rows_removed) == (base.snapshot_id, 2, 0)
+
+
 def test_a_table_without_a_snapshot_takes_files(world: World) -> None:
     base = world.create()
     branch = world.append(base, [11, 12])
@@ -185,6 +210,25 @@ def test_what_cannot_be_replayed_is_refused(world: World) -> None:
         world.editor.replay(branch, [branch.snapshot_id], world.rename_region(main))
     assert caught.value.hint
     assert caught.value.context["table"] == "nyc.trips"
+
+
+def test_files_join_no_other_table_of_the_name_but_one_that_was_created_with_theirs(world: World) -> None:
+    base = world.append(world.create(), [1])
+    branch, another = world.append(base, [11]), world.append(world.create(), [21])
+    with pytest.raises(NotReplayableError, match=r"nyc\.trips: it was replaced by another table of its name"):
+        world.editor.replay(branch, [branch.snapshot_id], another)
+    both = world.editor.replay(branch, world.snapshots(branch), another)
+    assert world.files(both) == world.files(branch) | world.files(another)
+
+
+def test_snapshots_can_be_left_out(world: World) -> None:
+    base = world.append(world.create(), [1])
+    branch = world.append(base, [11])
+    assert world.editor.trimmed(branch) == branch
+    shorter = world.editor.trimmed(branch, without=[base.snapshot_id])
+    assert world.snapshots(shorter) == [branch.snapshot_id]
+    assert world.files(shorter) == world.files(branch)
+    assert world.reader.change(base, shorter).kind == "append"
 
 
 def test_dropping_leaves_the_other_files(world: World) -> None:

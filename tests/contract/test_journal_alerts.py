@@ -5,11 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from journals import START, Shelf, run
 from lakegate.journal.alerts import RETRY_AFTER_S, Tally, joined, settled
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.run import Notification
-from lakegate.protocols import Journal
+from support.journals import START, Actor, Shelf, run
 
 REJECTED = Notice(event="rejected", severity="error", tables=("nyc.trips",), at=START)
 
@@ -40,7 +39,7 @@ def test_notifications_are_added_to_the_run_as_it_is_now(shelf: Shelf) -> None:
     assert journal.runs(status="reverted") == [found]
 
 
-def test_a_run_that_is_not_known_is_not_made(journal: Journal) -> None:
+def test_a_run_that_is_not_known_is_not_made(journal: Actor) -> None:
     journal.note_notifications("r01", [told("ops")])
     assert journal.get("r01") is None
 
@@ -56,12 +55,12 @@ def test_messages_of_a_group_are_counted_across_processes(shelf: Shelf) -> None:
     assert shelf.open().join_alert("ops", "k") == AlertGroup(number=4, thread="17.1")
 
 
-def test_channels_and_keys_have_groups_of_their_own(journal: Journal) -> None:
+def test_channels_and_keys_have_groups_of_their_own(journal: Actor) -> None:
     for channel, key in (("ops", "k"), ("ops", "l"), ("mail", "k")):
         assert journal.join_alert(channel, key).number == 1
 
 
-def test_a_group_that_is_over_begins_anew_and_tells_what_was_missed(journal: Journal) -> None:
+def test_a_group_that_is_over_begins_anew_and_tells_what_was_missed(journal: Actor) -> None:
     first = journal.join_alert("ops", "k")
     journal.settle_alert("ops", "k", first, sent=True, thread="17.1", stands_s=0)
     again = journal.join_alert("ops", "k", lead_s=0)
@@ -72,7 +71,7 @@ def test_a_group_that_is_over_begins_anew_and_tells_what_was_missed(journal: Jou
     assert journal.join_alert("ops", "unknown").number == 1
 
 
-def test_the_next_message_is_the_first_when_whoever_was_to_send_it_died(journal: Journal) -> None:
+def test_the_next_message_is_the_first_when_whoever_was_to_send_it_died(journal: Actor) -> None:
     assert journal.join_alert("ops", "k", lead_s=3600).number == 1
     assert journal.join_alert("ops", "k", lead_s=3600) == AlertGroup(number=2, missed=1)
     assert journal.join_alert("ops", "dead", lead_s=0).number == 1
@@ -101,7 +100,7 @@ def test_of_many_at_once_one_is_the_first(shelf: Shelf) -> None:
 # what was counted -----------------------------------------------------------------------------------------------------
 
 
-def over(journal: Journal, key: str, others: int, *, channel: str = "ops", about: Notice | None = REJECTED) -> None:
+def over(journal: Actor, key: str, others: int, *, channel: str = "ops", about: Notice | None = REJECTED) -> None:
     """Make a group of one message that was sent and ``others`` that were not, which is over."""
     places = [journal.join_alert(channel, key, about=about) for _ in range(others + 1)]
     journal.settle_alert(channel, key, places[0], sent=True, thread="17.1", stands_s=0)
@@ -118,13 +117,13 @@ def test_what_was_counted_is_taken_when_its_group_is_over(shelf: Shelf) -> None:
     assert shelf.open().join_alert("ops", "k") == AlertGroup(number=1)
 
 
-def test_what_was_taken_and_not_told_of_is_taken_again(journal: Journal) -> None:
+def test_what_was_taken_and_not_told_of_is_taken_again(journal: Actor) -> None:
     over(journal, "k", 2)
     assert [one.alert for one in journal.take_counted_alerts(["ops"], lead_s=0)] == ["k"]
     assert [one.alert for one in journal.take_counted_alerts(["ops"])] == ["k"]
 
 
-def test_nothing_is_taken_that_needs_no_telling(journal: Journal) -> None:
+def test_nothing_is_taken_that_needs_no_telling(journal: Actor) -> None:
     over(journal, "told", 0)
     over(journal, "said nothing of", 2, about=None)
     over(journal, "elsewhere", 2, channel="mail")
@@ -132,7 +131,7 @@ def test_nothing_is_taken_that_needs_no_telling(journal: Journal) -> None:
     assert list(journal.take_counted_alerts(["ops"])) == []
 
 
-def test_the_oldest_are_taken_first(journal: Journal) -> None:
+def test_the_oldest_are_taken_first(journal: Actor) -> None:
     for key in ("a", "b", "c"):
         over(journal, key, 1)
     assert [one.alert for one in journal.take_counted_alerts(["ops"], limit=2)] == ["a", "b"]

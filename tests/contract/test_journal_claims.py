@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from journals import START, file, run
-from lakegate.model.journal import Claim, HistoryEvent
+from lakegate.model.batch import SourceFile
+from lakegate.model.journal import Claim, FileCheckpoint, HistoryEvent
 from lakegate.model.run import KnownFile, Publication
-from lakegate.protocols import Journal
+from support.journals import START, Actor, file, run
 
 A, B, C = file("a"), file("b"), file("c")
 A2 = file("a", "2")
@@ -23,43 +24,43 @@ def event(commit: str, run_id: str, *names: str, reverts: tuple[str, ...] = (), 
     return HistoryEvent(commit=commit, run_id=run_id, tables=(table,), files=files, reverts=reverts, time=time)
 
 
-def published(journal: Journal, number: int, *files: object) -> None:
+def published(journal: Actor, number: int, *files: object) -> None:
     journal.begin(run(number))
     journal.claim(f"r{number:02}", TABLE, files)  # type: ignore[arg-type]
     journal.end(run(number, status="published"))
 
 
-def status(journal: Journal, run_id: str) -> str | None:
+def status(journal: Actor, run_id: str) -> str | None:
     found = journal.get(run_id)
     return None if found is None else found.status
 
 
-def test_a_version_is_claimed_once_for_each_table(journal: Journal) -> None:
+def test_a_version_is_claimed_once_for_each_table(journal: Actor) -> None:
     assert journal.claim("r01", TABLE, [A, B, A]) == Claim(claimed=(A, B))
     assert journal.claim("r02", TABLE, [B, C]) == Claim(claimed=(C,), busy=(KnownFile(file=B, run_id="r01"),))
     assert journal.claim("r02", "other.table", [A]) == Claim(claimed=(A,))
 
 
-def test_a_run_may_ask_again_for_what_it_has(journal: Journal) -> None:
+def test_a_run_may_ask_again_for_what_it_has(journal: Actor) -> None:
     journal.claim("r01", TABLE, [A])
     assert journal.claim("r01", TABLE, [A, B]) == Claim(claimed=(A, B))
 
 
-def test_all_or_nothing(journal: Journal) -> None:
+def test_all_or_nothing(journal: Actor) -> None:
     journal.claim("r01", TABLE, [A])
     answer = journal.claim("r02", TABLE, [A, B], take_free=False)
     assert answer == Claim(busy=(KnownFile(file=A, run_id="r01"),), free=(B,))
     assert journal.claim("r03", TABLE, [B], take_free=False) == Claim(claimed=(B,))
 
 
-def test_what_was_published_is_not_published_again(journal: Journal) -> None:
+def test_what_was_published_is_not_published_again(journal: Actor) -> None:
     published(journal, 1, A)
     assert journal.claim("r01", TABLE, [A]) == Claim(published=(KnownFile(file=A, run_id="r01"),))
     answer = journal.claim("r02", TABLE, [A, B], take_free=False)
     assert answer == Claim(claimed=(B,), published=(KnownFile(file=A, run_id="r01"),))
 
 
-def test_another_version_of_what_was_published_is_taken_only_when_asked(journal: Journal) -> None:
+def test_another_version_of_what_was_published_is_taken_only_when_asked(journal: Actor) -> None:
     published(journal, 1, A)
     changed = (KnownFile(file=A, run_id="r01"),)
     assert journal.claim("r02", TABLE, [A2]) == Claim(changed=changed)
@@ -70,14 +71,14 @@ def test_another_version_of_what_was_published_is_taken_only_when_asked(journal:
     assert journal.claim("r03", TABLE, [third]) == Claim(changed=(KnownFile(file=A2, run_id="r02"),))
 
 
-def test_another_version_of_what_is_claimed_is_busy(journal: Journal) -> None:
+def test_another_version_of_what_is_claimed_is_busy(journal: Actor) -> None:
     journal.claim("r01", TABLE, [A])
     busy = Claim(busy=(KnownFile(file=A, run_id="r01"),))
     assert journal.claim("r02", TABLE, [A2]) == busy
     assert journal.claim("r02", TABLE, [A2], take_changed=True) == busy
 
 
-def test_what_a_claim_would_answer_is_told_without_claiming(journal: Journal) -> None:
+def test_what_a_claim_would_answer_is_told_without_claiming(journal: Actor) -> None:
     published(journal, 1, A)
     journal.claim("r02", TABLE, [B])
     for _ in range(2):
@@ -87,7 +88,7 @@ def test_what_a_claim_would_answer_is_told_without_claiming(journal: Journal) ->
     assert journal.known(TABLE, [A2]) == Claim(changed=(KnownFile(file=A, run_id="r01"),))
 
 
-def test_earlier_versions_are_those_published_under_the_same_path(journal: Journal) -> None:
+def test_earlier_versions_are_those_published_under_the_same_path(journal: Actor) -> None:
     published(journal, 1, A, B)
     journal.claim("r02", TABLE, [A2], take_changed=True)
     assert journal.earlier(TABLE, [A2, C]) == [KnownFile(file=A, run_id="r01")]
@@ -97,14 +98,14 @@ def test_earlier_versions_are_those_published_under_the_same_path(journal: Journ
     assert [one.run_id for one in journal.earlier(TABLE, [third, B])] == ["r01", "r02"]
 
 
-def test_the_stamp_of_a_file_is_no_part_of_its_version(journal: Journal) -> None:
+def test_the_stamp_of_a_file_is_no_part_of_its_version(journal: Actor) -> None:
     journal.claim("r01", TABLE, [A.model_copy(update={"stamp": "10-1"})])
     stamped = A.model_copy(update={"stamp": "10-2"})
     assert journal.claim("r02", TABLE, [stamped]) == Claim(busy=(KnownFile(file=A, run_id="r01"),))
 
 
 @pytest.mark.parametrize("how", ["failed", "rejected", "released"])
-def test_claims_of_a_run_that_did_not_publish_are_given_back(journal: Journal, how: str) -> None:
+def test_claims_of_a_run_that_did_not_publish_are_given_back(journal: Actor, how: str) -> None:
     journal.claim("r01", TABLE, [A])
     if how == "released":
         journal.release("r01")
@@ -113,13 +114,13 @@ def test_claims_of_a_run_that_did_not_publish_are_given_back(journal: Journal, h
     assert journal.claim("r02", TABLE, [A]) == Claim(claimed=(A,))
 
 
-def test_a_release_keeps_what_was_published(journal: Journal) -> None:
+def test_a_release_keeps_what_was_published(journal: Actor) -> None:
     published(journal, 1, A)
     journal.release("r01")
     assert journal.claim("r02", TABLE, [A]).published
 
 
-def test_ten_thousand_files_at_once(journal: Journal) -> None:
+def test_ten_thousand_files_at_once(journal: Actor) -> None:
     files = [file(f"{number}") for number in range(10_000)]
     assert len(journal.claim("r01", TABLE, files).claimed) == 10_000
     assert len(journal.claim("r02", TABLE, [*files, A]).busy) == 10_000
@@ -127,7 +128,7 @@ def test_ten_thousand_files_at_once(journal: Journal) -> None:
     assert len(journal.claim("r03", TABLE, files).published) == 10_000
 
 
-def test_of_many_threads_one_gets_each_file(journal: Journal) -> None:
+def test_of_many_threads_one_gets_each_file(journal: Actor) -> None:
     files = [file(f"{number}") for number in range(20)]
 
     def claim(number: int) -> list[str]:
@@ -138,13 +139,13 @@ def test_of_many_threads_one_gets_each_file(journal: Journal) -> None:
     assert sorted(got) == sorted(one.uri for one in files)
 
 
-def test_nothing_is_known_of_a_history_that_was_not_read(journal: Journal) -> None:
+def test_nothing_is_known_of_a_history_that_was_not_read(journal: Actor) -> None:
     assert journal.synced("main") is None
     journal.record("main", [], "c0")
     assert (journal.synced("main"), journal.synced("other")) == ("c0", None)
 
 
-def test_what_the_history_published_is_published(journal: Journal) -> None:
+def test_what_the_history_published_is_published(journal: Actor) -> None:
     journal.record("main", [event("c1", "r01", "a")], "c2")
     assert journal.synced("main") == "c2"
     known = journal.claim("r02", TABLE, [A]).published
@@ -152,14 +153,14 @@ def test_what_the_history_published_is_published(journal: Journal) -> None:
     assert journal.claim("r02", "other.table", [A]).claimed
 
 
-def test_what_the_history_published_is_published_whoever_claimed_it(journal: Journal) -> None:
+def test_what_the_history_published_is_published_whoever_claimed_it(journal: Actor) -> None:
     journal.claim("r01", TABLE, [A])
     journal.record("main", [event("c1", "r02", "a")], "c1")
     journal.end(run(1, status="failed"))
     assert journal.claim("r03", TABLE, [A]).published == (KnownFile(file=A, run_id="r02"),)
 
 
-def test_files_of_a_reverted_run_may_come_again(journal: Journal) -> None:
+def test_files_of_a_reverted_run_may_come_again(journal: Actor) -> None:
     published(journal, 1, A, B)
     journal.record("main", [event("c1", "r01", "a", "b"), event("c2", "r02", reverts=("r01",))], "c2")
     assert journal.claim("r03", TABLE, [A]) == Claim(claimed=(A,))
@@ -168,7 +169,7 @@ def test_files_of_a_reverted_run_may_come_again(journal: Journal) -> None:
     assert journal.claim("r04", TABLE, [A, B]) == Claim(claimed=(B,), published=(KnownFile(file=A, run_id="r03"),))
 
 
-def test_a_revert_takes_back_only_files_of_its_tables_and_runs(journal: Journal) -> None:
+def test_a_revert_takes_back_only_files_of_its_tables_and_runs(journal: Actor) -> None:
     events = [event("c1", "r01", "a"), event("c2", "r01", "a", table="x.y"), event("c3", "r02", "b")]
     journal.record("main", [*events, event("c4", "r03", reverts=("r01",))], "c4")
     assert journal.claim("r04", TABLE, [A]).claimed
@@ -176,7 +177,7 @@ def test_a_revert_takes_back_only_files_of_its_tables_and_runs(journal: Journal)
     assert journal.claim("r04", "x.y", [A]).published
 
 
-def test_a_commit_counts_once(journal: Journal) -> None:
+def test_a_commit_counts_once(journal: Actor) -> None:
     first = event("c1", "r01", "a")
     journal.record("main", [first, event("c2", "r02", reverts=("r01",))], "c2")
     journal.record("main", [first], "c1")  # from one who read the history earlier, and was slow
@@ -184,7 +185,7 @@ def test_a_commit_counts_once(journal: Journal) -> None:
     assert journal.claim("r03", TABLE, [A]).claimed
 
 
-def test_runs_are_marked_as_the_history_tells(journal: Journal) -> None:
+def test_runs_are_marked_as_the_history_tells(journal: Actor) -> None:
     journal.begin(run(1))
     journal.save(run(2, status="published"))
     journal.record("main", [event("c1", "r01", "a"), event("c2", "r03", reverts=("r02",))], "c2")
@@ -197,13 +198,13 @@ def test_runs_are_marked_as_the_history_tells(journal: Journal) -> None:
     assert (second.status, second.reverted_by) == ("reverted", "r03")
 
 
-def test_a_run_reverted_in_one_of_its_tables_is_not_reverted(journal: Journal) -> None:
+def test_a_run_reverted_in_one_of_its_tables_is_not_reverted(journal: Actor) -> None:
     journal.save(run(1, tables=(TABLE, "x.y"), status="published"))
     journal.record("main", [event("c1", "r02", reverts=("r01",))], "c1")
     assert status(journal, "r01") == "published"
 
 
-def test_a_run_that_the_journal_lost_is_made_up_from_its_commit(journal: Journal) -> None:
+def test_a_run_that_the_journal_lost_is_made_up_from_its_commit(journal: Actor) -> None:
     journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", reverts=("r01",))], "c2")
     assert (status(journal, "r01"), status(journal, "r02")) == ("reverted", "published")
     found = journal.get("r02")
@@ -212,7 +213,7 @@ def test_a_run_that_the_journal_lost_is_made_up_from_its_commit(journal: Journal
     assert [one.run_id for one in journal.runs(table=TABLE, status="reverted")] == ["r01"]
 
 
-def test_a_rebuild_forgets_what_the_history_does_not_say(journal: Journal) -> None:
+def test_a_rebuild_forgets_what_the_history_does_not_say(journal: Actor) -> None:
     published(journal, 1, A)
     journal.claim("r02", TABLE, [C])
     journal.record("main", [event("c1", "r01", "a")], "c1")
@@ -224,9 +225,115 @@ def test_a_rebuild_forgets_what_the_history_does_not_say(journal: Journal) -> No
     assert journal.synced("main") == "d1"
 
 
-def test_a_rebuild_hears_known_commits_again(journal: Journal) -> None:
+def test_a_rebuild_takes_back_what_the_history_does_not_hold(journal: Actor) -> None:
+    def landed(name: str, run_id: str | None, **values: Any) -> FileCheckpoint:
+        given: dict[str, Any] = {"outcome": "done", "noted_at": START, **values}
+        return FileCheckpoint(uri=file(name).uri, stamp="1", run_id=run_id, **given)
+
+    def publication(number: int, target: str) -> Publication:
+        return Publication(run_id=f"r{number:02}", target=target, commit=f"c{number}", tables=(TABLE,), rows=1)
+
+    for number, target in ((1, "main"), (2, "main"), (3, "other")):
+        journal.save(run(number, status="published", publication=publication(number, target)))
+    journal.save(run(4, status="rejected"))
+    kept = [landed("a", "r01"), landed("d", "r04", outcome="rejected")]
+    journal.save_file_checkpoints(TABLE, [*kept, landed("b", "r02"), landed("c", None)])
+    journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", "b")], "c2")
+    assert set(journal.file_checkpoints(TABLE, [file(name).uri for name in "abcd"])) == {
+        file(name).uri for name in "abcd"
+    }
+
+    # main was put back to its first commit, as after a restore of the catalog alone.
+    assert journal.published() == {"r01", "r02", "r03"}
+    journal.record("main", [event("c1", "r01", "a")], "c1", rebuild=True, gone={"r02", "r03"})
+    found = journal.file_checkpoints(TABLE, [file(name).uri for name in "abcd"])
+    assert list(found.values()) == kept
+    assert [status(journal, f"r0{number}") for number in (1, 2, 3, 4)] == [
+        "published",
+        "discarded",
+        "published",
+        "rejected",
+    ]
+    assert "c2 is not in main any more" in journal.get("r02").detail
+    assert journal.claim("r05", TABLE, [B]).claimed == (B,)
+
+    journal.record("main", [event("c1", "r01", "a"), event("c2", "r02", "b")], "c2", rebuild=True)
+    assert status(journal, "r02") == "published"
+
+
+def test_a_rebuild_hears_known_commits_again(journal: Actor) -> None:
     events = [event(f"c{number}", f"r{number}", f"f{number}") for number in range(600)]
     journal.record("main", events, "c599")
     journal.record("main", events, "c599", rebuild=True)
-    assert len(journal.claim("x", TABLE, [file(f"f{number}") for number in range(600)]).published) == 600
     assert len(journal.runs(limit=1000)) == 600
+    assert len(journal.claim("x", TABLE, [file(f"f{number}") for number in range(600)]).published) == 600
+
+
+SHA = "sha256:" + "0" * 64
+OLD = SourceFile(uri="file:///old", size_bytes=9, version=SHA, rows=3, identity="1-2-3")
+RENAMED = OLD.model_copy(update={"uri": "file:///new"})
+LINKED = OLD.model_copy(update={"uri": "file:///real", "identity": "", "aliases": (OLD.uri,)})
+COPY = OLD.model_copy(update={"uri": "file:///copy", "identity": "1-9-9"})
+
+
+@pytest.mark.parametrize("again", [RENAMED, LINKED], ids=["renamed or hard-linked", "found by a link"])
+def test_a_file_under_another_name_is_the_same_file(journal: Actor, again: SourceFile) -> None:
+    journal.begin(run(1))
+    journal.claim("r01", TABLE, [OLD])
+    known = KnownFile(file=again, run_id="r01", same_file_as=OLD.uri)
+    assert journal.claim("r02", TABLE, [again]) == Claim(busy=(known,))
+    journal.end(run(1, status="published"))
+    assert journal.claim("r02", TABLE, [again]) == journal.known(TABLE, [again]) == Claim(published=(known,))
+    assert journal.claim("r02", "other.table", [again]) == Claim(claimed=(again,))
+    changed = again.model_copy(update={"version": "sha256:" + "1" * 64})
+    assert journal.claim("r02", TABLE, [changed]) == Claim(claimed=(changed,))
+
+
+def test_a_copy_is_another_file_and_said(journal: Actor) -> None:
+    published(journal, 1, OLD)
+    known = KnownFile(file=COPY, run_id="r01", same_content_as=OLD.uri)
+    assert journal.known(TABLE, [COPY]) == Claim(free=(COPY,), same_content=(known,))
+    assert journal.claim("r02", TABLE, [COPY], on_same_content="refuse") == Claim(same_content=(known,))
+    assert journal.claim("r02", TABLE, [COPY], on_same_content="skip") == Claim(published=(known,))
+    assert journal.claim("r02", TABLE, [COPY]) == Claim(claimed=(COPY,), same_content=(known,))
+    assert journal.claim("r02", TABLE, [COPY]) == Claim(claimed=(COPY,), same_content=(known,)), "asked again"
+    empty = COPY.model_copy(update={"uri": "file:///empty", "rows": 0, "identity": ""})
+    assert journal.claim("r03", TABLE, [empty], on_same_content="refuse") == Claim(claimed=(empty,))
+
+
+def test_a_copy_of_a_file_that_another_run_is_at_is_busy_unless_both_may_be_published(journal: Actor) -> None:
+    journal.begin(run(1))
+    journal.claim("r01", TABLE, [OLD])
+    busy = Claim(busy=(KnownFile(file=COPY, run_id="r01", same_content_as=OLD.uri),))
+    assert journal.claim("r02", TABLE, [COPY], on_same_content="skip") == busy
+    assert journal.claim("r02", TABLE, [COPY], on_same_content="refuse") == busy
+    assert journal.claim("r02", TABLE, [COPY]).claimed == (COPY,)
+
+
+def test_a_copy_in_the_same_batch(journal: Actor) -> None:
+    twice = KnownFile(file=COPY, run_id="r01", same_content_as=OLD.uri)
+    assert journal.claim("r01", TABLE, [OLD, COPY], on_same_content="skip") == Claim(claimed=(OLD,), published=(twice,))
+    assert journal.claim("r01", TABLE, [OLD, COPY], on_same_content="skip") == Claim(claimed=(OLD,), published=(twice,))
+    assert journal.claim("r01", TABLE, [OLD, COPY]) == Claim(claimed=(OLD, COPY), same_content=(twice,))
+
+
+def test_tags_of_stores_whose_tags_are_no_hashes_are_not_compared(journal: Actor) -> None:
+    tag = {"version": 'etag:"0x8DCDE1A2B3C4D5E":9', "identity": ""}
+    one = OLD.model_copy(update={**tag, "uri": "abfss://c@a.dfs.core.windows.net/1"})
+    two = OLD.model_copy(update={**tag, "uri": "abfss://c@a.dfs.core.windows.net/2"})
+    published(journal, 1, one)
+    assert journal.claim("r02", TABLE, [two], on_same_content="refuse") == Claim(claimed=(two,))
+    md5 = {"version": f"etag:{'a' * 32}-2:9", "identity": ""}
+    three, four = (OLD.model_copy(update={**md5, "uri": f"s3://bucket/{name}"}) for name in "ab")
+    published(journal, 3, three)
+    assert journal.claim("r04", TABLE, [four], on_same_content="refuse").same_content != ()
+
+
+def test_what_the_history_says_tells_the_same_file_again(journal: Actor) -> None:
+    files, identities = ((OLD.uri, OLD.version),), (OLD.identity,)
+    told = HistoryEvent(commit="c1", run_id="r01", tables=(TABLE,), files=files, identities=identities, time=START)
+    journal.record("main", [told], "c1", rebuild=True)
+    assert journal.claim("r02", TABLE, [RENAMED]).published == (
+        KnownFile(file=RENAMED, run_id="r01", same_file_as=OLD.uri),
+    )
+    assert journal.claim("r02", TABLE, [COPY], on_same_content="skip").published[0].same_content_as == OLD.uri

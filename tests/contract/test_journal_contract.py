@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
-from journals import START, FakeHolder, Shelf, file, run
-from lakegate.errors import RetryableError
+from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.journal import HistoryEvent
 from lakegate.model.run import RunStep
-from lakegate.protocols import Journal
+from support.journals import START, Actor, FakeHolder, Shelf, file, run
 
 
-def ids(journal: Journal, **filters: object) -> list[str]:
-    return [one.run_id for one in journal.runs(**filters)]  # type: ignore[arg-type]
+def ids(journal: Actor, **filters: object) -> list[str]:
+    return [one.run_id for one in journal.runs(**filters)]
 
 
-def test_a_run_comes_back_as_it_was_saved(journal: Journal) -> None:
+def test_a_run_comes_back_as_it_was_saved(journal: Actor) -> None:
     step = RunStep(name="write", started_at=START, finished_at=START + timedelta(seconds=2), outcome="done")
     result = CheckResult(
         name="not_null_ö", check="not_null(ö)", columns=("ö",), severity="error", verdict="fail", failing_rows=1,
@@ -33,14 +34,14 @@ def test_a_run_comes_back_as_it_was_saved(journal: Journal) -> None:
     assert journal.get("r02") is None
 
 
-def test_saving_again_replaces(journal: Journal) -> None:
+def test_saving_again_replaces(journal: Actor) -> None:
     journal.save(run(1, tables=("a.b", "c.d")))
     journal.save(run(1, tables=("a.b",), status="published"))
     assert [one.status for one in journal.runs()] == ["published"]
     assert ids(journal, table="c.d") == []
 
 
-def test_runs_are_newest_first_filtered_and_limited(journal: Journal) -> None:
+def test_runs_are_newest_first_filtered_and_limited(journal: Actor) -> None:
     for number in (2, 1, 3):
         journal.save(run(number, tables=("a.b", "nyc.trips") if number == 1 else ("nyc.trips",)))
     journal.save(run(4, status="rejected", kind="transaction"))
@@ -55,12 +56,12 @@ def test_runs_are_newest_first_filtered_and_limited(journal: Journal) -> None:
     assert ids(journal, table="a.b", since=START + timedelta(seconds=1.5)) == []
 
 
-def test_runs_of_one_table_are_each_shown_once(journal: Journal) -> None:
+def test_runs_of_one_table_are_each_shown_once(journal: Actor) -> None:
     journal.save(run(1, tables=("a.b", "a.b")))
     assert ids(journal, table="a.b") == ["r01"]
 
 
-def test_the_newest_run_of_a_branch_is_found(journal: Journal) -> None:
+def test_the_newest_run_of_a_branch_is_found(journal: Actor) -> None:
     journal.save(run(1, branch="same"))
     journal.save(run(2, branch="same"))
     found = journal.find_by_branch("same")
@@ -69,7 +70,7 @@ def test_the_newest_run_of_a_branch_is_found(journal: Journal) -> None:
     assert journal.find_by_branch("other") is None
 
 
-def test_runs_are_found_by_the_beginning_of_their_id(journal: Journal) -> None:
+def test_runs_are_found_by_the_beginning_of_their_id(journal: Actor) -> None:
     for number in range(1, 13):
         journal.save(run(number))
     assert [one.run_id for one in journal.find("r1")] == ["r12", "r11", "r10"]
@@ -87,13 +88,91 @@ def test_a_run_begun_is_seen_by_others_and_not_abandoned(shelf: Shelf) -> None:
     assert not other.take_over("r01")
 
 
-def test_runs_of_dead_processes_are_abandoned_oldest_first_whatever_the_clock_says(shelf: Shelf) -> None:
-    dead, alive = shelf.open(FakeHolder("dead")), shelf.open(FakeHolder("alive"), lease_s=0.001)
+def test_runs_of_dead_processes_are_abandoned_oldest_first_before_their_lease_is_over(shelf: Shelf) -> None:
+    dead, alive = shelf.open(FakeHolder("dead")), shelf.open(FakeHolder("alive"))
     for number in (2, 1):
         dead.begin(run(number))
     alive.begin(run(3))
     other = shelf.open(FakeHolder("b", {"dead": False, "alive": True}))
     assert [one.run_id for one in other.abandoned()] == ["r01", "r02"]
+
+
+def test_a_process_that_lives_keeps_no_run_that_it_does_not_renew(shelf: Shelf) -> None:
+    living = shelf.open(lease_s=0.001)
+    living.begin(run(1))
+    time.sleep(0.01)
+    taker = shelf.open()
+    assert [one.run_id for one in living.abandoned()] == ["r01"]
+    assert taker.take_over("r01")
+    assert not living.renew("r01")
+    assert taker.renew("r01")
+
+
+def test_two_threads_of_one_process_do_not_share_a_lease(shelf: Shelf) -> None:
+    first, second = shelf.open(FakeHolder("same")), shelf.open(FakeHolder("same"))
+    first.begin(run(1))
+    refusals: list[Callable[[], object]] = [
+        lambda: second.begin(run(1)),
+        lambda: second.resume("r01"),
+        lambda: first.begin(run(1)),
+    ]
+    for refused in refusals:
+        with pytest.raises(RetryableError, match="Another process is working on run r01"):
+            refused()
+    assert not second.renew("r01")
+    assert first.renew("r01")
+
+
+def test_only_the_token_of_a_lease_changes_its_run(shelf: Shelf) -> None:
+    late, taker = shelf.open(FakeHolder("late")), shelf.open(FakeHolder("taker", {"late": False}))
+    late.begin(run(1))
+    late.claim("r01", "a.b", [file("a")])
+    assert taker.take_over("r01")
+    token = late.tokens["r01"]
+    for change in (
+        lambda: late.journal.save(run(1, status="staged"), token),
+        lambda: late.journal.end(run(1, status="failed"), token),
+        lambda: late.journal.suspend(run(1), token, for_s=60),
+        lambda: late.journal.release("r01", token),
+        lambda: late.journal.claim("r01", "a.b", [file("b")], token=token),
+        lambda: late.journal.save(run(1, status="staged"), ""),
+    ):
+        with pytest.raises(LeaseLostError, match="Run r01 lost its lease"):
+            change()
+    late.journal.abandon("r01", token)
+    for change in (lambda: late.save(run(1)), lambda: late.amend(run(1), branch_kept=True)):
+        with pytest.raises(RetryableError, match="Another process is working on run r01"):
+            change()
+    assert (taker.get("r01"), taker.renew("r01")) == (run(1), True)
+    assert taker.known("a.b", [file("a"), file("b")]).free == (file("b"),)
+    assert taker.end(run(1, status="failed")) == run(1, status="failed")
+    with pytest.raises(LeaseLostError):
+        late.journal.end(run(1, status="published"), token)
+
+
+def test_a_run_that_ended_is_changed_while_its_status_is_the_same(journal: Actor) -> None:
+    assert journal.amend(run(1), branch_kept=True) is None
+    journal.save(run(1, status="rejected", branch_kept=True))
+    assert journal.amend(run(1, status="rejected"), branch_kept=False) == run(1, status="rejected")
+    assert journal.amend(run(1, status="failed"), branch_kept=True) == run(1, status="rejected")
+    assert journal.get("r01") == run(1, status="rejected")
+
+
+@pytest.mark.parametrize("late", ["running", "staged", "failed", "rejected", "discarded"])
+def test_what_the_history_says_of_a_run_is_overruled_by_nobody(journal: Actor, late: str) -> None:
+    journal.begin(run(1))
+    journal.claim("r01", "nyc.trips", [file("a")])
+    event = HistoryEvent(commit="c1", run_id="r01", time=START + timedelta(hours=1), tables=("nyc.trips",),
+                         files=((file("a").uri, "1"),))  # fmt: skip
+    journal.record("main", [event], "c1")
+    kept = journal.end(run(1, status=late))
+    assert kept == journal.get("r01")
+    assert (kept.status, kept.publication.commit if kept.publication else None) == ("published", "c1")
+    assert journal.claim("r02", "nyc.trips", [file("a")]).published
+
+    journal.record("main", [event.model_copy(update={"commit": "c2", "run_id": "r9", "reverts": ("r01",)})], "c2")
+    journal.resume("r01", ended=True)
+    assert journal.end(run(1, status="published", publication=kept.publication)).status == "reverted"
 
 
 def test_where_life_cannot_be_looked_at_the_lease_counts(shelf: Shelf) -> None:
@@ -107,8 +186,9 @@ def test_where_life_cannot_be_looked_at_the_lease_counts(shelf: Shelf) -> None:
 
 
 def test_a_lease_renewed_lasts_on(shelf: Shelf) -> None:
-    shelf.open(FakeHolder("far"), lease_s=0.001).begin(run(1))
-    assert shelf.open(FakeHolder("far"), lease_s=3600).renew("r01")
+    far, again = shelf.open(FakeHolder("far"), lease_s=0.001), shelf.open(FakeHolder("far"), lease_s=3600)
+    far.begin(run(1))
+    assert again.journal.renew("r01", far.tokens["r01"])
     assert not shelf.open(FakeHolder("b")).abandoned()
 
 
@@ -127,9 +207,9 @@ def test_who_lost_a_run_neither_begins_nor_ends_it(shelf: Shelf) -> None:
     late, taker = shelf.open(FakeHolder("late", {"taker": True})), shelf.open(FakeHolder("taker", {"late": False}))
     late.begin(run(1))
     taker.take_over("r01")
-    with pytest.raises(RetryableError, match="Another process works on run r01"):
+    with pytest.raises(LeaseLostError, match="Run r01 lost its lease"):
         late.end(run(1, status="failed"))
-    with pytest.raises(RetryableError, match="Another process works on run r01"):
+    with pytest.raises(RetryableError, match="Another process is working on run r01"):
         late.begin(run(1))
     assert taker.get("r01") == run(1)
     assert taker.renew("r01")
@@ -137,7 +217,6 @@ def test_who_lost_a_run_neither_begins_nor_ends_it(shelf: Shelf) -> None:
 
 def test_a_run_that_ended_has_no_lease(shelf: Shelf) -> None:
     journal = shelf.open(FakeHolder("a"))
-    journal.begin(run(1))
     journal.begin(run(1))
     journal.end(run(1, status="rejected"))
     assert journal.get("r01") == run(1, status="rejected")
@@ -157,7 +236,7 @@ def test_a_turn_is_had_by_one_at_a_time_and_by_name(shelf: Shelf) -> None:
         assert later
 
 
-def test_a_turn_ends_with_an_error_too(journal: Journal) -> None:
+def test_a_turn_ends_with_an_error_too(journal: Actor) -> None:
     def fail() -> None:
         with journal.turn("x", timeout_s=1):
             raise KeyError("x")
@@ -168,7 +247,7 @@ def test_a_turn_ends_with_an_error_too(journal: Journal) -> None:
         assert ours
 
 
-def test_runs_and_published_files_are_counted(journal: Journal) -> None:
+def test_runs_and_published_files_are_counted(journal: Actor) -> None:
     assert journal.count() == ({}, 0)
     journal.begin(run(1))
     journal.claim("r01", "a.b", [file("a"), file("b")])
@@ -180,7 +259,7 @@ def test_runs_and_published_files_are_counted(journal: Journal) -> None:
     assert journal.count() == ({"published": 1, "failed": 1}, 3)
 
 
-def test_a_lease_that_was_given_up_may_be_taken_at_once(journal: Journal) -> None:
+def test_a_lease_that_was_given_up_may_be_taken_at_once(journal: Actor) -> None:
     journal.begin(run(1))
     journal.abandon("r01")
 

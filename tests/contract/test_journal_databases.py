@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Connection, make_url, text
 
-from journals import START, FakeHolder, empty, file, run, sqlite_shelf
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, InputError, RetryableError
 from lakegate.journal.database import SqliteDatabase
-from lakegate.journal.opening import open_journal, open_postgres, open_sqlite
+from lakegate.journal.journal import Journal, open_journal, open_postgres, open_sqlite
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
-from lakegate.journal.sql import SqlJournal
-from postgres import USER, PostgresServer
-from tls_proxy import Authority
+from support.journals import START, Actor, FakeHolder, empty, file, run
+from support.postgres import USER, PostgresServer
+from support.tls_proxy import Authority
 
 on_postgres = pytest.mark.xdist_group("postgres")
 
@@ -32,8 +34,8 @@ def server(postgres: PostgresServer) -> PostgresServer:
 
 
 @pytest.fixture
-def shared(server: PostgresServer) -> Iterator[SqlJournal]:
-    made = open_postgres(make_url(server.url).set(password=server.password))
+def shared(server: PostgresServer) -> Iterator[Actor]:
+    made = Actor(open_postgres(make_url(server.url).set(password=server.password)))
     yield made
     made.close()
 
@@ -50,7 +52,7 @@ def test_runs_outlive_the_process_in_sqlite(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     path.write_text("this is not a database, but it is long enough to be read as one" * 20)
-    with pytest.raises(InputError, match="not a lakegate journal"):
+    with pytest.raises(InputError, match="a lakegate journal"):
         open_sqlite(path)
 
 
@@ -59,7 +61,7 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path, table: str) -
     path = tmp_path / "journal.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"CREATE TABLE {table}")
-    with pytest.raises(InputError, match="not a lakegate journal: it holds other tables"):
+    with pytest.raises(InputError, match="a lakegate journal: it holds other tables"):
         open_sqlite(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (1,)
@@ -67,23 +69,23 @@ def test_a_database_of_somebody_else_is_left_alone(tmp_path: Path, table: str) -
 
 def test_a_path_that_cannot_be_a_file_is_retryable(tmp_path: Path) -> None:
     (tmp_path / "journal.db").mkdir()
-    with pytest.raises(RetryableError, match="cannot be used now"):
+    with pytest.raises(RetryableError, match="isn't available"):
         open_sqlite(tmp_path / "journal.db")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"file/deep cannot be made"):
+    with pytest.raises(ConfigurationError, match=r"Can't create the journal's folder .*file/deep"):
         open_sqlite(tmp_path / "file" / "deep" / "journal.db")
 
 
 def test_a_file_locked_for_too_long_is_retryable_and_usable_later(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    with closing(SqlJournal(SqliteDatabase(path, busy_timeout_s=0.05))) as journal:
+    with closing(Actor(Journal(SqliteDatabase(path, busy_timeout_s=0.05)))) as journal:
         journal.save(run(1))
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(RetryableError, match=r"journal\.db cannot be used now: database is locked"):
+            with pytest.raises(RetryableError, match=r"journal\.db isn't available: database is locked"):
                 journal.claim("r01", "nyc.trips", [file("a")])
             assert journal.get("r01") == run(1)  # readers don't wait for writers
             other.execute("ROLLBACK")
@@ -92,7 +94,7 @@ def test_a_file_locked_for_too_long_is_retryable_and_usable_later(tmp_path: Path
 
 def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    with closing(open_sqlite(path)) as journal:
+    with closing(Actor(open_sqlite(path))) as journal:
         journal.begin(run(1))
         journal.claim("r01", "nyc.trips", [file("a")])
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -116,27 +118,24 @@ def test_a_newer_journal_is_refused_naming_both_versions(tmp_path: Path) -> None
     assert "Upgrade" in str(raised.value.hint)
 
 
-def test_a_clock_that_jumps_takes_no_run_away_from_a_living_process(tmp_path: Path) -> None:
+def test_a_clock_that_jumps_back_takes_no_run_away_and_one_that_jumps_ahead_only_until_it_is_renewed(
+    tmp_path: Path,
+) -> None:
     now = [START]
     database = SqliteDatabase(tmp_path / "journal.db", clock=lambda: now[0])
-    journal = SqlJournal(database)
-    shelf = sqlite_shelf(tmp_path / "journal.db")
-    far = SqlJournal(SqliteDatabase(tmp_path / "journal.db", clock=lambda: now[0]), holder=FakeHolder("far"))
-    journal.begin(run(1))
-    far.begin(run(2))
-    for jump in (timedelta(days=-400), timedelta(seconds=59)):
-        now[0] = START + jump
+    with closing(Actor(Journal(database))) as journal:
+        journal.begin(run(1))
+        for jump in (timedelta(days=-400), timedelta(seconds=59)):
+            now[0] = START + jump
+            assert not journal.abandoned()
+        now[0] = START + timedelta(days=400)
+        assert [one.run_id for one in journal.abandoned()] == ["r01"]
+        assert journal.renew("r01")
         assert not journal.abandoned()
-    now[0] = START + timedelta(days=400)
-    assert [one.run_id for one in journal.abandoned()] == ["r02"]
-    assert not shelf.open(FakeHolder("other", {"far": True})).take_over("r02")
-    assert journal.renew("r01")
-    for one in (journal, far, shelf):
-        one.close()
 
 
 @on_postgres
-def test_leases_in_postgres_go_by_the_servers_clock(server: PostgresServer, shared: SqlJournal) -> None:
+def test_leases_in_postgres_go_by_the_servers_clock(server: PostgresServer, shared: Actor) -> None:
     before = server.run("SELECT clock_timestamp()")[0][0]
     shared.begin(run(1))
     (renewed, expires), *_ = server.run("SELECT renewed_at, expires_at FROM lakegate.leases")
@@ -149,7 +148,7 @@ def test_leases_in_postgres_go_by_the_servers_clock(server: PostgresServer, shar
 
 @on_postgres
 def test_a_postgres_gone_in_mid_run_is_retryable_and_the_next_call_finds_it_again(
-    server: PostgresServer, shared: SqlJournal
+    server: PostgresServer, shared: Actor
 ) -> None:
     shared.begin(run(1))
     server.stop()
@@ -166,7 +165,7 @@ def test_a_postgres_gone_in_mid_run_is_retryable_and_the_next_call_finds_it_agai
 
 
 @on_postgres
-def test_sessions_that_the_server_ends_are_replaced(server: PostgresServer, shared: SqlJournal) -> None:
+def test_sessions_that_the_server_ends_are_replaced(server: PostgresServer, shared: Actor) -> None:
     shared.begin(run(1))
     server.run(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -176,16 +175,55 @@ def test_sessions_that_the_server_ends_are_replaced(server: PostgresServer, shar
 
 
 @on_postgres
-def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServer, shared: SqlJournal) -> None:
+def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer) -> None:
+    """Else a hundred calls of the function use up what the database has, and Nessie gets none."""
+    url = make_url(server.url).set(password=server.password)
+    database = PostgresDatabase(url, tls=False, max_connections=4)
+    seen: list[int] = []
+
+    def work(number: int) -> bool:
+        with database.turn(f"turn {number}", timeout_s=5) as ours, database.reading() as connection:
+            connection.execute(text("SELECT pg_sleep(0.2)"))
+            found = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'lakegate'"
+            seen.append(connection.execute(text(found)).scalar_one())
+        return ours
+
+    with closing(database), ThreadPoolExecutor(12) as pool:
+        got = list(pool.map(work, range(12)))
+        assert any(got)  # whoever gets no connection for its turn goes on without
+        assert len(seen) == 12
+        assert max(seen) <= 4
+        with database.turn("a", timeout_s=5) as first, database.turn("b", timeout_s=5) as second:
+            assert (first, second) == (True, False)
+
+
+@on_postgres
+def test_connections_that_are_all_in_use_are_said_to_be(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakegate.journal.postgres._ANSWER_TIMEOUT_S", 0.2)
+    url = make_url(server.url).set(password=server.password)
+    with (
+        closing(PostgresDatabase(url, tls=False, max_connections=2)) as database,
+        database.reading(),
+        pytest.raises(RetryableError, match="All connections that this process may open") as caught,
+        database.reading(),
+    ):
+        pytest.fail("a third connection was opened")
+    assert "journal.max_connections" in str(caught.value.hint)
+
+
+@on_postgres
+def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServer, shared: Actor) -> None:
     url = make_url(server.url).set(password=server.password)
     shared.begin(run(1))
     database = PostgresDatabase(url, busy_timeout_s=0.05)
-    with closing(SqlJournal(database)) as journal:
+    with closing(Actor(Journal(database))) as journal:
         with database.writing() as connection:
             database.lock(connection, ["run r01"])
             with pytest.raises(RetryableError, match="lock timeout"):
-                journal.end(run(1))
-        journal.end(run(1))
+                journal.journal.end(run(1), shared.tokens["r01"])
+        journal.journal.end(run(1), shared.tokens["r01"])
 
 
 @on_postgres
@@ -197,8 +235,8 @@ def test_a_run_that_ends_while_we_wait_for_it_is_returned_without_a_lease(
     database = PostgresDatabase(url)
     lock = database.lock
     with (
-        closing(SqlJournal(PostgresDatabase(url), holder=FakeHolder("a"))) as holds,
-        closing(SqlJournal(database, holder=FakeHolder("b", {"a": True}))) as asks,
+        closing(Actor(Journal(PostgresDatabase(url), holder=FakeHolder("a")))) as holds,
+        closing(Actor(Journal(database, holder=FakeHolder("b", {"a": True})))) as asks,
     ):
         holds.begin(run(1))
 
@@ -213,7 +251,7 @@ def test_a_run_that_ends_while_we_wait_for_it_is_returned_without_a_lease(
 
 
 @on_postgres
-def test_what_else_is_in_the_database_is_left_alone(server: PostgresServer, shared: SqlJournal) -> None:
+def test_what_else_is_in_the_database_is_left_alone(server: PostgresServer, shared: Actor) -> None:
     del shared
     server.run("CREATE TABLE IF NOT EXISTS public.runs (id int)", "INSERT INTO public.runs VALUES (7)")
     with closing(open_postgres(make_url(server.url).set(password=server.password))) as journal:
@@ -235,7 +273,7 @@ def test_a_database_that_lets_nobody_in_is_a_matter_of_configuration(
 
 
 @on_postgres
-def test_a_newer_journal_in_postgres_is_refused(server: PostgresServer, shared: SqlJournal) -> None:
+def test_a_newer_journal_in_postgres_is_refused(server: PostgresServer, shared: Actor) -> None:
     del shared
     server.run("UPDATE lakegate.alembic_version SET version_num = '0999'")
     try:
@@ -283,7 +321,7 @@ def test_tls_is_checked_when_that_is_asked_for(
             found = postgres.run(f"SELECT count(*) {ours}")
         return bool(found[0][0])
 
-    with pytest.raises(ConfigurationError, match="does not speak TLS"):
+    with pytest.raises(ConfigurationError, match="doesn't support TLS"):
         is_encrypted(tls=True)
     with postgres.tls(mine.pair()):
         assert [is_encrypted(), is_encrypted(tls=False), is_encrypted(ca_file=mine.file)] == [True, False, True]
@@ -294,3 +332,19 @@ def test_tls_is_checked_when_that_is_asked_for(
         is_encrypted(tls=False, ca_file=mine.file)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         is_encrypted(ca_file=tmp_path / "none.pem")
+
+
+def test_opening_a_journal_again_leaves_its_locks(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with closing(open_sqlite(path)) as first, closing(open_sqlite(path)) as second:
+        first.runs()
+        second.runs()
+        beside = path.with_name("journal.db-wal").stat().st_ino
+        # Who believes to be the last one takes the log away from under those who go on to write to it.
+        script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM sqlite_master').fetchall()"
+        subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+        first.save(run(1))
+
+        assert path.with_name("journal.db-wal").stat().st_ino == beside
+    with closing(open_sqlite(path)) as later:
+        assert [known.run_id for known in later.runs()] == [run(1).run_id]

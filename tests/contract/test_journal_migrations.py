@@ -13,19 +13,19 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, make_url
+from sqlalchemy import Connection, MetaData, insert, inspect, make_url, select, text
 
-from journals import START, Place, file, run
 from lakegate.config import JournalSettings
 from lakegate.errors import RetryableError
+from lakegate.journal import runs as stored
 from lakegate.journal import schema
 from lakegate.journal.database import Database, SqliteDatabase
-from lakegate.journal.opening import open_sqlite
+from lakegate.journal.journal import Journal, open_sqlite
 from lakegate.journal.postgres import PostgresDatabase
-from lakegate.journal.sql import SqlJournal
-from lakegate.journal.tables import METADATA
-from lakegate.model.journal import Landing
-from postgres import PostgresServer
+from lakegate.journal.schema import CLAIMS, METADATA
+from lakegate.model.journal import FileCheckpoint
+from support.journals import START, Actor, Place, file, run
+from support.postgres import PostgresServer
 
 # As sqlite_master has it in a journal that lakegate 0.1 made.
 FIRST_RELEASE = """
@@ -172,29 +172,63 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 def test_the_migrations_make_what_the_code_expects(database: Database) -> None:
-    SqlJournal(database)
+    with database.upgrading() as connection:
+        schema.upgrade(connection, None)
     with database.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
 
 
-def test_a_journal_without_landings_gets_them_and_keeps_the_rest(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "HEAD", "0002")
-        before = SqlJournal(database)
+def test_a_new_journal_has_the_tables_that_the_migrations_make(database: Database) -> None:
+    with database.upgrading() as connection:
+        schema.upgrade(connection, None)
+        migrated = described(connection)
+        everything = MetaData()
+        everything.reflect(connection)
+        everything.drop_all(connection)
+    Journal(database)
     with database.reading() as connection:
-        assert not inspect(connection).has_table("landings")
-    before.begin(run(1))
-    before.claim("r01", "nyc.trips", [file("a")])
+        assert described(connection) == migrated
 
-    journal = SqlJournal(database)
-    landed = Landing(uri="file:///data/a", stamp="1", outcome="done", noted_at=START)
-    journal.note_landings("nyc.trips", [landed])
-    assert journal.landings("nyc.trips", [landed.uri]) == {landed.uri: landed}
+
+def described(connection: Connection) -> Any:
+    """Return all that can be found out about the tables but the order of their columns, and the version."""
+    found = inspect(connection)
+    tables = {
+        table: (
+            sorted(map(repr, found.get_columns(table))),
+            found.get_pk_constraint(table),
+            sorted(map(repr, found.get_indexes(table))),
+            sorted(map(repr, found.get_unique_constraints(table))),
+        )
+        for table in found.get_table_names()
+    }
+    return tables, connection.scalars(select(schema.VERSIONS.c.version_num)).all()
+
+
+def test_a_journal_without_landings_and_tokens_gets_them_and_keeps_the_rest(database: Database) -> None:
+    with database.upgrading() as connection:
+        schema.upgrade(connection, None, "0002")
+    with database.writing() as connection:
+        assert not inspect(connection).has_table("landings")
+        stored.store(database, connection, run(1), run(2))
+        for run_id, expires_at in (("r01", "2999-01-01"), ("r02", "2025-01-01")):
+            values = f"('{run_id}', 'far:1:1', '2025-01-01', '{expires_at}')"
+            leases = "INSERT INTO leases (run_id, holder, renewed_at, expires_at) VALUES "
+            connection.execute(text(leases + values))
+        claimed = {"table_name": "nyc.trips", "path": file("a").uri, "version": "1", "size_bytes": 10, "rows": 3}
+        connection.execute(insert(CLAIMS).values(**claimed, state="claimed", run_id="r01"))
+
+    journal = Actor(Journal(database))
+    landed = FileCheckpoint(uri="file:///data/a", stamp="1", outcome="done", noted_at=START)
+    journal.save_file_checkpoints("nyc.trips", [landed])
+    assert journal.file_checkpoints("nyc.trips", [landed.uri]) == {landed.uri: landed}
     assert journal.get("r01") == run(1)
-    assert journal.renew("r01")
-    assert journal.claim("r02", "nyc.trips", [file("a")]).busy
+    assert journal.claim("r03", "nyc.trips", [file("a")]).busy
+    assert not journal.journal.renew("r01", ""), "no token is nobody's"
+    with pytest.raises(RetryableError, match="Another process is working on run r01"):
+        journal.resume("r01")
+    assert [one.run_id for one in journal.abandoned()] == ["r02"]
+    assert journal.take_over("r02")
 
 
 def test_every_migration_is_known_to_the_code() -> None:

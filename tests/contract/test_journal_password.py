@@ -9,8 +9,8 @@ import pytest
 
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError
-from lakegate.journal.opening import open_journal
-from postgres import PostgresServer
+from lakegate.journal.journal import open_journal
+from support.postgres import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("postgres")
 
@@ -29,7 +29,7 @@ def test_a_rotated_password_counts_for_the_next_connection(postgres: PostgresSer
             f"ALTER ROLE {ROLE} PASSWORD 'second'",
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ROLE}'",
         )
-        with pytest.raises(ConfigurationError, match="cannot be used") as caught:
+        with pytest.raises(ConfigurationError, match="Can't use the journal") as caught:
             list(journal.runs())
         assert "first" not in f"{caught.value.to_dict()}"
         file.write_text("second\n", encoding="utf-8")

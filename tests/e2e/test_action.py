@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from deploy_files import ACTION, ROOT, load
-from e2e_support import write_trips
 from lakegate.local.state import StackState
+from support.deploy_files import ACTION, ROOT, load
+from support.e2e_support import write_trips
 
 _EXPRESSION = re.compile(r"\$\{\{ (?P<what>[\w.-]+) \}\}")
 _BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e_support import Cli, write_trips
 from lakegate.local.state import StackState
+from support.e2e_support import Cli, write_trips
 
 pytestmark = pytest.mark.jvm
 

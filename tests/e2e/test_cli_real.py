@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import jsonschema
 import pytest
 
-from e2e_support import Cli, write_trips
+from lakegate.errors import ExitCode
 from lakegate.local.state import StackState
+from support.e2e_support import Cli, write_trips
 
 pytestmark = pytest.mark.jvm
 
@@ -59,14 +60,14 @@ def test_ingest_prints_one_object_of_its_schema(
     was_published, was_rejected, was_skipped = results
     head = cli.branches()["main"]
     assert (was_published["status"], was_published["commit"], was_published["branch"]) == ("published", head, None)
-    assert was_published["rows"] == {"source": 20, "published": 20}
+    assert was_published["rows"] == {"source": 20, "published": 20, "removed": 0}
     assert (was_rejected["status"], was_rejected["commit"]) == ("rejected", None)
-    assert was_rejected["rows"] == {"source": 30, "published": 0}
+    assert was_rejected["rows"] == {"source": 30, "published": 0, "removed": 0}
     assert was_rejected["branch"] in cli.branches()
     failed = next(check for check in was_rejected["checks"] if check["verdict"] == "fail")
     assert (failed["columns"], failed["failing_rows"], failed["total_rows"]) == (["passengers"], 3, 30)
     assert {example["id"] for example in failed["examples"]} == {0, 1, 2}
-    assert (was_skipped["status"], was_skipped["rows"]) == ("skipped", {"source": None, "published": 0})
+    assert (was_skipped["status"], was_skipped["rows"]) == ("skipped", {"source": None, "published": 0, "removed": 0})
     assert cli.count(table) == 20
 
 
@@ -142,7 +143,7 @@ def test_query_on_a_branch_and_in_the_past(cli: Cli, published: str, tmp_path: P
     assert cli.json("table", "show", published, "--ref", dirty["branch"])["rows"] == 32
 
 
-def test_a_rejected_branch_is_audited_again_and_published(
+def test_a_rejected_branch_is_looked_at_again_and_accepted(
     cli: Cli, published: str, tmp_path: Path, result_schema: dict[str, Any]
 ) -> None:
     source = write_trips(tmp_path / "b.parquet", 30, nulls=3)
@@ -154,7 +155,10 @@ def test_a_rejected_branch_is_audited_again_and_published(
 
     lenient = ("audit", published, "--branch", branch, "--check", "not_null(passengers, severity='warn')")
     assert cli.run(*lenient).returncode == 0
-    done = cli.json("publish", branch)
+    assert cli.run("publish", branch).returncode == 1
+    assert cli.run("publish", branch, "--accept", " ").returncode == 2
+    assert cli.count(published) == 20
+    done = cli.json("publish", branch, "--accept", "three trips without passengers are known")
     jsonschema.validate(done, result_schema)
     assert (done["status"], done["rows"]["published"]) == ("published", 30)
     assert branch not in cli.branches()
@@ -240,7 +244,7 @@ def test_generated_files_are_ingested(cli: Cli, namespace: str, tmp_path: Path, 
     done = cli.json(
         "ingest", table, *(file["path"] for file in clean["files"]), *checks, "--partition-by", "days(pickup)"
     )
-    assert done["rows"] == {"source": 1000, "published": 1000}
+    assert done["rows"] == {"source": 1000, "published": 1000, "removed": 0}
     rejected = cli.json("ingest", table, tmp_path / "dirty", *checks, code=1)
     failed = [check["columns"] for check in rejected["checks"] if check["verdict"] == "fail"]
     assert failed == [["passenger_count"]]
@@ -256,7 +260,7 @@ def test_a_result_that_cannot_be_written_is_told_and_the_data_stays_published(
     with Path("/dev/full").open("w") as full:
         command = cli.start("ingest", table, source, "-o", "json", stdout=full)
         _, told = command.communicate()
-    assert command.returncode == 2
+    assert command.returncode == ExitCode.OUTPUT_LOST
     assert "No space left" in told
     assert "Traceback" not in told
     assert cli.count(table) == 20

@@ -21,14 +21,14 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from e2e_support import LAKEGATE, Cli, press_ctrl_c, write, write_trips
 from lakegate.config import LocalSettings
-from lakegate.engine.failures import translated
 from lakegate.errors import EngineUnavailableError
-from lakegate.flow.faults import POINTS
 from lakegate.local.stack import LocalStack
-from lakegate.narration import SilentNarrator
+from lakegate.progress import SilentNarrator
+from lakegate.spark.failures import translated
+from lakegate.wap.failpoints import POINTS
 from proofs import crash_matrix
+from support.e2e_support import LAKEGATE, Cli, press_ctrl_c, write, write_trips
 
 pytestmark = pytest.mark.jvm
 
@@ -41,7 +41,7 @@ BIG_ROWS = 3_000_000
 MEANWHILE = """
 import json, subprocess, sys
 from lakegate.cli.main import main
-from lakegate.flow import faults
+from lakegate.wap import failpoints
 
 _, where, other, *words = sys.argv
 
@@ -49,7 +49,7 @@ def reach(point):
     if point == where:
         subprocess.run(json.loads(other), stdout=sys.stderr, check=True)
 
-faults.reach = reach
+failpoints.reach = reach
 sys.argv = ["lakegate", *words]
 main()
 """
@@ -207,7 +207,7 @@ def test_a_server_killed_during_the_write(cli: Cli, table: str, big: Path, tmp_p
 
 def test_a_catalog_that_left_during_the_write_is_told_as_that() -> None:
     told = "(org.apache.iceberg.exceptions.CommitStateUnknownException) Failed to execute POST request against 'http:…'"
-    with pytest.raises(EngineUnavailableError, match="could not reach the catalog"), translated("writing", source=True):
+    with pytest.raises(EngineUnavailableError, match="couldn't reach the catalog"), translated("writing", source=True):
         raise PySparkException(told)
 
 
@@ -236,7 +236,7 @@ def test_spark_killed_before_the_audit(cli: Cli, table: str, tmp_path: Path) -> 
     before = cli.branches()
     done = run_and_kill(cli, "spark", "after-stage", "ingest", table, source, "-c", "unique(id)")
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
-    assert "Spark went away while auditing" in done.stderr
+    assert "Lost the connection to Spark while auditing" in done.stderr
     assert "hint:" in done.stderr
     assert cli.branches() == before
     require_works(cli, table, source)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e_support import Cli, write_trips
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
 from lakegate.model.run import new_run_id
-from lakegate.narration import LogNarrator
-from log_support import Log, ends, logged, parsed
+from lakegate.progress import LogNarrator
+from support.e2e_support import Cli, write_trips
+from support.log_support import Log, ends, logged, parsed
 
 pytestmark = pytest.mark.jvm
 _RUN_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{8}")

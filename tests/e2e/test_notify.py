@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e_support import Cli, write_trips
 from lakegate.local.state import StackState
-from slack_server import SlackServer, slack_server
+from support.e2e_support import Cli, write_trips
+from support.slack_server import SlackServer, slack_server
 
 pytestmark = pytest.mark.jvm
 CHANNELS = [{"name": "ops", "type": "slack", "url": "env:TEST_HOOK_URL"}]

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from e2e_support import write_trips
 from lakegate.local.state import StackState
-from prefect_server import PrefectServer
+from support.e2e_support import write_trips
+from support.prefect_server import PrefectServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -40,7 +40,7 @@ def server(prefect_server: PrefectServer) -> PrefectServer:
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - of this machine's browser only
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as browsers:
         browser = browsers.chromium.launch(

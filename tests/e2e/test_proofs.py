@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.local.state import StackState
-from proofs import contention, crash_matrix, storm
+from proofs import contention, crash_matrix, exactness, schema_changes, storm
 
 pytestmark = pytest.mark.jvm
 
@@ -28,3 +28,14 @@ def test_contention(home: Path, stack: StackState, namespace: str) -> None:
 def test_duplicate_storm(home: Path, stack: StackState, namespace: str) -> None:
     proof = storm.prove(home, storm.SHORT, seed=SEED, namespace=namespace)
     assert not proof.failures, proof.details
+
+
+def test_exactness(home: Path, stack: StackState, namespace: str) -> None:
+    proof = exactness.prove(home, exactness.SHORT, seed=SEED, namespace=namespace)
+    assert not proof.failures, proof.failures
+
+
+def test_schema_changes(home: Path, stack: StackState, namespace: str) -> None:
+    proof = schema_changes.prove(home, 4, SEED, namespace=namespace, within_s=40)
+    assert not proof.failures, "\n".join(proof.failures)
+    assert "published" in proof.details

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e_support import Cli, write_trips
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
-from lakegate.sources.paths import to_uri
+from lakegate.sources.files import to_uri
+from support.e2e_support import Cli, write_trips
 
 pytestmark = pytest.mark.jvm
 
@@ -50,7 +50,7 @@ def land(landing: Path, name: str, *, nulls: int = 0, start: int = 0, cut: bool 
 
 def outcomes(lake: Lake, table: str, landing: Path) -> Mapping[str, str]:
     uris = {to_uri(path): path.name for path in landing.iterdir()}
-    return {uris[uri]: landed.outcome for uri, landed in lake.landings(table, tuple(uris)).items()}
+    return {uris[uri]: landed.outcome for uri, landed in lake.file_checkpoints(table, tuple(uris)).items()}
 
 
 def wait_until(condition: Callable[[], bool], command: subprocess.Popen[str]) -> None:

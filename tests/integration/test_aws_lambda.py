@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lakegate.errors import NotFoundError
+from lakegate.integrations.aws_lambda.work import CANARY_NAMESPACE
 from lakegate.lake import Lake
-from lambda_runtime import FunctionEndedError
-from lambda_support import (
+from support.lambda_runtime import FunctionEndedError
+from support.lambda_support import (
     Queue,
     World,
     bridge_event,
@@ -23,8 +25,8 @@ from lambda_support import (
 )
 
 if TYPE_CHECKING:
-    from postgres import PostgresServer
-    from s3_server import S3Server
+    from support.postgres import PostgresServer
+    from support.s3_server import S3Server
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("postgres")]
 
@@ -63,6 +65,29 @@ def test_a_file_is_published_once_whichever_way_and_however_often_it_is_told_of(
     assert world.statuses() == ["published"]
 
 
+def test_a_canary_is_published_and_undone_and_nothing_else_is(world: World) -> None:
+    function = world.function()
+    table = f"{CANARY_NAMESPACE}.{world.namespace}"
+    key = f"landing/{table.replace('.', '/')}/canary.parquet"
+    ask = {"lakegate canary": f"s3://{world.bucket.name}/{key}"}
+    assert function.invoke(ask) == {"outcome": "waiting", "table": table}
+
+    etag = world.bucket.put(key, parquet(1))
+    assert function.invoke(s3_event(world.bucket.name, key, eTag=etag)) == {}
+    told = [function.invoke(ask) for _ in range(2)]  # the second as when the answer to the first was lost
+
+    assert [one["outcome"] for one in told] == ["done", "done"]
+    assert world.lake.run(told[0]["run_id"]).tables == (table,)
+    with pytest.raises(NotFoundError):
+        world.lake.table(table)
+    ours = world.put("ours.parquet", parquet(3))
+    assert function.invoke(ours) == {}
+    other = function.invoke({"lakegate canary": f"s3://{world.bucket.name}/{world.key('ours.parquet')}"})
+    assert other == {"outcome": "not canary", "table": world.table}
+    assert world.ids() == [0, 1, 2]
+    assert function.invoke({"lakegate canary": f"s3://{world.bucket.name}/elsewhere/a"}) == {"outcome": "no route"}
+
+
 def test_clean_with_nulls_and_truncated_in_one_batch(world: World) -> None:
     function = world.function()
     queue = Queue(max_receives=4)
@@ -81,7 +106,7 @@ def test_clean_with_nulls_and_truncated_in_one_batch(world: World) -> None:
         queue.deliver(function)
     assert set(queue.dead) == {truncated, odd}
     uri = f"{world.bucket.uri}/{world.key('truncated.parquet')}"
-    landing = world.lake.landings(world.table, [uri])[uri]
+    landing = world.lake.file_checkpoints(world.table, [uri])[uri]
     assert (landing.outcome, landing.tries) == ("failed", 3)
     assert "cut off" in str(landing.reason)
     # mended, and sent again by hand: what was given up before that does not count

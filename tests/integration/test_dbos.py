@@ -17,10 +17,10 @@ import pg8000.native
 import psutil
 import pytest
 
-from e2e_support import Cli, write_trips
 from lakegate.local.state import StackState
-from postgres import PostgresServer, running_postgres
 from proofs import dbos_matrix
+from support.e2e_support import Cli, write_trips
+from support.postgres import PostgresServer, running_postgres
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("postgres")]
 
@@ -31,7 +31,7 @@ _PATIENCE_S = 240
 
 @dataclass(frozen=True)
 class Program:
-    """``python -m lakegate.orchestrators.dbos`` for one project and one database."""
+    """``python -m lakegate.integrations.dbos`` for one project and one database."""
 
     home: Path
     variables: Mapping[str, str]
@@ -39,7 +39,7 @@ class Program:
     def start(self, *words: object, fault: str = "", **more: str) -> subprocess.Popen[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
         return subprocess.Popen(
-            [sys.executable, "-m", "lakegate.orchestrators.dbos", *map(str, words), "--home", str(self.home)],
+            [sys.executable, "-m", "lakegate.integrations.dbos", *map(str, words), "--home", str(self.home)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

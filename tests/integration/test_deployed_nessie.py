@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from deploy_files import DEPLOY, load
 from lakegate.catalogs.nessie import NessieCatalog
 from lakegate.errors import ConfigurationError, LakegateError, NotFoundError
+from lakegate.local.state import StackState
 from lakegate.model.refs import CommitRequest
-from oidc_server import CLIENT, Oidc, oidc_server
-from postgres import USER, PostgresServer
-from secured_nessie import nessie, secured_nessie
+from support.deploy_files import DEPLOY, ROOT, load
+from support.e2e_support import Cli, write_trips
+from support.oidc_server import CLIENT, Oidc, oidc_server
+from support.postgres import USER, PostgresServer
+from support.secured_nessie import nessie, secured_nessie
+from support.tls_proxy import Authority
 
 pytestmark = [pytest.mark.jvm, pytest.mark.xdist_group("postgres")]
+
+_DATABASES = ("lake_catalog", "lake_journal")
 
 
 class GivenToken:
@@ -29,25 +36,105 @@ class GivenToken:
         pass
 
 
-def test_nessie_keeps_its_commits_in_postgres_by_the_compose_files_variables(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
+def from_compose(postgres: PostgresServer, folder: Path, database: str = "postgres") -> dict[str, str]:
+    """Return the variables that Nessie has in the Compose file, for this Postgres."""
     variables = dict(load(DEPLOY / "compose.yaml")["services"]["nessie"]["environment"])
-    secret = tmp_path / "nessie-properties"
+    secret = folder / "nessie.properties"
     secret.write_text(f"quarkus.datasource.postgresql.password={postgres.password}\n", encoding="utf-8")
-    variables |= {
+    return variables | {
         "QUARKUS_CONFIG_LOCATIONS": str(secret),
         "QUARKUS_DATASOURCE_POSTGRESQL_USERNAME": USER,
-        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres",
+        "QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": f"jdbc:postgresql://127.0.0.1:{postgres.port}/{database}",
     }
+
+
+def test_nessie_keeps_its_commits_in_postgres_by_the_compose_files_and_the_charts_settings(
+    postgres: PostgresServer, authority: Authority, tmp_path: Path
+) -> None:
+    compose = from_compose(postgres, tmp_path)
+    url = urlsplit(load(DEPLOY / "helm" / "nessie-values.yaml")["jdbc"]["jdbcUrl"].removeprefix("jdbc:"))
+    asked = url.query.replace("/etc/postgres-ca/ca.crt", str(authority.file))
+    place = f"jdbc:postgresql://localhost:{postgres.port}/postgres"
+    chart = compose | {"QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": f"{place}?{asked}"}
     made = []
-    for start in ("first", "second"):
-        with nessie(tmp_path, variables=variables) as uri:
-            catalog = NessieCatalog(uri, "file:///lake")
-            made.append({ref.name for ref in catalog.list_refs()})
-            catalog.create_branch(start, catalog.get_ref("main"))
-            catalog.close()
-    assert made == [{"main"}, {"main", "first"}]
+    with postgres.tls(authority.pair()):
+        for start, variables in (("compose", compose), ("chart", chart)):
+            with nessie(tmp_path, variables=variables) as uri:
+                catalog = NessieCatalog(uri, "file:///lake")
+                made.append({ref.name for ref in catalog.list_refs()})
+                catalog.create_branch(start, catalog.get_ref("main"))
+                catalog.close()
+        # Without an authority, the driver takes nobody's word: it has none of its own.
+        unsure = compose | {"QUARKUS_DATASOURCE_POSTGRESQL_JDBC_URL": f"{place}?sslmode=verify-full"}
+        with (
+            pytest.raises(RuntimeError, match=r"root certificate file .*root\.crt"),
+            nessie(tmp_path, variables=unsure),
+        ):
+            pass
+    assert made == [{"main"}, {"main", "compose"}]
+
+
+def test_a_lake_comes_back_from_its_backup_and_takes_what_came_since_again(
+    postgres: PostgresServer, stack: StackState, namespace: str, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "how-to" / "back-up-and-restore.md").read_text(encoding="utf-8")
+    dumping, restoring = ["--format", "custom"], ["--clean", "--if-exists", "--single-transaction"]
+    assert page.count(" ".join(dumping)) == page.count(" ".join(restoring)) == len(_DATABASES)
+    for database in _DATABASES:
+        postgres.run(f"CREATE DATABASE {database}")
+    table, landing, warehouse = f"{namespace}.trips", tmp_path / "landing", tmp_path / "warehouse"
+
+    def restore(*databases: str) -> None:
+        shutil.rmtree(warehouse)
+        shutil.copytree(tmp_path / "copy", warehouse)
+        for database in databases:
+            postgres.call("pg_restore", *restoring, "--dbname", database, tmp_path / f"{database}.dump")
+
+    def look(uri: str, *first: str) -> list[int]:
+        cli = Cli(tmp_path, _variables(stack, postgres, uri, warehouse))
+        watch = ("watch", str(landing), "--table", table, "--once", "--settle", "0s")
+        for words in (first, watch) if first else (watch,):
+            done = cli.run(*words)
+            assert done.returncode == 0, done.stderr
+        return sorted(row["id"] for row in cli.json("query", f"SELECT id FROM {table}"))
+
+    with nessie(tmp_path, variables=from_compose(postgres, tmp_path, "lake_catalog")) as uri:
+        write_trips(landing / "a.parquet", 5)
+        assert look(uri) == list(range(5))
+        for database in ("lake_journal", "lake_catalog"):
+            postgres.call("pg_dump", *dumping, "--file", tmp_path / f"{database}.dump", database)
+        shutil.copytree(warehouse, tmp_path / "copy")
+        write_trips(landing / "b.parquet", 5, start=5)
+        assert look(uri) == list(range(10))
+
+    # The catalog and the files alone: the journal knows of a run, and of a file, that are no more.
+    restore("lake_catalog")
+    with nessie(tmp_path, variables=from_compose(postgres, tmp_path, "lake_catalog")) as uri:
+        assert look(uri, "journal", "rebuild") == list(range(10))
+
+    restore("lake_catalog", "lake_journal")
+    with nessie(tmp_path, variables=from_compose(postgres, tmp_path, "lake_catalog")) as uri:
+        assert look(uri) == list(range(10))
+
+
+def _variables(stack: StackState, postgres: PostgresServer, uri: str, warehouse: Path) -> Mapping[str, str]:
+    """Return the settings of a project with this catalog, whose Spark is the session's."""
+    url, _, token = stack.spark_url.partition("/;token=")
+    return {
+        "SPARK_TOKEN": token,
+        "JOURNAL_PASSWORD": postgres.password,
+        "LAKEGATE_ENGINE_URL": url,
+        "LAKEGATE_ENGINE_TOKEN": "env:SPARK_TOKEN",
+        "LAKEGATE_CATALOG_URI": uri,
+        "LAKEGATE_CATALOG_WAREHOUSE": warehouse.as_uri(),
+        "LAKEGATE_JOURNAL_URL": postgres.url.replace("/postgres", "/lake_journal"),
+        "LAKEGATE_JOURNAL_PASSWORD": "env:JOURNAL_PASSWORD",
+    }
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "authority")
 
 
 @pytest.fixture

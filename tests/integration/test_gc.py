@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.catalogs.filestore import open_file_store
-from lakegate.flow.gc import gc
+from lakegate.components import Components
+from lakegate.errors import LakegateError
+from lakegate.iceberg.warehouse import open_file_store
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
-from lakegate.model.gc import GcReport
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.wiring import Wiring
+from lakegate.model.maintenance import GcReport
+from lakegate.ports import FileStore
+from lakegate.wap import reachable
+from lakegate.wap.context import Context
+from lakegate.wap.gc import gc
 
 pytestmark = pytest.mark.jvm
 
@@ -39,16 +46,16 @@ def lake(tmp_path: Path, warehouse: Path, stack: StackState) -> Iterator[Lake]:
 
 
 @pytest.fixture
-def wiring(lake: Lake) -> Wiring:
-    return lake._wiring  # noqa: SLF001 - the rooms
+def components(lake: Lake) -> Components:
+    return lake._components  # noqa: SLF001 - the context
 
 
 @pytest.fixture
-def collect(wiring: Wiring) -> Collect:
+def collect(components: Components) -> Collect:
     def run(*, dry_run: bool = False, days_later: float = 0, **options: Any) -> GcReport:
         return gc(
-            wiring.rooms,
-            files=open_file_store(wiring.warehouse),
+            components.context,
+            files=open_file_store(components.warehouse),
             keep_rejected=timedelta(days=7),
             grace=timedelta(0),
             now=datetime.now(UTC) + timedelta(days=days_later),
@@ -79,24 +86,27 @@ def ours(report: GcReport, namespace: str) -> list[str]:
     return [problem.message for problem in report.problems if problem.subject.startswith(f"{namespace}.")]
 
 
-def sql(wiring: Wiring, statement: str) -> list[Any]:
-    rows: list[Any] = wiring.engine.session.sql(statement).collect()  # type: ignore[attr-defined]
+def sql(components: Components, statement: str) -> list[Any]:
+    rows: list[Any] = components.engine.session.sql(statement).collect()  # type: ignore[attr-defined]
     return rows
 
 
 def test_only_what_no_reference_reaches_goes(
-    lake: Lake, wiring: Wiring, collect: Collect, warehouse: Path, namespace: str, tmp_path: Path
+    lake: Lake, components: Components, collect: Collect, warehouse: Path, namespace: str, tmp_path: Path
 ) -> None:
     table = f"{namespace}.trips"
     check = ["not_null(id)"]
     lake.ingest(table, batch(tmp_path / "a.parquet", 10), checks=check)
-    wiring.catalog.create_tag(f"{namespace}-v1", wiring.catalog.get_ref("main"))
+    components.catalog.create_tag(f"{namespace}-v1", components.catalog.get_ref("main"))
     lake.ingest(table, batch(tmp_path / "b.parquet", 20), checks=check)
     kept = lake.ingest(table, batch(tmp_path / "c.parquet", 5, null=True), checks=check)
     name = TableIdentifier.parse(table).sql("lakegate")
-    sql(wiring, f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))")
-    sql(wiring, f"CALL lakegate.system.compute_table_stats('{table}')")
-    sql(wiring, f"DELETE FROM {name} WHERE id = 19")
+    sql(
+        components,
+        f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))",
+    )
+    sql(components, f"CALL lakegate.system.compute_table_stats('{table}')")
+    sql(components, f"DELETE FROM {name} WHERE id = 19")
     commits = list(lake.log(limit=5))
     before = files_in(warehouse)
 
@@ -149,28 +159,28 @@ def test_a_rejected_branch_goes_after_its_time_with_its_files(
 
 
 def test_what_others_made_in_the_same_catalog_stays(
-    lake: Lake, wiring: Wiring, collect: Collect, warehouse: Path, namespace: str
+    lake: Lake, components: Components, collect: Collect, warehouse: Path, namespace: str
 ) -> None:
-    sql(wiring, f"CREATE NAMESPACE lakegate.{namespace}")
-    sql(wiring, f"CREATE TABLE lakegate.{namespace}.plain (id bigint) USING iceberg")
-    sql(wiring, f"CREATE TABLE lakegate.{namespace}.`odd name` (id bigint) USING iceberg")
-    sql(wiring, f"INSERT INTO lakegate.{namespace}.plain VALUES (1)")
-    sql(wiring, f"INSERT INTO lakegate.{namespace}.`odd name` VALUES (1), (2)")
-    sql(wiring, f"CREATE VIEW lakegate.{namespace}.v AS SELECT * FROM lakegate.{namespace}.plain")
+    sql(components, f"CREATE NAMESPACE lakegate.{namespace}")
+    sql(components, f"CREATE TABLE lakegate.{namespace}.plain (id bigint) USING iceberg")
+    sql(components, f"CREATE TABLE lakegate.{namespace}.`odd name` (id bigint) USING iceberg")
+    sql(components, f"INSERT INTO lakegate.{namespace}.plain VALUES (1)")
+    sql(components, f"INSERT INTO lakegate.{namespace}.`odd name` VALUES (1), (2)")
+    sql(components, f"CREATE VIEW lakegate.{namespace}.v AS SELECT * FROM lakegate.{namespace}.plain")
     (warehouse / "notes.txt").write_text("keep me")
     before = files_in(warehouse)
     assert collect().files == 0
     assert files_in(warehouse) == before
-    assert sql(wiring, f"SELECT count(*) AS n FROM lakegate.{namespace}.v")[0].n == 1
-    assert sql(wiring, f"SELECT count(*) AS n FROM lakegate.{namespace}.`odd name`")[0].n == 2
+    assert sql(components, f"SELECT count(*) AS n FROM lakegate.{namespace}.v")[0].n == 1
+    assert sql(components, f"SELECT count(*) AS n FROM lakegate.{namespace}.`odd name`")[0].n == 2
 
 
 def test_dropped_tables_and_compacted_files_go_beyond_the_history_that_is_kept(
-    lake: Lake, wiring: Wiring, collect: Collect, warehouse: Path, namespace: str, tmp_path: Path
+    lake: Lake, components: Components, collect: Collect, warehouse: Path, namespace: str, tmp_path: Path
 ) -> None:
     dropped, stays = f"{namespace}.dropped", f"{namespace}.stays"
     lake.ingest(dropped, batch(tmp_path / "a.parquet", 10))
-    sql(wiring, f"DROP TABLE lakegate.{dropped}")
+    sql(components, f"DROP TABLE lakegate.{dropped}")
     lake.ingest(stays, batch(tmp_path / "b.parquet", 10))
     everything = files_in(warehouse)
     assert collect().files == 0
@@ -182,6 +192,155 @@ def test_dropped_tables_and_compacted_files_go_beyond_the_history_that_is_kept(
     assert count(lake, stays) == 20
 
 
+class FilesWithSomethingMeanwhile:
+    """The warehouse's files; when the first ones are about to go, something else happens."""
+
+    def __init__(self, files: FileStore, meanwhile: Callable[[], object]) -> None:
+        self._files, self._meanwhile = files, meanwhile
+        self.list = files.list
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._meanwhile()
+        self._files.delete(paths)
+
+
+KILLED = """
+import os, signal, sys
+from datetime import UTC, datetime, timedelta
+from lakegate import connect
+from lakegate.wap import reachable
+from lakegate.wap.gc import gc
+
+_, what, home, engine, catalog, warehouse, name, at = sys.argv
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with connect(home, engine=engine, catalog=catalog, warehouse=warehouse) as lake:
+    if what == "tag":
+        reachable._require_files = die
+        lake.create_tag(name, at=at)
+    files, none, later = lake._components.files, timedelta(0), datetime.now(UTC) + timedelta(days=1)
+    type(files).delete = die
+    gc(lake._components.context, files=files, keep_rejected=none, grace=none, now=later, history=timedelta(hours=1))
+"""
+
+
+def test_what_a_killed_process_announced_keeps_nobody_out(
+    lake: Lake, components: Components, stack: StackState, namespace: str, tmp_path: Path
+) -> None:
+    table, tag = f"{namespace}.trips", f"{namespace}-killed"
+    lake.ingest(table, batch(tmp_path / "a.parquet", 10))
+    old = components.catalog.get_ref("main").hash
+    lake.ingest(table, batch(tmp_path / "b.parquet", 10))
+    sql(
+        components,
+        f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))",
+    )
+    with lake.transaction() as tx:
+        tx.sql(f"DELETE FROM {table}")
+
+    def killed(what: str) -> list[str]:
+        place = (str(tmp_path / "another-project"), stack.spark_url, stack.nessie_uri, components.warehouse)
+        done = subprocess.run([sys.executable, "-c", KILLED, what, *place, tag, old], check=False)
+        assert done.returncode == -signal.SIGKILL
+        return announced()
+
+    def announced() -> list[str]:
+        return [
+            ref.name.split("/")[1] for ref in components.catalog.list_refs() if ref.name.startswith("wap/lakegate.")
+        ]
+
+    # Killed while it collected: whoever goes back waits for as long as for one that lives, and then does it.
+    assert killed("gc") == ["lakegate.gc"]
+    lake.create_tag(tag, at=old)
+    assert (announced(), count(lake, table, ref=tag)) == ([], 20)
+    lake.delete_tag(tag)
+
+    # Recover drops it, and likewise what was announced by one that was killed when it went back; so does the next gc.
+    for what, left in (("gc", "lakegate.gc"), ("tag", "lakegate.needed")):
+        assert killed(what) == [left]
+        lake.recover()
+        assert announced() == []
+    assert killed("tag") == ["lakegate.needed"]
+    components.context.catalog.create_branch(
+        f"wap/lakegate.needed/{tag}", components.catalog.get_ref("main")
+    )  # an older one's
+    none, later = timedelta(0), datetime.now(UTC) + timedelta(days=1)
+    span = timedelta(hours=1)
+    report = gc(components.context, files=components.files, keep_rejected=none, grace=none, now=later, history=span)
+    assert report.files >= 1
+    assert announced() == ["lakegate.needed"]
+    components.catalog.delete_ref(components.catalog.get_ref(f"wap/lakegate.needed/{tag}"))
+
+
+def test_nobody_goes_back_to_what_is_being_deleted(
+    lake: Lake, components: Components, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachable, "_PATIENCE_S", 0.1)
+    table = f"{namespace}.trips"
+    lake.ingest(table, batch(tmp_path / "a.parquet", 10))
+    lake.ingest(table, batch(tmp_path / "b.parquet", 10))
+    old = components.catalog.get_ref("main").hash
+    sql(
+        components,
+        f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))",
+    )
+    last = lake.ingest(table, batch(tmp_path / "c.parquet", 1))
+    head, name = components.catalog.get_ref("main"), f"{namespace}-old"
+    ways: dict[str, Callable[[], object]] = {
+        "restore": lambda: lake.restore_table(table, at=old),
+        "branch": lambda: lake.create_branch(name, at=old),
+        "tag": lambda: lake.create_tag(name, at=old),
+        "reset": lambda: lake.reset_branch("main", to=old, force=True),
+    }
+    found: dict[str, list[str]] = {"during": [], "after": []}
+
+    def go_back(when: str) -> None:
+        for way in ways.values():
+            with pytest.raises(LakegateError) as caught:
+                way()
+            found[when].append(f"{caught.value.code}: {caught.value.message}")
+
+    # What is kept: a collection that begins when we have announced where we go back to.
+    look, kept = reachable._require_no_gc, list[int]()  # noqa: SLF001 - the moment in between
+
+    def collect(files: FileStore) -> GcReport:
+        none = timedelta(0)
+        later = datetime.now(UTC) + timedelta(days=1)
+        return gc(
+            components.context, files=files, keep_rejected=none, grace=none, now=later, history=timedelta(hours=1)
+        )
+
+    def collect_first(context: Context) -> None:
+        kept.append(collect(components.files).files)
+        look(context)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reachable, "_require_no_gc", collect_first)
+        lake.create_tag(name, at=old)
+    assert count(lake, table, ref=name) == 40
+    assert len(kept) == 1
+    lake.delete_tag(name)
+
+    def go_back_once() -> None:
+        if not found["during"]:
+            go_back("during")
+
+    report = collect(FilesWithSomethingMeanwhile(components.files, go_back_once))
+    go_back("after")
+    assert report.files >= 1
+    assert all(one.startswith("retryable: `lakegate gc` is deleting files") for one in found["during"]), found
+    assert all(one.startswith(f"input: Files of {table} as it was then") for one in found["after"]), found
+    assert [len(one) for one in found.values()] == [4, 4]
+    assert components.catalog.get_ref("main") == head
+    assert count(lake, table) == 42
+    assert not [ref.name for ref in components.catalog.list_refs() if ref.name == name or "lakegate.needed" in ref.name]
+    # What was only appended since is undone beside it.
+    assert lake.revert(last.run_id).status == "published"
+    assert count(lake, table) == 40
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -191,26 +350,29 @@ def test_dropped_tables_and_compacted_files_go_beyond_the_history_that_is_kept(
     ],
 )
 def test_spark_refuses_what_would_delete_files_of_other_branches(
-    lake: Lake, wiring: Wiring, warehouse: Path, namespace: str, tmp_path: Path, statement: str
+    lake: Lake, components: Components, warehouse: Path, namespace: str, tmp_path: Path, statement: str
 ) -> None:
     table = f"{namespace}.trips"
     lake.ingest(table, batch(tmp_path / "a.parquet", 10))
     before = files_in(warehouse)
     with pytest.raises(Exception, match="GC is disabled"):
-        sql(wiring, statement.format(table=table))
+        sql(components, statement.format(table=table))
     assert files_in(warehouse) == before
     assert count(lake, table) == 20
 
 
 def test_a_table_that_lost_files_to_somebody_else_keeps_the_rest(
-    lake: Lake, wiring: Wiring, collect: Collect, warehouse: Path, namespace: str, tmp_path: Path
+    lake: Lake, components: Components, collect: Collect, warehouse: Path, namespace: str, tmp_path: Path
 ) -> None:
     table = f"{namespace}.trips"
     lake.ingest(table, batch(tmp_path / "a.parquet", 10))
     lake.ingest(table, batch(tmp_path / "b.parquet", 10))
-    sql(wiring, f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))")
-    sql(wiring, f"ALTER TABLE lakegate.{table} SET TBLPROPERTIES ('gc.enabled' = 'true')")
-    sql(wiring, f"CALL lakegate.system.expire_snapshots('{table}', TIMESTAMP '2100-01-01 00:00:00')")
+    sql(
+        components,
+        f"CALL lakegate.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))",
+    )
+    sql(components, f"ALTER TABLE lakegate.{table} SET TBLPROPERTIES ('gc.enabled' = 'true')")
+    sql(components, f"CALL lakegate.system.expire_snapshots('{table}', TIMESTAMP '2100-01-01 00:00:00')")
     doomed = lake.ingest(table, batch(tmp_path / "c.parquet", 7, null=True), checks=["not_null(id)"])
     lake.discard(doomed.branch)
     before = files_in(warehouse)

@@ -16,10 +16,10 @@ import pytest
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import LocalStack, StackState, prepare, process, truststore
-from lakegate.local.artifacts import Artifact
+from lakegate.local import LocalStack, StackState, java, prepare, process
 from lakegate.local.state import StackFolder
-from lakegate.protocols import Step
+from lakegate.model.artifacts import Artifact
+from lakegate.ports import Step
 
 pytestmark = pytest.mark.jvm
 
@@ -112,8 +112,8 @@ def test_secrets_of_the_caller_stay_with_the_caller(home: Path, monkeypatch: pyt
 
 
 def test_spark_wants_the_token(home: Path) -> None:
-    from pyspark.errors.exceptions.connect import SparkConnectGrpcException  # noqa: PLC0415 - slow to import
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+    from pyspark.sql import SparkSession
 
     state = _stack(home).up()
     session = SparkSession.builder.remote(state.spark_url).create()
@@ -168,7 +168,7 @@ def test_a_heap_that_does_not_fit_is_explained(tmp_path: Path) -> None:
 @pytest.mark.parametrize("system_store", [True, False])
 def test_a_damaged_jar_is_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, system_store: bool) -> None:
     if not system_store:
-        monkeypatch.setattr(truststore, "_SYSTEM_STORES", ())
+        monkeypatch.setattr(java, "_SYSTEM_STORES", ())
     path = tmp_path / "jars" / _INJECT.file_name
     path.parent.mkdir()
     path.write_bytes(b"damaged")

@@ -16,19 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.audits import validate_checks
-from lakegate.audits.audit import answer_from_manifest
-from lakegate.audits.registry import find_rule
-from lakegate.audits.rule import FailingRows, Finding, RowTotal
-from lakegate.engine.sessions import CATALOG
+from lakegate.checks import validate_checks
+from lakegate.checks.audit import answer_from_manifest
+from lakegate.checks.questions import FailingRows, Finding, RowTotal
+from lakegate.checks.registry import find_check
+from lakegate.components import Components
 from lakegate.errors import CheckError
 from lakegate.lake import Lake
 from lakegate.model.checks import Check
-from lakegate.model.files import AddedFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
-from lakegate.model.tables import AddedRows
-from lakegate.wiring import Wiring
+from lakegate.model.tables import AddedFiles, AddedRows
+from lakegate.spark.sessions import CATALOG
 
 pytestmark = pytest.mark.jvm
 
@@ -126,9 +125,11 @@ def _files(folder: Path) -> Iterator[tuple[Path, pa.Table]]:
         yield folder / f"{file}.parquet", table
 
 
-def _subject(wiring: Wiring, name: str, columns: str, clause: str, files: Sequence[tuple[Path, pa.Table]]) -> Subject:
+def _subject(
+    components: Components, name: str, columns: str, clause: str, files: Sequence[tuple[Path, pa.Table]]
+) -> Subject:
     table = TableIdentifier.parse(f"manifests.{name}")
-    session: Any = wiring.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
+    session: Any = components.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
     session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.manifests")
     session.sql(f"CREATE TABLE {table.sql(CATALOG)} ({columns}) USING iceberg {clause}")
     for part in (files[:2], files[2:]):
@@ -136,31 +137,31 @@ def _subject(wiring: Wiring, name: str, columns: str, clause: str, files: Sequen
         frames = [session.read.parquet(str(path)).coalesce(1) for path, _ in part]
         if frames:
             reduce(lambda left, right: left.union(right), frames).writeTo(table.sql(CATALOG)).append()
-    head = wiring.catalog.get_ref("main")
-    pointer = wiring.catalog.get_table(table, head)
+    head = components.catalog.get_ref("main")
+    pointer = components.catalog.get_table(table, head)
     assert pointer is not None
-    snapshots = [snapshot.snapshot_id for snapshot in wiring.reader.snapshots(pointer)]
+    snapshots = [snapshot.snapshot_id for snapshot in components.reader.snapshots(pointer)]
     assert len(snapshots) == -(-len(files) // 2)
     whole = pa.concat_tables([content for _, content in files])
     return Subject(
         rows=AddedRows(table=table, ref="main", after_snapshot_id=None, snapshot_id=pointer.snapshot_id),
-        added=wiring.reader.added_files(pointer, snapshots),
-        schema=wiring.reader.metadata(pointer).table_schema,
+        added=components.reader.added_files(pointer, snapshots),
+        schema=components.reader.metadata(pointer).table_schema,
         values={column: whole[column].to_pylist() for column in whole.column_names},
     )
 
 
 @pytest.fixture(scope="module")
-def subjects(lake: Lake, wiring: Wiring, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
+def subjects(lake: Lake, components: Components, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Subject]:
     folder = tmp_path_factory.mktemp("manifests")
     files = list(_files(folder))
     columns = ", ".join(f"`{name}` {kind}" for name, (kind, _, _) in KINDS.items())
-    made = {name: _subject(wiring, name, columns, clause, files) for name, clause in TABLES.items()}
+    made = {name: _subject(components, name, columns, clause, files) for name, clause in TABLES.items()}
 
     wide = pa.table({name: pa.array([index, None, index + 1], pa.int32()) for index, name in enumerate(WIDE)})
     pq.write_table(wide, folder / "wide.parquet")
     columns = ", ".join(f"{name} int" for name in WIDE)
-    made["wide"] = _subject(wiring, "wide", columns, "", [(folder / "wide.parquet", wide)])
+    made["wide"] = _subject(components, "wide", columns, "", [(folder / "wide.parquet", wide)])
     around_the_limit = [*WIDE[:2], *WIDE[97:103], WIDE[-1]]
     for name in set(WIDE) - set(around_the_limit):
         del made["wide"].values[name]
@@ -213,15 +214,15 @@ def _checks(subject: Subject) -> list[Check]:
     return made
 
 
-def _truth(wiring: Wiring, subject: Subject, checks: Sequence[Check]) -> list[Finding]:
+def _truth(components: Components, subject: Subject, checks: Sequence[Check]) -> list[Finding]:
     """Answer all checks by reading the rows."""
-    questions = [find_rule(check.kind).question(check, subject.schema) for check in checks]
+    questions = [find_check(check.kind).ask(check, subject.schema) for check in checks]
     predicates = list(dict.fromkeys(q.predicate for q in questions if isinstance(q, FailingRows)))
     failing: dict[str, int] = {}
     total = -1
     for start in range(0, len(predicates), 150):
         part = predicates[start : start + 150]
-        counted = wiring.engine.count_failing(subject.rows, part)
+        counted = components.engine.count_failing(subject.rows, part)
         failing |= dict(zip(part, counted.failing, strict=True))
         total = counted.total
     return [
@@ -232,12 +233,14 @@ def _truth(wiring: Wiring, subject: Subject, checks: Sequence[Check]) -> list[Fi
 
 
 @pytest.mark.parametrize("name", [*TABLES, "wide"])
-def test_never_disagree(wiring: Wiring, subjects: dict[str, Subject], name: str) -> None:
+def test_never_disagree(components: Components, subjects: dict[str, Subject], name: str) -> None:
     subject = subjects[name]
     checks = _checks(subject)
     assert len(checks) > 100
-    truth = _truth(wiring, subject, checks)
-    answers = [answer_from_manifest(check, subject.added, subject.schema) for check in checks]
+    truth = _truth(components, subject, checks)
+    answers = [
+        answer_from_manifest(find_check(check.kind).ask(check, subject.schema), subject.added) for check in checks
+    ]
     wrong = {
         str(check): (answer, true)
         for check, answer, true in zip(checks, answers, truth, strict=True)
@@ -252,7 +255,7 @@ def test_never_disagree(wiring: Wiring, subjects: dict[str, Subject], name: str)
 
 def _answered(subject: Subject, check: Check) -> bool:
     (valid,) = validate_checks([check], subject.schema)
-    return answer_from_manifest(valid, subject.added, subject.schema) is not None
+    return answer_from_manifest(find_check(valid.kind).ask(valid, subject.schema), subject.added) is not None
 
 
 def _range(subject: Subject, name: str) -> Check:

@@ -17,8 +17,8 @@ import pytest
 
 from lakegate.local import process
 from lakegate.local.ministack import MiniStack
-from lakegate.narration import SilentNarrator
-from ministack import ministack
+from lakegate.progress import SilentNarrator
+from support.ministack import ministack
 
 _TIMEOUT_S = 60
 # Says where it is, and is busy then, as one that Spark keeps waiting.

@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from adls_server import ACCOUNT, KEY, AdlsServer, UnavailableError
-from e2e_support import trips
-from gcs_server import GcsServer
 from lakegate.config import AdlsSettings, GcsSettings, S3Settings, StorageSettings
 from lakegate.errors import SourceError, StorageUnavailableError
 from lakegate.sources import changed_files, discover
 from lakegate.sources.listing import list_files
-from lakegate.storage.errors import ReplacedError
-from lakegate.storage.objects import ObjectStore, StoredObject
-from lakegate.storage.opening import open_store
-from s3_proxy import Proxy, Trouble
+from lakegate.storage.base import ReplacedError
+from lakegate.storage.objects import ObjectStore, StoredObject, open_store
+from support.adls_server import ACCOUNT, KEY, AdlsServer, UnavailableError
+from support.e2e_support import trips
+from support.gcs_server import GcsServer
+from support.s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:
-    from s3_server import S3Server
+    from support.s3_server import S3Server
 
 CSV = b"a,b\n1,2\n"
 ODD_NAMES = ("a b.csv", "p+q.csv", "100%.csv", "a%20b.csv", "é日.csv", "q?.csv", "x[1].csv", "10:00.csv", "#1&=;.csv")
@@ -339,7 +338,7 @@ def test_a_creation_whose_answer_is_lost_is_known_as_our_own(place: Place) -> No
 @pytest.mark.parametrize("place", ["s3"], indirect=True)  # the others' libraries wait for a minute
 def test_troubles_that_stay_are_a_reason_to_try_later(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakegate.storage.s3.ATTEMPTS", 1)
-    monkeypatch.setattr("lakegate.storage.retrying.ATTEMPTS", 2)
+    monkeypatch.setattr("lakegate.storage.base.ATTEMPTS", 2)
     with Proxy(place.endpoint, lambda _: "cut") as proxy:
         store = place.through(proxy.endpoint)
         for ask in (store.stat, lambda uri: store.create(uri, b""), lambda uri: store.delete([uri])):

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from iceberg_tables import as_pyiceberg_has_it
-from lakegate.catalogs.editor import IcebergTableEditor
-from lakegate.catalogs.localfiles import local_path
-from lakegate.engine.sessions import CATALOG
+from lakegate.components import Components
 from lakegate.errors import NotReplayableError
+from lakegate.iceberg.editor import IcebergTableEditor
+from lakegate.iceberg.files import local_path
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import CommitRequest, TablePointer
-from lakegate.wiring import Wiring
+from lakegate.spark.sessions import CATALOG
+from support.iceberg_tables import as_pyiceberg_has_it
+from support.version_1 import leave_out_counts
 
 pytestmark = pytest.mark.jvm
 
@@ -36,18 +37,19 @@ class Scenario:
     clause: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     base: bool = True
-    renamed: Mapping[str, str] = field(default_factory=dict)
     added: Mapping[str, Any] = field(default_factory=dict)
     hidden: int = 0
+    storage: bool = False
+    """Whether its files are of other kinds or in other places than the others', and not just other metadata."""
     appends: str = "INSERT INTO {t} VALUES {rows}"
 
     def seen(self, row: Row) -> Row:
-        return {self.renamed.get(key, key): value for key, value in row.items()} | dict(self.added)
+        return row | dict(self.added)
 
 
 SCENARIOS = {
     "appended": Scenario(main=["INSERT INTO {t} VALUES {rows}"]),
-    "partitioned": Scenario(main=["INSERT INTO {t} VALUES {rows}"], clause=BY_REGION_AND_DAY),
+    "partitioned": Scenario(main=["INSERT INTO {t} VALUES {rows}"], clause=BY_REGION_AND_DAY, storage=True),
     "field_added": Scenario(
         main=["ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)", "INSERT INTO {t} VALUES {rows}"],
         clause="PARTITIONED BY (region)",
@@ -62,11 +64,6 @@ SCENARIOS = {
         added={"extra": None},
         appends="INSERT INTO {t} SELECT *, NULL FROM VALUES {rows}",
     ),
-    "column_renamed": Scenario(
-        main=["ALTER TABLE {t} RENAME COLUMN region TO area", "INSERT INTO {t} VALUES {rows}"],
-        clause=BY_REGION_AND_DAY,
-        renamed={"region": "area"},
-    ),
     "promoted": Scenario(
         main=[
             "ALTER TABLE {t} ALTER COLUMN n TYPE bigint",
@@ -79,6 +76,7 @@ SCENARIOS = {
     "compacted": Scenario(
         main=["CALL {c}.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"],
         clause="PARTITIONED BY (region)",
+        storage=True,
     ),
     "overwritten": Scenario(main=["INSERT OVERWRITE {t} VALUES {rows}"], clause=BY_REGION_AND_DAY),
     "deleted": Scenario(main=["DELETE FROM {t} WHERE id < 5"]),
@@ -86,16 +84,19 @@ SCENARIOS = {
         main=["DELETE FROM {t} WHERE id IN (1, 2, 101, 102)", "INSERT INTO {t} VALUES {rows}"],
         properties={"write.delete.mode": "merge-on-read"},
         hidden=2,
+        storage=True,
     ),
     "merging": Scenario(
         main=["INSERT INTO {t} VALUES {rows}", "DELETE FROM {t} WHERE id = 3"],
         clause="PARTITIONED BY (bucket(3, id), truncate(1, region))",
         properties={"commit.manifest.min-count-to-merge": "2"},
+        storage=True,
     ),
     "without_snapshot": Scenario(main=["ALTER TABLE {t} SET TBLPROPERTIES ('note' = 'mine')"], base=False),
     "elsewhere": Scenario(
         main=["INSERT INTO {t} VALUES {rows}"],
         properties={"write.metadata.compression-codec": "gzip", "write.metadata.path": "{folder}"},
+        storage=True,
     ),
 }
 
@@ -126,12 +127,12 @@ BASE, STAGED, MEANWHILE, LATER = rows(0, 10), rows(100, 12), rows(500, 6), rows(
 class Place:
     """A table on main, and a branch where a run is staged."""
 
-    def __init__(self, wiring: Wiring, namespace: str) -> None:
-        self.catalog = wiring.catalog
-        self.reader = wiring.reader
-        self.session: Any = wiring.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
+    def __init__(self, components: Components, namespace: str) -> None:
+        self.catalog = components.catalog
+        self.reader = components.reader
+        self.session: Any = components.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
         self.editor = IcebergTableEditor()
-        self.store = wiring.files
+        self.store = components.files
         self.table = TableIdentifier(namespace=(namespace,), name="t")
         self.branch = f"stage-{uuid.uuid4().hex[:12]}"
         self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{quote(namespace)}")
@@ -184,12 +185,12 @@ class Place:
         found: list[Row] = table.scan(**filters).to_arrow().to_pylist()
         return sorted(found, key=lambda row: int(row["id"]))
 
-    def holds(self, expected: Sequence[Row], region: str = "region", hidden: int = 0) -> None:
+    def holds(self, expected: Sequence[Row], hidden: int = 0) -> None:
         """Assert what all the table's readers see, through filters too; ``hidden`` rows are in its files only."""
         expected = sorted(expected, key=lambda row: int(row["id"]))
         noon = datetime(2026, 1, 3, 12)
         filters: list[tuple[str, str, Callable[[Row], bool]]] = [
-            (f"{region} = 'r1'", f"{region} = 'r1'", lambda row: row[region] == "r1"),
+            ("region = 'r1'", "region = 'r1'", lambda row: row["region"] == "r1"),
             (
                 "at < timestamp_ntz '2026-01-03 12:00:00'",
                 f"at < '{noon.isoformat()}'",
@@ -204,7 +205,9 @@ class Place:
             assert self.by_spark(sql) == wanted, sql
             assert self.by_pyiceberg(row_filter=expression) == wanted, sql
         assert self.sql("SELECT count(*) AS n FROM {t}")[0]["n"] == len(expected)
-        assert self.reader.metadata(self.pointer()).rows == len(expected) + hidden
+        metadata = self.reader.metadata(self.pointer())
+        at_most = len(expected) + hidden
+        assert (metadata.rows, metadata.rows_at_most) == (None if hidden else at_most, at_most)
 
     def reads(self, expected: Sequence[Row]) -> None:
         """Assert all rows."""
@@ -214,18 +217,19 @@ class Place:
 
 
 @pytest.fixture
-def place(wiring: Wiring, namespace: str) -> Iterator[Place]:
-    made = Place(wiring, namespace)
+def place(components: Components, namespace: str) -> Iterator[Place]:
+    made = Place(components, namespace)
     yield made
     refs = {ref.name: ref for ref in made.catalog.list_refs()}
     if made.branch in refs:
         made.catalog.delete_ref(refs[made.branch])
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.storage] * one.storage) for name, one in SCENARIOS.items()]
+)
 def test_staged_rows_join_what_main_became_and_leave_it_again(name: str, place: Place, tmp_path: Path) -> None:
     scenario = SCENARIOS[name]
-    region = scenario.renamed.get("region", "region")
     folder = (tmp_path / "metadata of t").as_uri().replace("%20", " ")
     properties = {key: value.format(folder=folder) for key, value in scenario.properties.items()}
     place.create(scenario.clause, properties)
@@ -244,7 +248,7 @@ def test_staged_rows_join_what_main_became_and_leave_it_again(name: str, place: 
     moved = place.editor.replay(source, staged, onto)
     assert place.by_spark() == before
     place.publish(moved)
-    place.holds([*before, *mine], region, scenario.hidden)
+    place.holds([*before, *mine], scenario.hidden)
     assert place.files() == files | own_files
     assert place.staged_files(place.pointer(), staged) == own_files
     assert [s.snapshot_id for s in place.reader.snapshots(place.pointer())][-2:] == staged
@@ -259,7 +263,7 @@ def test_staged_rows_join_what_main_became_and_leave_it_again(name: str, place: 
     place.reads([*before, *mine, *later])
 
     place.publish(place.editor.drop_files(place.pointer(), own_files, {"lakegate.reverts": "r1"}))
-    place.holds([*before, *later], region, scenario.hidden)
+    place.holds([*before, *later], scenario.hidden)
     assert place.sql("SELECT operation, summary['lakegate.reverts'] AS r FROM {t}.snapshots ORDER BY committed_at")[
         -1
     ].asDict() == {"operation": "delete", "r": "r1"}
@@ -267,6 +271,35 @@ def test_staged_rows_join_what_main_became_and_leave_it_again(name: str, place: 
     place.reads([*before, *later, *(scenario.seen(row) for row in rows(950, 1))])
 
 
+@pytest.mark.parametrize(
+    "counts", [pytest.param(True, id="counted", marks=pytest.mark.storage), pytest.param(False, id="counts_left_out")]
+)
+def test_a_table_that_spark_wrote_as_version_1(place: Place, *, counts: bool) -> None:
+    place.create("PARTITIONED BY (region)", {"format-version": "1", "commit.manifest.min-count-to-merge": "2"})
+    place.sql("INSERT INTO {t} VALUES {rows}", values=BASE[:5])
+    place.sql("INSERT INTO {t} VALUES {rows}", values=BASE[5:])
+    place.sql("DELETE FROM {t} WHERE id = 3")
+    place.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '2')")
+    place.fork()
+    source, staged = place.stage()
+    if counts:
+        place.sql("INSERT INTO {t} VALUES {rows}", values=MEANWHILE)
+    else:
+        place.sql("ALTER TABLE {t} SET TBLPROPERTIES ('note' = 'mine')")
+        manifests = place.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at")[-1][0]
+        if not manifests.startswith("file:"):
+            pytest.skip("a list is written again by hand on this machine only")
+        leave_out_counts(local_path(manifests))
+    before = place.by_spark()
+
+    place.publish(place.editor.replay(source, staged, place.pointer()))
+
+    place.holds([*before, *STAGED])
+    place.sql("INSERT INTO {t} VALUES {rows}", values=LATER)
+    place.reads([*before, *STAGED, *LATER])
+
+
+@pytest.mark.storage
 def test_two_runs_that_created_one_table(place: Place) -> None:
     place.fork()
     place.create(BY_REGION_AND_DAY, ref=place.branch)
@@ -287,6 +320,7 @@ def test_two_runs_that_created_one_table(place: Place) -> None:
     ("on_branch", "on_main", "told"),
     [
         ([], ["ALTER TABLE {t} DROP COLUMN n"], r"column 'n' is not there"),
+        ([], ["ALTER TABLE {t} RENAME COLUMN n TO m"], r"column 'n' is called 'm' there"),
         (["ALTER TABLE {t} ADD COLUMN extra int"], [], r"column 'extra' is not there"),
         ([], ["ALTER TABLE {t} DROP COLUMN n", "ALTER TABLE {t} ADD COLUMN n int"], r"column 'n' is not there"),
         (["ALTER TABLE {t} ALTER COLUMN n TYPE bigint"], [], r"column 'n' has type int there and long in the files"),
@@ -323,6 +357,7 @@ def test_refused(on_branch: Sequence[str], on_main: Sequence[str], told: str, pl
     assert place.metadata_files() == before
 
 
+@pytest.mark.storage
 def test_files_with_deleted_rows_stay(place: Place) -> None:
     place.create(properties={"write.delete.mode": "merge-on-read"})
     place.sql("INSERT INTO {t} VALUES {rows}", values=BASE)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from e2e_support import trips
 from lakegate.config import S3Settings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError, StorageUnavailableError
 from lakegate.model.batch import Batch
 from lakegate.sources import changed_files, discover
 from lakegate.sources.listing import list_files
 from lakegate.storage import s3 as client
-from s3_proxy import Proxy, Trouble
+from support.e2e_support import trips
+from support.s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:
-    from s3_server import Bucket, S3Server
+    from support.s3_server import Bucket, S3Server
 
 ODD_NAMES = (
     "a b+c%20é.csv", "100%.csv", "a+b.csv", "日本.csv", "x[1].csv", "q?.csv", "st*r.csv", "10:00.csv", "#1&=;.csv",
@@ -293,7 +293,7 @@ def test_a_server_that_never_serves_is_a_reason_to_try_later(
 
 
 def test_a_server_that_goes_away_while_a_csv_is_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.storage.retrying.ATTEMPTS", 1)
+    monkeypatch.setattr("lakegate.storage.base.ATTEMPTS", 1)
     monkeypatch.setattr(client, "ATTEMPTS", 1)
     bucket.put("a.csv", b"a,b\n" + b"1,2\n" * 3_000_000)
     with (

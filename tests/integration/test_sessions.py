@@ -7,23 +7,37 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from e2e_support import standing, write_trips
+from lakegate.checks import parse_checks, unique
 from lakegate.config import load_settings
-from lakegate.engine.sessions import end_session
 from lakegate.errors import ConfigurationError
 from lakegate.lake import Lake, connect
-from lakegate.local.artifacts import ICEBERG, cache_folder
+from lakegate.local.artifacts import cache_folder
 from lakegate.local.state import StackState
+from lakegate.model.artifacts import ICEBERG
+from lakegate.spark.sessions import end_session
+from support.e2e_support import standing, write, write_trips
 
 pytestmark = pytest.mark.jvm
 
 _OLDEST_JAVA = 17
+# Settings that give SQL text and files another meaning.
+OTHER_MEANINGS = {
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.parquet.binaryAsString": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.parser.quotedRegexColumnNames": "true",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+}
 # A user's own program with a classic session, which has a catalog and settings of its own.
 CLASSIC = """
 import json, sys
@@ -64,12 +78,15 @@ spark.stop()
 @pytest.fixture
 def user_session(stack: StackState) -> Iterator[Any]:
     """A Spark Connect session of a user, with settings and a temporary view of its own."""
-    from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - heavy
+    from pyspark.sql.connect.session import SparkSession
 
     session = SparkSession.Builder().remote(stack.spark_url).create()
     session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     session.conf.set("spark.sql.ansi.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", "2")
+    with warnings.catch_warnings(action="ignore"):
+        for key, value in OTHER_MEANINGS.items():
+            session.conf.set(key, value)
     session.range(3).createOrReplaceTempView("mine")
     yield session
     end_session(session)
@@ -147,6 +164,43 @@ def test_a_connect_session_handed_in_stays_as_it_was(
         assert state(user_session) == before
     assert state(user_session) == before
     assert user_session.sql("SELECT count(*) FROM mine").collect()[0][0] == 3
+
+
+def test_settings_of_a_session_handed_in_change_no_verdict_and_no_value(
+    user_session: Any, stack: StackState, namespace: str, tmp_path: Path
+) -> None:
+    rows = pa.table(
+        {
+            "day": [date(1500, 1, 1), date(2024, 1, 1)],
+            "raw": [b"\xff\x00", b"a"],
+            "text": ["a\\n'", "x"],
+            "x": ["x", "y"],
+            "a.b": [1, 2],
+        }
+    )
+    asked = [
+        "sql('text = \"x\"')",  # a text, not the column of that name
+        r"accepted_values(text, ['a\\n\'', 'x'])",
+        r"matches(text, r'^(x|a\\n.)$')",
+        "in_range(day, '1500-01-01', '2024-01-01')",
+        "in_range(day, max='1500-01-01')",
+    ]
+    source = write(tmp_path / "a.parquet", rows)
+    csv = tmp_path / "b.csv"
+    csv.write_text("id,at\n1,2024-01-01T00:00:00Z\n")
+    with connect(tmp_path, engine=user_session, catalog=stack.nessie_uri, warehouse=stack.warehouse) as lake:
+        checks = [check for text in asked for check in parse_checks(text)]
+        checks += [unique("a.b"), unique("a.b", scope="table")]
+        lenient = [check.model_copy(update={"severity": "warn"}) for check in checks]
+        run = lake.ingest(f"{namespace}.t", source, checks=lenient)
+        assert run.report is not None
+        assert [result.failing_rows for result in run.report.results] == [1, 0, 0, 0, 1, 0, 0]
+        assert lake.query(f"SELECT * FROM {namespace}.t").to_arrow().to_pylist() == rows.to_pylist()
+        lake.ingest(f"{namespace}.c", csv)
+        assert [column.type for column in lake.table(f"{namespace}.c").metadata.table_schema.columns] == [
+            "long",
+            "timestamptz",
+        ]
 
 
 def _java() -> str:

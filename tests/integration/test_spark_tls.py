@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from e2e_support import standing, write_trips
 from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
-from tls_proxy import Authority, Proxy, tls_proxy
+from support.e2e_support import standing, write_trips
+from support.tls_proxy import Authority, Proxy, tls_proxy
 
 pytestmark = pytest.mark.jvm
 
@@ -77,7 +77,7 @@ def test_a_wrong_token_is_refused_by_spark_itself(
     token.write_text("not-the-token", encoding="utf-8")
     source = write_trips(tmp_path / "a.parquet", 20)
     with opened(tmp_path, stack, proxy, token, tls="true", ca_file=str(authority.file)) as lake:
-        with pytest.raises(ConfigurationError, match="refused our token"):
+        with pytest.raises(ConfigurationError, match="rejected the token"):
             lake.ingest(f"{namespace}.t", source)
         token.write_text(right, encoding="utf-8")
         assert lake.ingest(f"{namespace}.t", source).status == "published"

@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pytest
 
-from lakegate.audits import Others, parse_checks, rerun, run_audit
-from lakegate.engine.keys import KeyLookup
-from lakegate.engine.sessions import CATALOG
-from lakegate.engine.spark import SparkEngine
+from lakegate.checks import Others, parse_checks, recheck, run_audit
+from lakegate.components import Components
 from lakegate.errors import CheckError
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows
-from lakegate.wiring import Wiring
+from lakegate.spark.engine import SparkEngine
+from lakegate.spark.scans import KeyLookup
+from lakegate.spark.sessions import CATALOG
 
 pytestmark = pytest.mark.jvm
 
@@ -38,12 +38,12 @@ Append = Callable[[str, Any, str], None]
 class Bench:
     """A namespace to write to, and audits of what was written."""
 
-    wiring: Wiring
+    components: Components
     namespace: str
 
     @property
     def engine(self) -> SparkEngine:
-        return cast("SparkEngine", self.wiring.engine)
+        return cast("SparkEngine", self.components.engine)
 
     @property
     def spark(self) -> Any:
@@ -51,21 +51,21 @@ class Bench:
 
     @property
     def head(self) -> str:
-        return self.wiring.catalog.get_ref("main").hash
+        return self.components.catalog.get_ref("main").hash
 
     def name(self, table: str) -> TableIdentifier:
         return TableIdentifier.parse(f"{self.namespace}.{table}")
 
     def branch(self) -> str:
         branch = f"wap/{self.namespace}"
-        self.wiring.catalog.create_branch(branch, self.wiring.catalog.get_ref("main"))
+        self.components.catalog.create_branch(branch, self.components.catalog.get_ref("main"))
         return branch
 
     def append(self, table: str, rows: Any, ref: str = "main", *, partition_by: str | None = None) -> None:
         """Append rows (an Arrow table or a DataFrame), a task and so a data file; creates the table when it is new."""
         frame = self.spark.createDataFrame(rows) if isinstance(rows, pa.Table) else rows
         writer = frame.coalesce(1).writeTo(self.name(table).sql(CATALOG, ref=ref))
-        if self.wiring.catalog.get_table(self.name(table), self.wiring.catalog.get_ref(ref)):
+        if self.components.catalog.get_table(self.name(table), self.components.catalog.get_ref(ref)):
             writer.append()
         else:
             columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in frame.schema.fields)
@@ -76,9 +76,9 @@ class Bench:
 
     def added(self, table: str, rows: Any, ref: str) -> AddedRows:
         """Append rows on a branch and return them as an audit is given them."""
-        before = self.wiring.catalog.get_table(self.name(table), self.wiring.catalog.get_ref(ref))
+        before = self.components.catalog.get_table(self.name(table), self.components.catalog.get_ref(ref))
         self.append(table, rows, ref)
-        after = self.wiring.catalog.get_table(self.name(table), self.wiring.catalog.get_ref(ref))
+        after = self.components.catalog.get_table(self.name(table), self.components.catalog.get_ref(ref))
         assert after is not None
         return AddedRows(
             table=self.name(table),
@@ -89,22 +89,22 @@ class Bench:
 
     def others(self, at: str) -> Others:
         def find(table: TableIdentifier) -> tuple[Rows, ...]:
-            exists = self.wiring.catalog.get_table(table, self.wiring.catalog.resolve("main", at)) is not None
+            exists = self.components.catalog.get_table(table, self.components.catalog.resolve("main", at)) is not None
             return (TableAt(table=table, ref="main", hash=at),) if exists else ()
 
         return find
 
     def schema(self, table: TableIdentifier) -> Schema | None:
-        pointer = self.wiring.catalog.get_table(table, self.wiring.catalog.get_ref("main"))
-        return None if pointer is None else self.wiring.reader.metadata(pointer).table_schema
+        pointer = self.components.catalog.get_table(table, self.components.catalog.get_ref("main"))
+        return None if pointer is None else self.components.reader.metadata(pointer).table_schema
 
     def inputs(self, rows: AddedRows, at: str) -> dict[str, Any]:
-        pointer = self.wiring.catalog.get_table(rows.table, self.wiring.catalog.get_ref(rows.ref))
+        pointer = self.components.catalog.get_table(rows.table, self.components.catalog.get_ref(rows.ref))
         assert pointer is not None
         return {
             "rows": rows,
-            "schema": self.wiring.reader.metadata(pointer).table_schema,
-            "added": self.wiring.reader.added_files(pointer, [rows.snapshot_id]),
+            "schema": self.components.reader.metadata(pointer).table_schema,
+            "added": self.components.reader.added_files(pointer, [rows.snapshot_id]),
             "engine": lambda: self.engine,
             "others": self.others(at),
             "at": at,
@@ -125,14 +125,14 @@ class Bench:
 
 
 @pytest.fixture
-def bench(wiring: Wiring, namespace: str) -> Iterator[Bench]:
-    bench = Bench(wiring, namespace)
+def bench(components: Components, namespace: str) -> Iterator[Bench]:
+    bench = Bench(components, namespace)
     # Every branch and hash that a test uses must exist beyond the root commit.
     bench.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.`{namespace}`")
     yield bench
-    for ref in list(wiring.catalog.list_refs()):
+    for ref in list(components.catalog.list_refs()):
         if ref.name == f"wap/{namespace}":
-            wiring.catalog.delete_ref(ref)
+            components.catalog.delete_ref(ref)
 
 
 @pytest.fixture(scope="module")
@@ -284,9 +284,9 @@ def test_main_moves_on(bench: Bench) -> None:
     assert pinned.at == before
 
     checks = [check for text in texts for check in parse_checks(text)]
-    again = rerun(first, checks, [str(rows.table)], **bench.inputs(rows, bench.head))
+    again = recheck(first, checks, [str(rows.table)], **bench.inputs(rows, bench.head))
     assert [result.failing_rows for result in again.results] == [1, 1, 0]
-    again = rerun(again, checks, [f"{bench.namespace}.parents"], **bench.inputs(rows, bench.head))
+    again = recheck(again, checks, [f"{bench.namespace}.parents"], **bench.inputs(rows, bench.head))
     assert [result.failing_rows for result in again.results] == [1, 0, 0]
     assert again.at == bench.head
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.local.stack import LocalStack
-from lakegate.narration import SilentNarrator
-from proofs import contention, crash_matrix, dbos_matrix, state_machine, storm
+from lakegate.progress import SilentNarrator
+from proofs import contention, crash_matrix, dbos_matrix, exactness, schema_changes, state_machine, storm
 from proofs.result import ProofResult
 
 _SETTINGS = '[local]\nspark_memory = "2g"\nnessie_memory = "512m"\n'
@@ -73,6 +73,8 @@ _LONG: Mapping[str, Proof] = {
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.all_cases(), times=dbos_matrix.TIMES, tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
+    "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
+    "schema-changes": lambda home, seed: schema_changes.prove(home, 150, seed, tell=_tell),
 }
 _SHORT: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(300, seed),
@@ -80,6 +82,8 @@ _SHORT: Mapping[str, Proof] = {
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.some_cases(), tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),
+    "exactness": lambda home, seed: exactness.prove(home, exactness.SHORT, seed=seed, tell=_tell),
+    "schema-changes": lambda home, seed: schema_changes.prove(home, 4, seed, tell=_tell),
 }
 
 

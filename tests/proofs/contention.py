@@ -17,19 +17,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from e2e_support import write_trips
-from lakegate.engine.sessions import CATALOG
-from lakegate.engine.spark import SparkEngine
 from lakegate.errors import SchemaError
-from lakegate.flow.published import before_commit, published_files
-from lakegate.flow.rooms import Rooms
 from lakegate.lake import MAIN, Lake, connect
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import Run
+from lakegate.spark.engine import SparkEngine
+from lakegate.spark.sessions import CATALOG
+from lakegate.wap.context import Context
+from lakegate.wap.published import before_commit, published_files
 from proofs.harness import Workers, ids, ids_by_spark, journal_problems, known_runs, wait_for
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
+from support.e2e_support import write_trips
 
 ROWS = 5
 _TRIES = 50
@@ -136,7 +136,7 @@ class _Outsider:
 
     def _run(self, statement: str) -> None:
         """Run a statement as often as it takes: Iceberg's own retries are too few among so many writers."""
-        engine, table = self._contest.lake._wiring.engine, self._contest.table  # noqa: SLF001 - raw Spark, as outsiders use
+        engine, table = self._contest.lake._components.engine, self._contest.table  # noqa: SLF001 - raw Spark, as outsiders use
         assert isinstance(engine, SparkEngine)
         text = statement.format(table=table.sql(CATALOG), catalog=CATALOG, name=str(table))
         problem: Exception | None = None
@@ -160,43 +160,43 @@ def _problems(lake: Lake, table: TableIdentifier, batches: int) -> Iterator[str]
 
 
 def _file_problems(lake: Lake, table: TableIdentifier) -> Iterator[str]:
-    rooms = lake._wiring.rooms  # noqa: SLF001
-    main = rooms.catalog.get_ref(MAIN)
+    context = lake._components.context  # noqa: SLF001
+    main = context.catalog.get_ref(MAIN)
     files: set[str] = set()
     for run_id, run in known_runs(lake, [str(table)]).items():
         if run.status != "published":
             continue
-        staged, published = _staged_files(rooms, run), published_files(rooms, run_id, main)[table]
+        staged, published = _staged_files(context, run), published_files(context, run_id, main)[table]
         if staged != published:
             yield f"run {run_id} published {sorted(published)}, but had staged {sorted(staged)}"
         if files & staged:
             yield f"run {run_id} published {sorted(files & staged)} a second time"
         files |= staged
-    added, removed = _outside_files(rooms, table)
-    now = _files(rooms, rooms.catalog.get_table(table, main))
+    added, removed = _outside_files(context, table)
+    now = _files(context, context.catalog.get_table(table, main))
     expected = (files | added) - removed
     if now != expected:
         yield f"main has the files {sorted(now - expected)} too much and lacks {sorted(expected - now)}"
 
 
-def _staged_files(rooms: Rooms, run: Run) -> set[str]:
+def _staged_files(context: Context, run: Run) -> set[str]:
     (staged,) = run.staged
-    return {file.path for file in rooms.reader.added_files(staged.pointer, staged.snapshot_ids).files}
+    return {file.path for file in context.reader.added_files(staged.pointer, staged.snapshot_ids).files}
 
 
-def _outside_files(rooms: Rooms, table: TableIdentifier) -> tuple[set[str], set[str]]:
+def _outside_files(context: Context, table: TableIdentifier) -> tuple[set[str], set[str]]:
     """Return the files that commits which are not lakegate's added to the table, and those that they removed."""
     added: set[str] = set()
     removed: set[str] = set()
-    for commit in rooms.catalog.history(MAIN, operations=True):
+    for commit in context.catalog.history(MAIN, operations=True):
         after = next((pointer for pointer in commit.puts if pointer.table == table), None)
         if after is None or "lakegate.run-id" in commit.properties:
             continue
-        then, now = _files(rooms, before_commit(rooms, commit)[table]), _files(rooms, after)
+        then, now = _files(context, before_commit(context, commit)[table]), _files(context, after)
         added |= now - then
         removed |= then - now
     return added, removed
 
 
-def _files(rooms: Rooms, pointer: TablePointer | None) -> set[str]:
-    return set() if pointer is None else {file.path for file in rooms.reader.files(pointer)}
+def _files(context: Context, pointer: TablePointer | None) -> set[str]:
+    return set() if pointer is None else {file.path for file in context.reader.files(pointer)}

@@ -16,7 +16,6 @@ from itertools import count, product
 from pathlib import Path
 from typing import Literal, get_args
 
-from e2e_support import trips, write_trips
 from lakegate.errors import (
     AlreadyPublishedError,
     ConflictError,
@@ -24,9 +23,9 @@ from lakegate.errors import (
     NotReplayableError,
     OutcomeUnknownError,
 )
-from lakegate.flow.faults import POINTS, FaultPoint
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
+from lakegate.wap.failpoints import POINTS, FaultPoint
 from proofs.harness import (
     Worker,
     WorkerDiedError,
@@ -38,6 +37,7 @@ from proofs.harness import (
 )
 from proofs.result import ProofResult
 from proofs.worker import Job
+from support.e2e_support import trips, write_trips
 
 Kind = Literal["append", "create", "multi-table"]
 Victim = Literal["client", "nessie", "spark"]
@@ -211,7 +211,7 @@ class _Matrix:
             return "the client did not stop" if on_the_way else "the client stopped where it should not come by"
         if on_the_way:
             kill_server(self._home, case.victim)
-            worker.go_on()
+            worker.resume()
         answer = worker.answer()
         worker.end()
         internal = answer["code"] == "internal" or "Internal error" in answer["message"]

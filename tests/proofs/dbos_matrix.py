@@ -18,15 +18,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from e2e_support import trips, write
 from lakegate.config import load_settings
-from lakegate.flow import faults
-from lakegate.flow.faults import POINTS
+from lakegate.integrations.dbos.workflows import Order
 from lakegate.lake import Lake, connect
-from lakegate.orchestrators.dbos.workflows import Order
-from postgres import PostgresServer
+from lakegate.wap import failpoints
+from lakegate.wap.failpoints import POINTS
 from proofs.harness import Worker, WorkerDiedError, WorkersOf, ids, published_runs
 from proofs.result import ProofResult
+from support.e2e_support import trips, write
+from support.postgres import PostgresServer
 
 Kind = Literal["published", "rejected", "undone"]
 """How the workflow is to end: ``undone`` is one whose publish fails for good."""
@@ -235,7 +235,7 @@ class _DbosWorker(Worker):
 
     @staticmethod
     def variables() -> dict[str, str]:
-        return {key: value for key, value in os.environ.items() if key != faults.VARIABLE}
+        return {key: value for key, value in os.environ.items() if key != failpoints.VARIABLE}
 
     def do(self, job: Mapping[str, Any]) -> dict[str, Any]:  # type: ignore[override]  # other jobs, other answers
         return cast("dict[str, Any]", super().do(cast("Any", job)))

@@ -19,12 +19,12 @@ from dbos._sys_db import SystemDatabase
 
 from lakegate.config import load_settings
 from lakegate.errors import InputError
-from lakegate.flow import faults
+from lakegate.integrations.dbos import program, workflows
+from lakegate.integrations.dbos.configuration import load_configuration
+from lakegate.integrations.dbos.workflows import Order
 from lakegate.lake import Lake, connect
 from lakegate.model.run import Run
-from lakegate.orchestrators.dbos import program, workflows
-from lakegate.orchestrators.dbos.configuration import load_configuration
-from lakegate.orchestrators.dbos.workflows import Order
+from lakegate.wap import failpoints
 
 
 class Job(TypedDict, total=False):
@@ -75,7 +75,7 @@ def main() -> None:
 def _prepare(job: Job) -> Job:
     global _fault  # noqa: PLW0603 - what DBOS calls has no other way to know
     _fault = job.get("fault", "")
-    os.environ[faults.VARIABLE] = f"{_fault}:kill"
+    os.environ[failpoints.VARIABLE] = f"{_fault}:kill"
     _break_publish(breaks=job.get("breaks", False))
     return job
 

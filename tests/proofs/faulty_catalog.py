@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeVar
 from lakegate.errors import CatalogUnavailableError, ConflictError, LakegateError, OutcomeUnknownError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
-from lakegate.protocols import Catalog
+from lakegate.ports import Catalog
 
 Fault = Literal["lost", "late", "never", "conflict", "away"]
 """``lost``: done, but no answer comes. ``late``: no answer, and it is done later. ``never``: no answer, never done.
@@ -62,13 +62,16 @@ class Line:
 
 
 class FaultyCatalog:
-    """Implements :class:`lakegate.protocols.Catalog` over another one, with the faults of a script."""
+    """Implements :class:`lakegate.ports.Catalog` over another one, with the faults of a script."""
 
     def __init__(self, catalog: Catalog, script: Script, line: Line, target: str) -> None:
         self._catalog = catalog
         self._script = script
         self._line = line
         self._target = target
+
+    def identity(self) -> str | None:
+        return self._catalog.identity()
 
     def get_ref(self, name: str) -> Ref:
         return self._read("get_ref", lambda: self._catalog.get_ref(name))

@@ -21,13 +21,13 @@ import psutil
 import pyarrow as pa
 from pyiceberg.table import StaticTable
 
-from lakegate.catalogs.localfiles import local_path
 from lakegate.config import HOME_NAME
-from lakegate.flow.history import event_of
+from lakegate.iceberg.files import local_path
 from lakegate.lake import MAIN, Lake
 from lakegate.local.state import StackFolder
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
+from lakegate.wap.history import event_of
 from proofs.worker import Answer, Job
 
 _TESTS = Path(__file__).resolve().parents[1]
@@ -112,7 +112,7 @@ class Worker:
             time.sleep(_POLL_S)
         raise TimeoutError("the worker neither stopped nor answered")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Wake a process that has stopped itself."""
         self._process.send_signal(signal.SIGCONT)
 
@@ -210,8 +210,8 @@ def kill_server(home: Path, name: str) -> None:
 
 def ids(lake: Lake, table: str) -> Counter[int]:
     """Return how often each id is in a table on main, as PyIceberg reads it; nothing when there is no table."""
-    rooms = lake._wiring.rooms  # noqa: SLF001 - the proofs look behind the facade
-    pointer = rooms.catalog.get_table(TableIdentifier.parse(table), rooms.catalog.get_ref(MAIN))
+    context = lake._components.context  # noqa: SLF001 - the proofs look behind the API
+    pointer = context.catalog.get_table(TableIdentifier.parse(table), context.catalog.get_ref(MAIN))
     if pointer is None:
         return Counter()
     found = StaticTable.from_metadata(str(local_path(pointer.metadata_location)))
@@ -229,7 +229,7 @@ def _counted(rows: pa.Table) -> Counter[int]:
 
 def published_runs(lake: Lake, tables: Collection[str]) -> Counter[str]:
     """Return how many commits on main each run has that published something to one of ``tables``."""
-    history = lake._wiring.rooms.catalog.history(MAIN)  # noqa: SLF001
+    history = lake._components.context.catalog.history(MAIN)  # noqa: SLF001
     events = (event_of(commit) for commit in history)
     return Counter(event.run_id for event in events if event is not None and set(event.tables) & set(tables))
 

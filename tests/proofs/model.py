@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from lakegate.flow.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, decode_files
 from lakegate.model.refs import Commit
 from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.wap.history import REVERTS_PROPERTY, TABLES_PROPERTY, files_in
 from proofs.operations import BAD_FILE, TABLES, CheckSet, File, Ingest, Step, Transact
 
 Row: TypeAlias = tuple[int | None, int | None, str]
@@ -175,7 +175,7 @@ class Model:
 
     def _ingested(self, event: Event, commit: Commit) -> Event:
         order = self.ingests[event.run_id]
-        files = decode_files(commit.properties.get(FILES_PROPERTY, ""))
+        files = files_in(commit)
         wanted = {(uri_of(number), str(version)): (number, version) for number, version in order.files}
         assert files, f"P5 run {event.run_id} does not tell its files"
         assert set(files) <= set(wanted), f"P2 run {event.run_id} published {files}, not {list(wanted)}"

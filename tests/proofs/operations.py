@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from hypothesis import strategies as st
 
-from lakegate.flow.faults import FaultPoint
-from lakegate.model.order import OnBusy, OnChanged, OnFailure
+from lakegate.model.request import OnBusy, OnChanged, OnFailure
+from lakegate.wap.failpoints import FaultPoint
 from proofs.faulty_catalog import Fault
 
 TABLES = ("w.a", "w.b", "w.c")

@@ -8,6 +8,7 @@ the journal, or made to wait while others work. After each operation the model c
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ from pathlib import Path
 from unittest import mock
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from sqlalchemy import select
 
-from lakegate.audits import parse_checks
-from lakegate.catalogs.memory import MemoryCatalog
+from lakegate.checks import parse_checks
 from lakegate.errors import (
     CheckError,
     InputError,
@@ -27,20 +28,23 @@ from lakegate.errors import (
     NotRevertableError,
     RetryableError,
 )
-from lakegate.flow import faults, onhead, review
-from lakegate.flow.discard import discard_run
-from lakegate.flow.gc import gc
-from lakegate.flow.history import sync
-from lakegate.flow.ingest import ingest
-from lakegate.flow.recover import recover
-from lakegate.flow.revert import revert
-from lakegate.flow.transaction import Transaction, transaction
-from lakegate.journal.claims import CLAIMED, PUBLISHED
+from lakegate.journal.files import CLAIMED, PUBLISHED
+from lakegate.journal.journal import Journal
+from lakegate.journal.schema import CLAIMS, LEASES
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.order import IngestOrder
+from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
-from lakegate.protocols import Catalog
+from lakegate.ports import Catalog
+from lakegate.testing import MemoryCatalog
+from lakegate.wap import failpoints, optimistic_commit, review
+from lakegate.wap.discard import discard_run
+from lakegate.wap.gc import gc
+from lakegate.wap.history import sync
+from lakegate.wap.ingest import ingest
+from lakegate.wap.recover import recover
+from lakegate.wap.revert import revert
+from lakegate.wap.transaction import Transaction, transaction
 from proofs.model import State, written
 from proofs.operations import (
     CHECKS,
@@ -105,7 +109,7 @@ class Play(World):
             case Revert(which, cascade):
                 self._revert(process, which, cascade=cascade)
             case Recover():
-                recover(process.rooms)
+                recover(process.context)
             case LoseJournal():
                 self.lose_journal()
             case Collect():
@@ -116,7 +120,7 @@ class Play(World):
     def _ingest(self, process: Process, operation: Ingest) -> None:
         run_id = self.new_run()
         self.model.ingests[run_id] = operation
-        order = IngestOrder(
+        order = IngestRequest(
             run_id=run_id,
             table=TableIdentifier.parse(operation.table),
             batch=self.house.given(operation.files),
@@ -130,7 +134,7 @@ class Play(World):
         )
         before = len(self.model.events)
         try:
-            run = ingest(process.rooms, order)
+            run = ingest(process.context, order)
         except (LakegateError, KeyboardInterrupt) as error:
             if is_peaceful(operation) and not isinstance(error, self._allowed(operation)):
                 raise AssertionError(f"P7 run {run_id} was not published: {error!r}") from error
@@ -149,7 +153,7 @@ class Play(World):
         assert run.status in ("published", "rejected", "skipped"), f"P8 run {run.run_id} returned {run.status}"
         if run.status == "skipped":
             live = self.model.live_files()
-            busy = {uri for (_, uri), known in self.store.versions.items() for k in known if k.state == CLAIMED}
+            busy = {uri for _, uri, _ in self._files(CLAIMED)}
             ever = {run_id for event in self.model.events for run_id in (event.run_id,)}
             for known in run.skipped_files:
                 published = live[operation.table, known.file.uri, known.file.version] or known.run_id in ever
@@ -163,7 +167,7 @@ class Play(World):
         self.model.transactions[run_id] = operation
 
         with transaction(
-            process.rooms,
+            process.context,
             run_id=run_id,
             name=None,
             branch=self._branch(run_id),
@@ -202,15 +206,15 @@ class Play(World):
             self.model.unaudited.add(run.run_id)
             for table in run.tables:
                 review.audit_branch(
-                    process.rooms, TableIdentifier.parse(table), branch, checks=(), configured=lambda _: ()
+                    process.context, TableIdentifier.parse(table), branch, checks=(), configured=lambda _: ()
                 )
-        review.publish_branch(process.rooms, branch, configured=lambda _: ())
+        review.publish_branch(process.context, branch, configured=lambda _: ())
 
     def _discard(self, process: Process, which: int) -> None:
         branch = self._pick(which)
         if branch is not None:
             with contextlib.suppress(NotFoundError):
-                discard_run(process.rooms, branch, target=self.target)
+                discard_run(process.context, branch, target=self.target)
 
     def _revert(self, process: Process, which: int, *, cascade: bool) -> None:
         known = [event.run_id for event in self.model.events if not event.run_id.startswith("outsider")]
@@ -220,7 +224,7 @@ class Play(World):
         self.model.reverts.add(new_run_id)
         with contextlib.suppress(NotRevertableError, NotFoundError):
             revert(
-                process.rooms,
+                process.context,
                 known[-1 - which % len(known)],
                 new_run_id=new_run_id,
                 target=self.target,
@@ -231,7 +235,7 @@ class Play(World):
         # Nothing is under way for longer than the grace period.
         self.line.under_way.clear()
         gc(
-            process.rooms,
+            process.context,
             files=Files(self.house),
             keep_rejected=timedelta(days=7),
             grace=timedelta(days=1),
@@ -253,10 +257,10 @@ class Play(World):
         self.watch()
         process = Process(self, ())
         self.stack.append(process)
-        recover(process.rooms)
+        recover(process.context)
         self.watch()
-        sync(process.rooms, self.target)
-        assert recover(process.rooms) == (), "P6 there is something to recover after recovery"
+        sync(process.context, self.target)
+        assert recover(process.context) == (), "P6 there is something to recover after recovery"
         self._check_journal()
         self._check_claims()
         self._check_branches(process)
@@ -264,9 +268,12 @@ class Play(World):
             assert self.house.rows_at(event.commit) is not None
 
     def _check_journal(self) -> None:
-        assert not self.store.leases, f"P6 leases are left: {self.store.leases}"
+        with self.database.reading() as connection:
+            leases = connection.scalars(select(LEASES.c.run_id)).all()
+        assert not leases, f"P6 leases are left: {leases}"
         published, standing = self.model.published(), self.model.standing()
-        for run in self.store.runs.values():
+        runs = Journal(self.database).runs(limit=sys.maxsize)
+        for run in runs:
             if run.run_id in published:
                 expected = "published" if run.run_id in standing else "reverted"
                 revived = expected == "published" and run.run_id in self.model.undone()
@@ -279,7 +286,8 @@ class Play(World):
                 )
             self._check_report(run)
         unknown = {event.run_id for event in self.model.events if not event.run_id.startswith("outsider")}
-        assert unknown <= self.store.runs.keys(), f"P6 the journal lacks {unknown - self.store.runs.keys()}"
+        unknown -= {run.run_id for run in runs}
+        assert not unknown, f"P6 the journal lacks {unknown}"
 
     def _check_report(self, run: Run) -> None:
         known_from_commit = not run.staged and run.branch == ""
@@ -290,16 +298,17 @@ class Play(World):
             assert run.failures, f"P8 run {run.run_id} is rejected, and no check of it failed"
 
     def _check_claims(self) -> None:
-        known = {
-            (table, uri, one.file.version): one
-            for (table, uri), versions in self.store.versions.items()
-            for one in versions
-        }
-        claimed = [one for one in known.values() if one.state == CLAIMED]
+        claimed = self._files(CLAIMED)
         assert not claimed, f"P6 claims are left: {claimed}"
-        published = {key for key, one in known.items() if one.state == PUBLISHED}
+        published = self._files(PUBLISHED)
         live = set(self.model.live_files())
         assert published == live, f"P6 the journal lacks {live - published}, and has {published - live} too much"
+
+    def _files(self, state: str) -> set[tuple[str, str, str]]:
+        """Return table, path and version of the files that runs claimed or published."""
+        query = select(CLAIMS.c.table_name, CLAIMS.c.path, CLAIMS.c.version).where(CLAIMS.c.state == state)
+        with self.database.reading() as connection:
+            return set(connection.execute(query).tuples())
 
     def _check_branches(self, process: Process) -> None:
         for branch in self.branches():
@@ -343,7 +352,7 @@ def directed(world: World) -> Iterator[None]:
             raise RetryableError("Something is away.")
         process.after(point)
 
-    with mock.patch.object(faults, "reach", reach), mock.patch.object(onhead, "_LONGEST_PAUSE_S", 0.0):
+    with mock.patch.object(failpoints, "reach", reach), mock.patch.object(optimistic_commit, "_LONGEST_PAUSE_S", 0.0):
         yield
 
 

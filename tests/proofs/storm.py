@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from e2e_support import write_trips
-from lakegate.flow.faults import POINTS
-from lakegate.flow.history import event_of
 from lakegate.lake import MAIN, Lake, connect
+from lakegate.wap.failpoints import POINTS
+from lakegate.wap.history import event_of
 from proofs.harness import Worker, WorkerDiedError, Workers, ids, ids_by_spark, journal_problems
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job
+from support.e2e_support import write_trips
 
 ROWS = 5
 _MOST_AT_ONCE = 3
@@ -163,7 +163,7 @@ def _problems(lake: Lake, table: str, paths: Sequence[str]) -> Iterator[str]:
         if found != expected:
             yield f"{reader} reads {dict(found - expected)} too much and lacks {dict(expected - found)}"
     yield from journal_problems(lake, [table])
-    history = lake._wiring.rooms.catalog.history(MAIN)  # noqa: SLF001 - the proofs look behind the facade
+    history = lake._components.context.catalog.history(MAIN)  # noqa: SLF001 - the proofs look behind the API
     events = [event for commit in history if (event := event_of(commit)) and table in event.tables]
     published = Counter(uri for event in events for uri, _ in event.files)
     if published != Counter(Path(path).as_uri() for path in paths):

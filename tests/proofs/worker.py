@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import Any, TypedDict
 
-from e2e_support import trips
 from lakegate.errors import LakegateError
-from lakegate.flow import faults
 from lakegate.lake import Lake, connect
-from lakegate.model.order import OnBusy
+from lakegate.model.request import OnBusy
 from lakegate.model.run import Run
+from lakegate.wap import failpoints
+from support.e2e_support import trips
 
 
 class Job(TypedDict, total=False):
@@ -30,7 +30,7 @@ class Job(TypedDict, total=False):
         checks: Checks of every table of the batch.
         on_busy: What to do with a file that another process is at.
         appends: What a transaction appends: first id and number of trips, by table.
-        fault: What is to happen to the process, and where (:mod:`lakegate.flow.faults`).
+        fault: What is to happen to the process, and where (:mod:`lakegate.wap.failpoints`).
     """
 
     table: str
@@ -60,7 +60,7 @@ def main() -> None:
         _say({"ready": True})
         for line in sys.stdin:
             job: Job = json.loads(line)
-            os.environ[faults.VARIABLE] = job.get("fault", "")
+            os.environ[failpoints.VARIABLE] = job.get("fault", "")
             _say(_answer(lake, job))
 
 

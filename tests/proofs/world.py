@@ -7,30 +7,31 @@ is the same each time it is played.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fakes import FakeLakehouse
-from fakes import Row as FakeRow
 from lakegate.errors import RetryableError
-from lakegate.flow.rooms import Rooms
-from lakegate.journal.memory import MemoryJournal, MemoryStore
+from lakegate.journal.journal import Journal
+from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
-from lakegate.model.files import AddedFiles
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import Claim, HistoryEvent
+from lakegate.model.journal import Claim, HistoryEvent, Lease
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.request import OnSameContent
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
-from lakegate.model.tables import StoredFile
-from lakegate.narration import SilentNarrator
-from lakegate.protocols import Catalog
+from lakegate.model.tables import AddedFiles, StoredFile
+from lakegate.ports import Catalog
+from lakegate.progress import SilentNarrator
+from lakegate.wap.context import Context
 from proofs.faulty_catalog import Fault, FaultyCatalog, Line
 from proofs.model import Effect, Model, Rows, State, content, uri_of
 from proofs.operations import TABLES, At, Break, Crash, Do, File, Interrupt, Stall
+from support.fakes import FakeLakehouse
+from support.fakes import Row as FakeRow
 
 LEASE_S = 60.0
 FOLDER = "mem://warehouse/w/all_20260101T000000-00000000"
@@ -115,26 +116,30 @@ class Files:
             versions[location] = replace(version, rows=left)
 
 
-class Journal(MemoryJournal):
-    """The journal as one process sees it, in a store that all share."""
+class ProcessJournal(Journal):
+    """The journal as one process sees it, in a database that all share."""
 
-    def __init__(self, store: MemoryStore, process: Process, world: World) -> None:
-        super().__init__(store, holder=process, clock=lambda: world.clock, lease_s=LEASE_S)
+    def __init__(self, database: MemoryDatabase, process: Process) -> None:
+        super().__init__(database, holder=process, lease_s=LEASE_S)
         self._process = process
 
-    def begin(self, run: Run, *, anew: bool = False) -> None:
+    def begin(self, run: Run, *, anew: bool = False) -> str:
         with self._process.call("journal:begin"):
-            super().begin(run, anew=anew)
+            return super().begin(run, anew=anew)
 
-    def save(self, run: Run) -> None:
+    def save(self, run: Run, token: str | None = None) -> Run:
         with self._process.call("journal:save"):
-            super().save(run)
+            return super().save(run, token)
 
-    def end(self, run: Run) -> None:
+    def amend(self, run: Run, **changes: object) -> Run | None:
+        with self._process.call("journal:save"):
+            return super().amend(run, **changes)
+
+    def end(self, run: Run, token: str) -> Run:
         with self._process.call("journal:end"):
-            super().end(run)
+            return super().end(run, token)
 
-    def take_over(self, run_id: str) -> bool:
+    def take_over(self, run_id: str) -> Lease | None:
         with self._process.call("journal:take_over"):
             return super().take_over(run_id)
 
@@ -142,17 +147,28 @@ class Journal(MemoryJournal):
         self,
         run_id: str,
         table: str,
-        files: Sequence[SourceFile],
+        batch: Sequence[SourceFile],
         *,
+        token: str,
         take_changed: bool = False,
         take_free: bool = True,
+        on_same_content: OnSameContent = "append",
     ) -> Claim:
+        choices = {"take_changed": take_changed, "take_free": take_free}
         with self._process.call("journal:claim"):
-            return super().claim(run_id, table, files, take_changed=take_changed, take_free=take_free)
+            return super().claim(run_id, table, batch, token=token, on_same_content=on_same_content, **choices)
 
-    def record(self, target: str, events: Sequence[HistoryEvent], head: str, *, rebuild: bool = False) -> None:
+    def record(
+        self,
+        target: str,
+        events: Sequence[HistoryEvent],
+        head: str,
+        *,
+        rebuild: bool = False,
+        gone: Collection[str] = (),
+    ) -> None:
         with self._process.call("journal:record"):
-            super().record(target, events, head, rebuild=rebuild)
+            super().record(target, events, head, rebuild=rebuild, gone=gone)
 
     def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
         # Who waits here waits for a process that goes on only when this one is done. Nothing depends on a turn.
@@ -160,7 +176,7 @@ class Journal(MemoryJournal):
 
 
 class Process:
-    """One process: what it meets on its way, and the rooms it works in. It is also who holds its leases."""
+    """One process: what it meets on its way, and the context it works in. It is also who holds its leases."""
 
     def __init__(self, world: World, at: Sequence[At]) -> None:
         self._world = world
@@ -170,12 +186,12 @@ class Process:
         self._inside = False
         self.name = f"process-{len(world.alive)}"
         world.alive[self.name] = True
-        self.journal = Journal(world.store, self, world)
+        self.journal = ProcessJournal(world.database, self)
 
     @property
-    def rooms(self) -> Rooms:
+    def context(self) -> Context:
         house = self._world.house
-        return Rooms(
+        return Context(
             catalog=FaultyCatalog(self._world.catalog, self, self._world.line, self._world.target),
             reader=house,
             editor=house,
@@ -260,7 +276,7 @@ class World:
     house: Lakehouse = field(init=False)
     line: Line = field(init=False)
     model: Model = field(init=False)
-    store: MemoryStore = field(default_factory=MemoryStore)
+    database: MemoryDatabase = field(init=False)
     alive: dict[str, bool | None] = field(default_factory=dict)
     clock: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     stack: list[Process] = field(default_factory=list)
@@ -269,6 +285,7 @@ class World:
     runs_lost: int = 0
 
     def __post_init__(self) -> None:
+        self.database = MemoryDatabase(clock=lambda: self.clock)
         self.house = Lakehouse(self.catalog)
         self.line = Line(self.catalog)
         self.model = Model(self.house.rows_at)
@@ -291,7 +308,7 @@ class World:
 
     def lose_journal(self) -> None:
         self.runs_lost = self.runs
-        self.store = MemoryStore()
+        self.database = MemoryDatabase(clock=lambda: self.clock)
 
     def is_lost(self, branch: str) -> bool:
         """Tell whether the journal that knew of a branch is lost."""

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from support.fakes import FakeLakehouse
+
+
+@pytest.fixture
+def house() -> FakeLakehouse:
+    """An empty lakehouse in memory."""
+    return FakeLakehouse()
+
 
 @pytest.fixture(scope="session")
 def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Prefect's own test server; its tests are of xdist group ``prefect``, so that there is one at a time."""
-    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings  # noqa: PLC0415 - slow to load
-    from prefect.testing.utilities import prefect_test_harness  # noqa: PLC0415
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+    from prefect.testing.utilities import prefect_test_harness
 
     storage = str(tmp_path_factory.mktemp("storage"))
     # Prefect keeps the errors of parameters in its storage, which would be the user's own.

@@ -69,7 +69,11 @@ def test_a_table_with_an_odd_name_is_an_error(tmp_path: Path) -> None:
 
 
 def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
-    assert load_settings(tmp_path, env={"LAKEGATE_FAULT": "x:y", "LAKEGATE_": "z"}).engine.url is None
+    others = {"LAKEGATE_FAULT": "x:y", "LAKEGATE_": "z", "LAKEGATE_NESSIE_TOKEN": "s", "LAKEGATE_ENGINES_ROOM": "1"}
+    assert load_settings(tmp_path, env=others).engine.url is None
+    with pytest.raises(ConfigurationError, match="LAKEGATE_ENGINES_URL") as caught:
+        load_settings(tmp_path, env={"LAKEGATE_ENGINES_URL": "sc://x"})
+    assert caught.value.hint == "Did you mean LAKEGATE_ENGINE_URL?"
 
 
 def test_home_is_the_nearest_folder_upwards(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from fakes import FakeLakehouse
 from lakegate.errors import InputError, QueryError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.tables import CreateTable, Snapshot
+from support.fakes import FakeLakehouse
 
 TABLE = TableIdentifier.parse("a.t")
 CREATE = CreateTable(location="mem://warehouse/a/t")

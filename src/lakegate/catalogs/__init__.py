@@ -1,32 +1,22 @@
-"""Catalogs: references, commits and where tables stand. Nessie is the one that lakegate runs on.
+"""Catalogs: references, commits and the state of each table. lakegate runs on Nessie.
 
-How to add a catalog:
-
-1. Write a class that has the methods of :class:`lakegate.protocols.Catalog` and is made by
-   ``YourCatalog(uri, warehouse, token=…, timeout_s=…)``. The token is a
-   :class:`lakegate.credentials.tokens.Token`, whose ``value()`` may change while the catalog is used.
-2. Name it in the entry point group ``lakegate.catalogs`` of your package; our own stands there too::
-
-       [project.entry-points."lakegate.catalogs"]
-       yours = "your_package.catalog:YourCatalog"
-
-3. Run the suite of ``tests/contract/test_catalog_contract.py`` over it: that is what the rest of lakegate relies on.
-
-Its room may import ``lakegate.model``, ``lakegate.errors``, ``lakegate.protocols``, ``lakegate.credentials`` and
-``lakegate.config`` only.
-Nothing is imported here before it is asked for, so that front doors stay quick.
+To add a catalog, see ``docs/how-to/write-your-own-catalog.md``: a class with the methods of
+:class:`lakegate.ports.Catalog`, an entry point in the group ``lakegate.catalogs``, and the tests of
+:class:`lakegate.testing.catalog.CatalogContract`. Importing this package imports no catalog.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, ConflictError
 
 if TYPE_CHECKING:
     from lakegate.credentials.tokens import Token
-    from lakegate.protocols import Catalog
+    from lakegate.ports import Catalog
 
 ENTRY_POINT_GROUP = "lakegate.catalogs"
 
@@ -54,7 +44,7 @@ def find_catalog(name: str) -> CatalogFactory:
         >>> find_catalog("nessie").__name__
         'NessieCatalog'
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415 - costs more than the rest of this module
+    from importlib.metadata import entry_points
 
     if name in _BUILT_IN:
         module, _, attribute = _BUILT_IN[name].partition(":")
@@ -73,3 +63,68 @@ def find_catalog(name: str) -> CatalogFactory:
             hint=f"Install or repair the package that registers it ({registered[name].value}).",
             catalog=name,
         ) from error
+
+
+_VERBS: dict[str, str] = {
+    "VALUE_DIFFERS": "was changed",
+    "KEY_EXISTS": "was created",
+    "KEY_DOES_NOT_EXIST": "does not exist",
+    "CONTENT_ID_DIFFERS": "was dropped and created again",
+    "PAYLOAD_DIFFERS": "became something else",
+    "NAMESPACE_ABSENT": "(a namespace) does not exist",
+    "NAMESPACE_NOT_EMPTY": "(a namespace) is not empty",
+    "NOT_A_NAMESPACE": "is not a namespace",
+    "UNEXPECTED_HASH": "moved",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyConflict:
+    """One key that a commit conflicts about."""
+
+    key: str
+    kind: str
+    """A conflict type of Nessie's API v2 (``Conflict.ConflictType``), or what a newer server calls it."""
+
+    def __str__(self) -> str:
+        return f"{self.key} {_VERBS.get(self.kind, 'conflicts')}"
+
+
+def commit_conflict(branch: str, base: str, conflicts: Sequence[KeyConflict], detail: str = "") -> ConflictError:
+    """Return the error of a commit that was refused for ``conflicts``.
+
+    Its context has ``branch``, ``base``, ``tables`` (the keys, as text) and ``conflicts`` (key and kind as text).
+
+    Args:
+        branch: Branch that was committed to.
+        base: Hash the commit was computed from.
+        conflicts: The keys concerned; may be empty when the catalog names none.
+        detail: The catalog's own words, used when it names no key.
+    """
+    reason = "; ".join(str(conflict) for conflict in conflicts) or detail or "the catalog gave no reason"
+    return ConflictError(
+        f"Branch '{branch}' changed after commit {base[:12]}: {reason}.",
+        hint="Nothing was committed. Check again what changed, and commit on top of the branch's new head.",
+        branch=branch,
+        base=base,
+        tables=[conflict.key for conflict in conflicts],
+        conflicts=[f"{conflict.key}: {conflict.kind}" for conflict in conflicts],
+    )
+
+
+def moved_reference(name: str, expected: str, actual: str | None = None) -> ConflictError:
+    """Return the error of a reference that has moved.
+
+    Args:
+        name: Branch or tag.
+        expected: Hash it was last seen at.
+        actual: Hash it is at, when known.
+    """
+    now = f"; it is at {actual[:12]}" if actual else ""
+    return ConflictError(
+        f"'{name}' is no longer at commit {expected[:12]}{now}.",
+        hint="Another process moved it. See its commits with 'lakegate log', then try again.",
+        ref=name,
+        expected=expected,
+        actual=actual,
+    )

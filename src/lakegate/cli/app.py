@@ -1,6 +1,5 @@
-"""What all commands of one invocation share: the global options, and how to reach the lake."""
+"""What the commands of one invocation share: the global options, and access to the lake."""
 
-# ruff: noqa: PLC0415 - a command loads only what it needs
 from __future__ import annotations
 
 import shlex
@@ -11,18 +10,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from lakegate.narration import redact
+from lakegate.progress import redact
 
 if TYPE_CHECKING:
-    from lakegate.cli.logs import Logs
+    from lakegate.cli.stderr import Logs
     from lakegate.config import Settings
     from lakegate.lake import Lake
     from lakegate.local.stack import LocalStack
-    from lakegate.protocols import Narrator
+    from lakegate.model.run import Run
+    from lakegate.ports import Narrator
 
-__all__ = ["App", "pass_app", "redact"]
+__all__ = ["App", "redact"]
+
+_LEAST_ADDRESS_SPACE = 1 << 30
+"""Bytes. Spark's client and Arrow map 0.9 GB before any work."""
 
 
 def _connect(*args: Any, **options: Any) -> Lake:
@@ -32,7 +33,7 @@ def _connect(*args: Any, **options: Any) -> Lake:
 
 
 def _local_stack(*args: Any) -> LocalStack:
-    from lakegate.wiring import local_stack
+    from lakegate.components import local_stack
 
     return local_stack(*args)
 
@@ -48,17 +49,18 @@ class App:
     """State of one invocation, click's ``ctx.obj``. The global options fill it in while they are parsed.
 
     Attributes:
-        home: The project's folder as given; ``None`` to look for it upwards from the current one.
+        home: The project's folder; ``None`` to search for it upwards from the current one.
         engine: Spark Connect address that overrides the settings.
         catalog: Nessie address that overrides the settings.
-        quiet: No narration, even on a terminal.
-        debug: Tracebacks for all errors, and logs.
-        log_format: What standard error holds, ``text`` or ``json``; ``None`` for what the settings say.
-        logs: Standard error as lines of JSON, while it is that.
-        output: Format asked for by the command, ``table`` until one is parsed.
-        words: The command line's arguments as given.
-        connect: Opens the lake; tests put a fake here. So with the other two.
-        local_stack: Makes the local stack's handle from home, settings and narrator.
+        quiet: Print no progress, even on a terminal.
+        debug: Print tracebacks and logs.
+        log_format: ``text`` or ``json`` on standard error; ``None`` for the settings' choice.
+        logs: Standard error as JSON lines, while it is that.
+        output: The command's ``--output``, ``table`` until it is parsed.
+        words: The command line's arguments.
+        done: What the command has irrevocably done, as a sentence, in case its output fails.
+        connect: Opens the lake. Tests replace it, and the next two.
+        local_stack: Makes the local stack's handle.
         generate: Writes synthetic files.
     """
 
@@ -71,31 +73,42 @@ class App:
     logs: Logs | None = None
     output: str = "table"
     words: tuple[str, ...] = ()
+    done: str | None = None
     connect: Callable[..., Lake] = field(default=_connect)
     local_stack: Callable[..., LocalStack] = field(default=_local_stack)
     generate: Callable[..., tuple[Path, ...]] = field(default=_generate)
 
+    @property
+    def json(self) -> bool:
+        """Whether standard output is JSON."""
+        return self.output == "json"
+
     @cached_property
     def narrator(self) -> Narrator:
-        """Where work in progress is told of: standard error, when that is a terminal or a log."""
+        """Shows progress on standard error, if that is a terminal or a log."""
         if self.logs is not None:
             return self.logs.narrator
-        from lakegate.cli.narration import make_narrator
+        from lakegate.cli.stderr import make_narrator
 
         return make_narrator(quiet=self.quiet)
 
+    def has_ended(self, run: Run) -> None:
+        """Remember how a run ended: whatever fails from now on must not hide it."""
+        self.done = f"Run {run.run_id} into {run.table} is {run.status}."
+
     def lake(self) -> Lake:
-        """Open the lake. Use as a context manager."""
+        """Open the lake, as a context manager."""
+        _require_address_space()
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         return self.connect(self.home, engine=self.engine, catalog=self.catalog, narrator=self.narrator)
 
     def stack(self) -> LocalStack:
-        """Return the handle of this project's local stack; starts nothing."""
+        """Return the handle of this project's local stack, without starting it."""
         return self.local_stack(self.folder(), self.settings(), self.narrator)
 
     def catalog_answers(self) -> bool:
-        """Tell whether the catalog can be asked without starting anything: it is another one's, or runs already."""
+        """Return whether the catalog is remote or already running."""
         if self.settings().catalog.uri is not None:
             return True
         return any(service.name == "nessie" and service.state == "running" for service in self.stack().status())
@@ -107,7 +120,7 @@ class App:
         return self.home or find_home()
 
     def settings(self) -> Settings:
-        """Return the settings in force."""
+        """Return the settings in effect."""
         from lakegate.config import load_settings
 
         return load_settings(self.folder(), flags=self.flags())
@@ -116,18 +129,36 @@ class App:
         """Return the settings that global options override, by dotted key."""
         return {"engine.url": self.engine, "catalog.uri": self.catalog, "log.format": self.log_format}
 
+    def command_without(self, flag: str) -> str:
+        """Return the command line that is running, without ``flag``, to be typed again; secrets are left out."""
+        return redact(shlex.join(["lakegate", *(word for word in self.words if word != flag)]))
+
     def command(self, *words: str) -> str:
         """Return a lakegate command to type next, quoted for a shell, that reaches the same lake as this one."""
         prefix = ["lakegate"]
-        given = (("--home", self.home), ("--engine", self.engine), ("--catalog", self.catalog))
-        for option, value in given:
+        for option, value in (("--home", self.home), ("--engine", self.engine), ("--catalog", self.catalog)):
             if value is not None and redact(str(value)) == str(value):
                 prefix += [option, str(value)]
         return shlex.join([*prefix, *words])
 
 
+def _require_address_space() -> None:
+    """Refuse a limit (``ulimit -v``) under which numpy's OpenBLAS exits with 1, which here means a failed audit."""
+    import resource
+
+    from lakegate.errors import InputError
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if resource.RLIM_INFINITY != limit < _LEAST_ADDRESS_SPACE:
+        raise InputError(
+            f"This process is limited to {limit >> 20:,} MiB of virtual memory; lakegate needs "
+            f"{_LEAST_ADDRESS_SPACE >> 20:,} MiB.",
+            hint="Raise the limit: ulimit -v unlimited",
+        )
+
+
 def _quieten_libraries(*, debug: bool) -> None:
-    # What libraries have to say is for developers; people get errors and narration in our words.
+    # Libraries' logs are for developers; users get our own errors and progress.
     import logging
     import warnings
 
@@ -137,6 +168,3 @@ def _quieten_libraries(*, debug: bool) -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-
-
-pass_app = click.make_pass_decorator(App)

@@ -1,50 +1,164 @@
-"""Entry point of ``lakegate``. Imports click and the registry only; each command brings what it needs."""
+"""Entry point of ``lakegate``. It imports click only; each command brings what it needs."""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import signal
 import sys
-from contextlib import suppress
-from typing import NoReturn
+import traceback
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from lakegate import __version__
-from lakegate.cli.commandline import PROGRAM, Root
+from lakegate.cli import errors, streams
+from lakegate.cli.app import App
+from lakegate.cli.commandline import PROGRAM, global_options
 from lakegate.errors import ExitCode
+
+PANELS = {
+    "Getting started": ("demo", "generate", "up", "down", "status"),
+    "Ingest": ("ingest", "watch", "backfill", "checks", "audit", "publish", "discard", "runs"),
+    "Explore": ("branch", "tag", "log", "diff", "table", "query"),
+    "Maintenance": ("revert", "recover", "gc", "journal", "notify"),
+    "Other": ("aws", "config", "completion", "version"),
+}
+"""Headings of the help, and the order below each. A command that isn't listed comes last."""
+_COMMANDS = Path(__file__).parent / "commands"
+
+
+class Root(click.Group):
+    """The ``lakegate`` command: loads commands when they are used, and turns every ending into an exit code.
+
+    Each module in ``commands/`` is a command of its name, and the first line of its docstring the summary in the help.
+    """
+
+    @cached_property
+    def summaries(self) -> dict[str, str]:
+        """What each command does, in one line, in the order of the help."""
+        listed = [name for names in PANELS.values() for name in names]
+        found = {path.stem: path for path in sorted(_COMMANDS.glob("[a-z]*.py"))}
+        return {name: _summary(found[name]) for name in [*listed, *(name for name in found if name not in listed)]}
+
+    def panels(self) -> dict[str, list[str]]:
+        """Return the commands below each heading of the help."""
+        listed = {name for names in PANELS.values() for name in names}
+        panels = {panel: list(names) for panel, names in PANELS.items()}
+        panels["Other"] += [name for name in self.summaries if name not in listed]
+        return panels
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the global options."""
+        return [*global_options(hidden=False), *super().get_params(ctx)]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names, in the order of the help."""
+        del ctx
+        return list(self.summaries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command called ``cmd_name``; ``None`` when there is none."""
+        del ctx
+        if cmd_name not in self.summaries:
+            return None
+        loaded: click.Command = getattr(importlib.import_module(f"lakegate.cli.commands.{cmd_name}"), cmd_name)
+        return loaded
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or suggest the one that is spelled most like it (click does so only from 8.4 on)."""
+        if args and args[0] not in self.summaries and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.summaries, n=1)
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{close[0]}'?" if close else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by panel, without importing them."""
+        del ctx
+        width = max(map(len, self.summaries))
+        for panel, names in self.panels().items():
+            with formatter.section(panel):
+                formatter.write_dl([(name.ljust(width), self.summaries[name]) for name in names])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands, without importing them, and options."""
+        names = [
+            CompletionItem(name, help=text) for name, text in self.summaries.items() if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. A connection that breaks is an error: click would take it for a reader who went away."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ConnectionAbortedError(str(error)) from error
+
+    def main(  # type: ignore[override]  # always exits: our exit codes are not click's
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Parse ``args``, run, report whatever went wrong, and exit."""
+        words = sys.argv[1:] if args is None else list(args)
+        app = extra.pop("obj", None) or App()
+        app.words = tuple(words)
+        extra.pop("standalone_mode", None)
+        try:
+            result = super().main(words, prog_name or PROGRAM, standalone_mode=False, obj=app, **extra)
+            code = result if isinstance(result, int) else 0
+        except Exception as error:  # noqa: BLE001 - the last line of defence
+            code = errors.report(error, app)
+        code = errors.settle(code, app)
+        if app.logs is not None:
+            app.logs.close(code)
+            app.logs = None
+        sys.exit(code)
+
+
+def _summary(module: Path) -> str:
+    with module.open(encoding="utf-8") as source:
+        return source.readline().strip().strip('"')
 
 
 @click.group(
     cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 audit failed, 2 wrong input, 3 try again, 4 outcome unknown, 70 internal error, "
-    "130 interrupted.",
+    epilog="Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, "
+    "5 done but output lost, 70 internal error, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def cli() -> None:
     """Write–audit–publish for Iceberg lakehouses.
 
-    Files are written to a branch, audited there, and published to main in one commit, or not at all.
-    Start with: lakegate demo
+    Writes files to a branch, audits them there, and publishes them to main in one commit, or not at all.
+    To see it work, run: lakegate demo
     """
 
 
 def main() -> NoReturn:
     """Run the command line on ``sys.argv`` and exit."""
     signal.signal(signal.SIGTERM, _interrupt)
-    for stream in (sys.stdout, sys.stderr):
-        # Data may hold characters that the terminal's encoding lacks; that must not end the command.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    streams.guard()
     # One command is over before garbage could pile up; looking for it among the libraries' objects takes 0.2 s.
-    gc.set_threshold(200_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
     try:
         cli.main(prog_name=PROGRAM)
     except SystemExit as end:
         _leave(end.code)
+    except KeyboardInterrupt:  # while the last of the output was written
+        _leave(ExitCode.INTERRUPTED)
+    except BaseException:  # noqa: BLE001 - Python would exit with 1, which is how a failed audit ends
+        traceback.print_exc()
+        _leave(errors.INTERNAL)
     _leave(ExitCode.OK)
 
 
@@ -55,8 +169,7 @@ def _leave(code: str | int | None) -> NoReturn:
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+        stream.flush()
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 

@@ -1,66 +1,55 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, and the names that the shell completes for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from lakegate.cli import completions
 from lakegate.cli.app import App
+from lakegate.errors import ConfigurationError
+from lakegate.model.durations import parse_duration
+
+if TYPE_CHECKING:
+    from lakegate.lake import Lake
+    from lakegate.model.run import RunStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
+
+_COMPLETION_TIMEOUT_S = 2.0
+_COMPLETED_RUNS = 100
 
 
-def _remember_output(ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    # Errors that come later are told in the same format.
-    ctx.ensure_object(App).output = value
-    return value
-
-
-def output_option(*formats: str) -> Callable[[F], F]:
-    """Add ``--output``/``-o``: ``table`` (the default), ``json``, and further ``formats``."""
-    return click.option(
-        "--output",
-        "-o",
-        type=click.Choice(["table", "json", *formats]),
-        default="table",
-        show_default=True,
-        is_eager=True,
-        callback=_remember_output,
-        help="What to print on standard output.",
-    )
+def span(value: str) -> timedelta:
+    """Convert an option's value, such as ``30s`` or ``7d``; pass it as ``type``."""
+    try:
+        return parse_duration(value)
+    except ConfigurationError as error:
+        raise click.BadParameter(f"{error.message} {error.hint}") from None
 
 
 def table_argument() -> Callable[[F], F]:
     """Add the argument TABLE, such as ``nyc.trips``."""
-    return click.argument("table", shell_complete=completions.tables)
+    return click.argument("table", shell_complete=complete_tables)
 
 
 def branch_argument(name: str = "branch") -> Callable[[F], F]:
     """Add an argument that names a branch."""
-    return click.argument(name, shell_complete=completions.branches)
+    return click.argument(name, shell_complete=complete_branches)
 
 
-def ref_option(text: str = "Branch, tag or commit to read.") -> Callable[[F], F]:
-    """Add ``--ref``, ``main`` by default."""
+def ref_option(*names: str, text: str = "Branch, tag or commit to read.") -> Callable[[F], F]:
+    """Add ``--ref``, or an option of another name, that takes a reference; ``main`` by default."""
     return click.option(
-        "--ref", default="main", show_default=True, metavar="REF", help=text, shell_complete=completions.refs
-    )
-
-
-def from_option(text: str) -> Callable[[F], F]:
-    """Add ``--from``, ``main`` by default, as ``source``."""
-    return click.option(
-        "--from",
-        "source",
+        *(names or ("--ref",)),
         default="main",
         show_default=True,
         metavar="REF",
         help=text,
-        shell_complete=completions.refs,
+        shell_complete=complete_refs,
     )
 
 
@@ -83,5 +72,112 @@ def limit_option(default: int) -> Callable[[F], F]:
         default=default,
         show_default=True,
         metavar="N",
-        help="How many to show.",
+        help="Maximum number to show.",
     )
+
+
+def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
+    """Add the options that ``ingest``, ``watch`` and ``backfill`` share.
+
+    Args:
+        checked: What a check must hold for, such as "the batch".
+        branch_of: Whose branch ``--on-failure`` is about, such as "batch".
+    """
+    from lakegate.model.request import OnChanged, OnFailure, OnSameContent
+
+    options: tuple[Callable[[F], F], ...] = (
+        check_option(f"A check that {checked} must pass, such as 'in_range(fare, 0, 500)'. Repeatable."),
+        click.option(
+            "--on-failure",
+            type=click.Choice(get_args(OnFailure)),
+            help=f"Keep or drop the branch of a rejected {branch_of}.",
+        ),
+        click.option(
+            "--on-changed",
+            type=click.Choice(get_args(OnChanged)),
+            help="If a published file has changed: refuse it, append its rows, or replace the old ones.",
+        ),
+        click.option(
+            "--on-same-content",
+            type=click.Choice(get_args(OnSameContent)),
+            help="If a file's bytes were published from another path: append its rows, skip it, or refuse it.",
+        ),
+        click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: taken from the file names."),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def partition_option() -> Callable[[F], F]:
+    """Add ``--partition-by``, repeatable."""
+    return click.option(
+        "--partition-by",
+        multiple=True,
+        metavar="TRANSFORM",
+        help="Partition a new table, such as by 'days(pickup)'. Repeatable.",
+    )
+
+
+def complete_tables(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete table names on main."""
+    return _complete(ctx, incomplete, lambda lake: [str(table.table) for table in lake.tables()])
+
+
+def complete_branches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of branches."""
+    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in lake.branches()])
+
+
+def complete_tags(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of tags."""
+    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in lake.tags()])
+
+
+def complete_refs(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete names of branches and tags."""
+    return _complete(ctx, incomplete, lambda lake: [ref.name for ref in (*lake.branches(), *lake.tags())])
+
+
+def complete_runs(
+    ctx: click.Context, _param: click.Parameter, incomplete: str, status: RunStatus | None = None
+) -> list[str]:
+    """Complete run ids, newest first. The journal needs no server."""
+    return _complete(
+        ctx,
+        incomplete,
+        lambda lake: [run.run_id for run in lake.runs(status=status, limit=_COMPLETED_RUNS)],
+        asks_catalog=False,
+    )
+
+
+def complete_published_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete ids of runs that can be reverted, newest first."""
+    return complete_runs(ctx, param, incomplete, status="published")
+
+
+def _complete(
+    ctx: click.Context, incomplete: str, names: Callable[[Lake], Iterable[str]], *, asks_catalog: bool = True
+) -> list[str]:
+    """Return the names that start with ``incomplete``; none if it takes too long. Starts and prints nothing."""
+    app = ctx.ensure_object(App)
+    found: list[str] = []
+
+    def collect() -> None:
+        try:
+            if asks_catalog and not app.catalog_answers():
+                return
+            app.quiet = True
+            with app.lake() as lake:
+                found.extend(name for name in names(lake) if name.startswith(incomplete))
+        except Exception:  # noqa: BLE001 - a prompt is no place for errors
+            found.clear()
+
+    worker = threading.Thread(target=collect, daemon=True)
+    worker.start()
+    worker.join(_COMPLETION_TIMEOUT_S)
+    return [] if worker.is_alive() else found

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, select
 
 from lakegate.journal.database import Database
-from lakegate.journal.tables import ALERT_GROUPS, as_text
+from lakegate.journal.schema import ALERT_GROUPS, as_text
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 
 RETRY_AFTER_S = 60.0
@@ -73,7 +73,7 @@ def is_counted(tally: Tally, now: datetime) -> bool:
 def join(
     database: Database, connection: Connection, channel: str, alert: str, lead_s: float, about: Notice | None
 ) -> AlertGroup:
-    """Add one message to its group; see :meth:`lakegate.protocols.Journal.join_alert`."""
+    """Add one message to its group; see :meth:`lakegate.journal.journal.Journal.join_alert`."""
     database.lock(connection, [f"alert {channel} {alert}"])
     now = database.now(connection)
     tally = joined(_find(connection, channel, alert), now, lead_s, about)
@@ -94,7 +94,7 @@ def settle(
     thread: str | None,
     stands_s: float | None,
 ) -> None:
-    """Write down whether a message was sent; see :meth:`lakegate.protocols.Journal.settle_alert`."""
+    """Write down whether a message was sent; see :meth:`lakegate.journal.journal.Journal.settle_alert`."""
     database.lock(connection, [f"alert {channel} {alert}"])
     known = _find(connection, channel, alert)
     if known is not None:
@@ -106,7 +106,7 @@ def settle(
 def take_counted(
     database: Database, connection: Connection, channels: Sequence[str], lead_s: float, limit: int
 ) -> Iterator[CountedAlert]:
-    """Yield groups that are over; see :meth:`lakegate.protocols.Journal.take_counted_alerts`."""
+    """Yield groups that are over; see :meth:`lakegate.journal.journal.Journal.take_counted_alerts`."""
     # Others who take would lock the same groups in an order of their own.
     database.lock(connection, ["counted alerts"])
     known = ALERT_GROUPS.c
@@ -136,12 +136,12 @@ def _tally(row: Row[Any]) -> Tally:
 
 
 def _put(database: Database, connection: Connection, channel: str, alert: str, tally: Tally) -> None:
-    told = {
+    told: dict[str, str | int | None] = {
         "ends_at": as_text(tally.ends_at),
         "number": tally.number,
         "untold": tally.untold,
         "thread": tally.thread,
         "about": None if tally.about is None else tally.about.model_dump_json(),
     }
-    insert = database.upsert(ALERT_GROUPS).values(channel=channel, alert=alert, **told)
-    connection.execute(insert.on_conflict_do_update(index_elements=["channel", "alert"], set_=told))
+    row = {"channel": channel, "alert": alert, **told}
+    database.insert(connection, ALERT_GROUPS, [tuple(row.values())], tuple(row), key="channel, alert")

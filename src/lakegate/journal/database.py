@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, FromClause, Table, create_engine, event, func, literal, select
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    literal_column,
+    select,
+    text,
+)
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
-from lakegate.journal.turns import FileTurns
+from lakegate.private import private_file, private_folder
 
 BUSY_TIMEOUT_S = 15.0
 _BEGIN = "lakegate_begin"
+_BESIDE = ("-wal", "-shm")
+"""Files that SQLite makes beside its own, with the mode of that."""
 
-GivenRow = Sequence[str | int | None]
+_BATCH = 10_000
+
+Row = Sequence[str | int | None]
 Clock = Callable[[], datetime]
 
 
@@ -78,18 +96,51 @@ class Database(ABC):
     def now(self, connection: Connection) -> datetime:
         """Return the time by the clock that leases go by."""
 
-    @abstractmethod
-    def given(self, rows: Sequence[GivenRow], *columns: tuple[str, type]) -> FromClause:
-        """Return ``rows`` as something to select from, in one parameter however many they are.
+    def insert(
+        self,
+        connection: Connection,
+        table: Table,
+        rows: Sequence[Row],
+        names: Sequence[str] = (),
+        *,
+        key: str = "",
+        replace: Sequence[str] = (),
+    ) -> None:
+        """Insert rows, 10,000 in one statement with one parameter.
+
+        SQLAlchemy can't cache an ``INSERT`` with ``ON CONFLICT``, and takes milliseconds to compile it: hence the text.
 
         Args:
-            rows: Tuples of texts, whole numbers and ``None``.
-            columns: Name and type of each of their fields.
+            connection: A transaction that writes.
+            table: Where to.
+            rows: The rows.
+            names: Their columns; all of the table's by default.
+            key: Columns, separated by commas, that a row may share with one in the table, which is changed then.
+            replace: The columns that change; all of ``names`` by default.
         """
+        names = names or table.c.keys()
+        fields = ", ".join(self._field(at, table.c[name].type.python_type) for at, name in enumerate(names))
+        # SQLite takes ON after a FROM for a join's unless there is a WHERE.
+        insert = f"INSERT INTO {table.name} ({', '.join(names)})"
+        sql = f"{insert} SELECT {fields} FROM {self._from_json} WHERE true"  # noqa: S608 - our own words
+        if key:
+            excluded = ", ".join(f"{name} = excluded.{name}" for name in replace or names)
+            sql = f"{sql} ON CONFLICT ({key}) DO UPDATE SET {excluded}"
+        for start in range(0, len(rows), _BATCH):
+            connection.execute(text(sql), {"given": json.dumps(rows[start : start + _BATCH])})
+
+    def values(self, values: Collection[str]) -> Select[Any]:
+        """Return texts for ``IN``, in one parameter however many they are."""
+        given: BindParameter[str] = bindparam("given", json.dumps([[value] for value in values]), unique=True)
+        source = text(self._from_json).bindparams(given)
+        return select(literal_column(self._field(0, str))).select_from(source)
+
+    _from_json: str
+    """The rows of the JSON array ``:given``, each in a column ``value``."""
 
     @abstractmethod
-    def upsert(self, table: Table) -> Any:
-        """Return an ``INSERT`` that knows ``on_conflict_do_update``."""
+    def _field(self, at: int, kind: type) -> str:
+        """Return the SQL for a field of ``value``."""
 
     @abstractmethod
     def upgrading(self) -> AbstractContextManager[Connection]:
@@ -97,7 +148,7 @@ class Database(ABC):
 
     @abstractmethod
     def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
-        """Wait for a turn; see :meth:`lakegate.protocols.Journal.turn`."""
+        """Wait for a turn; see :meth:`lakegate.journal.journal.Journal.turn`."""
 
     def close(self) -> None:
         """Close connections."""
@@ -114,10 +165,38 @@ class Database(ABC):
     def _explain(self, error: DBAPIError) -> LakegateError: ...
 
     def _away(self, error: Exception) -> LakegateError:
-        return RetryableError(f"The journal {self.name} cannot be used now: {error}.")
+        return RetryableError(f"The journal {self.name} isn't available: {error}.")
 
 
-class SqliteDatabase(Database):
+class Sqlite(Database):
+    """What SQLite does alike in a file and in memory."""
+
+    _from_json = "json_each(:given)"
+
+    def __init__(self, engine: Engine, name: str, clock: Clock) -> None:
+        event.listen(engine, "connect", _configure_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        super().__init__(engine, name)
+        self._clock = clock
+
+    def lock(self, connection: Connection, names: Sequence[str]) -> None:
+        """Do nothing: SQLite has one writer at a time."""
+
+    def now(self, connection: Connection) -> datetime:  # noqa: ARG002 - Postgres needs it
+        """Return the machine's time: everyone who uses the database shares it."""
+        return self._clock()
+
+    def _field(self, at: int, kind: type) -> str:  # noqa: ARG002 - SQLite keeps JSON's types
+        return f"json_extract(value, '$[{at}]')"
+
+    def _explain(self, error: DBAPIError) -> LakegateError:
+        reason = str(error.orig)
+        if "not a database" in reason or "malformed" in reason:
+            return not_a_journal(self.name, reason)
+        return RetryableError(f"The journal {self.name} isn't available: {reason}.", hint="Try again.")
+
+
+class SqliteDatabase(Sqlite):
     """A file of SQLite in WAL mode: readers never wait, writers queue up.
 
     Args:
@@ -126,38 +205,21 @@ class SqliteDatabase(Database):
         busy_timeout_s: How long to wait for other writers.
 
     Raises:
-        ConfigurationError: When its folder cannot be made.
+        ConfigurationError: When its folder can't be created.
     """
 
     def __init__(self, path: Path, *, clock: Clock = utc_now, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(path.parent)
         except OSError as error:
-            raise ConfigurationError(f"The journal's folder {path.parent} cannot be made: {error.strerror}.") from error
+            raise ConfigurationError(f"Can't create the journal's folder {path.parent}: {error.strerror}.") from error
+        for name in (path, *(path.with_name(f"{path.name}{suffix}") for suffix in _BESIDE)):
+            if name == path or name.exists():
+                private_file(name)
         engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": busy_timeout_s}, max_overflow=-1)
-        event.listen(engine, "connect", _configure_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        super().__init__(engine, str(path))
-        self._clock = clock
+        super().__init__(engine, str(path), clock)
         self._turns = FileTurns(path.parent / "locks")
         self._busy_timeout_s = busy_timeout_s
-
-    def lock(self, connection: Connection, names: Sequence[str]) -> None:
-        """Do nothing: SQLite has one writer at a time."""
-
-    def now(self, connection: Connection) -> datetime:  # noqa: ARG002 - Postgres needs it
-        """Return the machine's time: all who use the file share it."""
-        return self._clock()
-
-    def given(self, rows: Sequence[GivenRow], *columns: tuple[str, type]) -> FromClause:
-        """Return ``rows`` by ``json_each``: SQLite limits the number of variables."""
-        each = func.json_each(json.dumps(rows)).table_valued("value", name="given_json")
-        fields = (func.json_extract(each.c.value, f"$[{at}]").label(name) for at, (name, _) in enumerate(columns))
-        return select(*fields).select_from(each).subquery("given")
-
-    def upsert(self, table: Table) -> Any:
-        """Return SQLite's ``INSERT``."""
-        return sqlite.insert(table)
 
     @contextmanager
     def upgrading(self) -> Iterator[Connection]:
@@ -175,28 +237,13 @@ class SqliteDatabase(Database):
         """Wait for a turn by a file lock beside the journal."""
         return self._turns.turn(f"turn {name}", timeout_s=timeout_s)
 
-    def _explain(self, error: DBAPIError) -> LakegateError:
-        text = str(error.orig)
-        if "not a database" in text or "malformed" in text:
-            return not_a_journal(self.name, text)
-        return RetryableError(f"The journal {self.name} cannot be used now: {text}.", hint="Try again.")
-
 
 def not_a_journal(name: str, reason: str) -> InputError:
     """Return the error for something else in the journal's place."""
     return InputError(
-        f"{name} is not a lakegate journal: {reason}.",
-        hint="Move the file away; a new one is made. Published data is not touched.",
+        f"{name} isn't a lakegate journal: {reason}.",
+        hint="Move the file away; lakegate creates a new one. Published data isn't affected.",
     )
-
-
-def rows_of(database: Database, table: Table, rows: Sequence[GivenRow], *names: str) -> Any:
-    """Return an upsert of ``rows``, whose fields are the columns ``names`` of ``table``, to be completed."""
-    columns = [(name, table.c[name].type.python_type) for name in names]
-    given = database.given(rows, *columns)
-    # SQLite takes ON after a FROM for a join's unless there is a WHERE.
-    source = select(*(given.c[name] for name in names)).where(literal(value=True))
-    return database.upsert(table).from_select(list(names), source)
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:
@@ -209,3 +256,76 @@ def _begin_sqlite(connection: Connection) -> None:
     statement = connection.get_execution_options().get(_BEGIN, "BEGIN")
     if statement is not None:
         connection.exec_driver_sql(statement)
+
+
+class FileTurns:
+    """Locks by ``flock(2)``, whose waiters Linux wakes one by one, in order, and which end with their process.
+
+    Args:
+        folder: Where the files go. They stay, empty: deleting one would let two processes lock two files of one name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def turn(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        """Wait up to ``timeout_s`` seconds for the turn at ``name``, and yield whether we got it."""
+        descriptor = self._acquire(name, timeout_s)
+        try:
+            yield descriptor is not None
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _acquire(self, name: str, timeout_s: float) -> int | None:
+        path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
+        try:
+            private_folder(self._folder)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _wait(descriptor, timeout_s)
+        except OSError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+
+def _wait(descriptor: int, timeout_s: float) -> int | None:
+    # flock has no timeout, and asking again and again costs 16 waiters a good part of a core: a thread waits instead.
+    # When it is too late it gives back what it gets.
+    settled = threading.Lock()
+    done = threading.Event()
+    outcome: list[bool] = []
+
+    def wait() -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            locked = True
+        except OSError:
+            locked = False
+        with settled:
+            late = bool(outcome)
+            outcome.append(locked)
+        if late or not locked:
+            os.close(descriptor)
+        done.set()
+
+    def settle() -> bool:
+        with settled:
+            if not outcome:
+                outcome.append(False)
+            return outcome[0]
+
+    try:
+        threading.Thread(target=wait, name="lakegate-turn", daemon=True).start()
+        done.wait(max(timeout_s, 0))
+    except BaseException:
+        if settle():
+            os.close(descriptor)
+        raise
+    return descriptor if settle() else None

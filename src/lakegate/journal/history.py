@@ -1,29 +1,28 @@
-"""What the catalog's history says of runs and files: put together (pure functions), and taken over in SQL."""
+"""What the catalog's history says of runs and files: its net effect (pure functions), and how it is recorded."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, select, tuple_
+from sqlalchemy import Connection, delete, or_, select
 
 from lakegate.journal import runs as stored
-from lakegate.journal.claims import PUBLISHED, lock_name
-from lakegate.journal.database import Database, rows_of
-from lakegate.journal.tables import CLAIMS, EVENTS, HISTORY, RUNS
+from lakegate.journal.database import Database
+from lakegate.journal.files import PUBLISHED, lock_name
+from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUNS
 from lakegate.model.journal import HistoryEvent
-from lakegate.model.run import Publication, Run
+from lakegate.model.run import Publication, Run, total_removed
 
-_BATCH = 10_000
 _RUN_BATCH = 500
 _FileKey = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class Fate:
-    """What became of one run, as far as the events tell."""
+class RunOutcome:
+    """What the events say of one run."""
 
     published: HistoryEvent | None = None
     reverted: HistoryEvent | None = None
@@ -31,63 +30,76 @@ class Fate:
 
     @property
     def status(self) -> str:
-        """The status that it has then."""
+        """The run's status."""
         return "published" if self.reverted is None else "reverted"
 
 
 @dataclass(slots=True)
-class Tale:
-    """All that some events say, the later ones over the earlier.
+class NetHistory:
+    """The net effect of some events: later ones override earlier ones.
 
     Attributes:
         files: The run that published each (table, path, version) and was not reverted.
-        forgotten: (Run, table) whose files are published no more, ones that were known before included.
-        fates: What became of each run.
+        dropped: (Run, table) pairs whose files are no longer published, including ones recorded before.
+        outcomes: By run id.
+        identities: Of the ``files`` that have one.
     """
 
     files: dict[_FileKey, str] = field(default_factory=dict)
-    forgotten: dict[tuple[str, str], None] = field(default_factory=dict)
-    fates: dict[str, Fate] = field(default_factory=lambda: defaultdict(Fate))
+    dropped: dict[tuple[str, str], None] = field(default_factory=dict)
+    outcomes: dict[str, RunOutcome] = field(default_factory=lambda: defaultdict(RunOutcome))
+    identities: dict[_FileKey, str] = field(default_factory=dict)
 
 
-def put_together(events: Sequence[HistoryEvent]) -> Tale:
-    """Return what ``events`` (oldest first) say together."""
-    tale = Tale()
+def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
+    """Return the net effect of ``events``, oldest first."""
+    net = NetHistory()
     published_by: dict[tuple[str, str], list[_FileKey]] = defaultdict(list)
     for event in events:
         for run_id in event.reverts:
-            tale.fates[run_id].reverted = event
-            tale.fates[run_id].revived = False
+            net.outcomes[run_id].reverted = event
+            net.outcomes[run_id].revived = False
             for table in event.tables:
-                tale.forgotten[run_id, table] = None
+                net.dropped[run_id, table] = None
                 for key in published_by.pop((run_id, table), ()):
-                    if tale.files.get(key) == run_id:
-                        del tale.files[key]
-        tale.fates[event.run_id].published = event
+                    if net.files.get(key) == run_id:
+                        del net.files[key]
+        net.outcomes[event.run_id].published = event
         for table in event.tables:
             keys = [(table, path, version) for path, version in event.files]
-            tale.files.update(dict.fromkeys(keys, event.run_id))
+            net.files.update(dict.fromkeys(keys, event.run_id))
+            net.identities.update(zip(keys, event.identities, strict=False))
             published_by[event.run_id, table].extend(keys)
         for table, path, version, run_id in event.revives:
-            tale.fates[run_id].reverted = None
-            tale.fates[run_id].revived = True
-            tale.files[table, path, version] = run_id
-            published_by[run_id, table].append((table, path, version))
-    return tale
+            net.outcomes[run_id].reverted = None
+            net.outcomes[run_id].revived = True
+            if path:  # a run without source files has none
+                net.files[table, path, version] = run_id
+                published_by[run_id, table].append((table, path, version))
+    return net
 
 
-def told(run: Run | None, run_id: str, fate: Fate, target: str) -> Run | None:
-    """Return the run as the history tells it; ``None`` when it adds nothing to what is known.
+def retracted(run: Run, target: str) -> Run | None:
+    """Return a published run whose commit ``target`` no longer holds as discarded; ``None`` for any other run."""
+    publication = run.publication
+    if run.status != "published" or publication is None or publication.target != target:
+        return None
+    detail = f"Its commit {publication.commit[:12]} is not in {target} any more: that was reset, or restored."
+    return run.model_copy(update={"status": "discarded", "publication": None, "detail": detail})
 
-    A run that the journal does not know becomes one that holds what its commit says. It counts as reverted when its
-    rows were taken from all of its tables.
+
+def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str) -> Run | None:
+    """Return the run with its outcome; ``None`` if the history adds nothing.
+
+    A run that the journal doesn't know is made from its commit. It counts as reverted if its rows were removed from all
+    of its tables.
     """
-    run = _published(run, run_id, fate.published, target) if fate.published is not None else run
-    if run is not None and fate.revived:
+    run = _published(run, run_id, outcome.published, target) if outcome.published is not None else run
+    if run is not None and outcome.revived:
         run = run.model_copy(update={"status": "published", "reverted_by": None})
-    if run is None or fate.reverted is None or not set(run.tables) <= set(fate.reverted.tables):
+    if run is None or outcome.reverted is None or not set(run.tables) <= set(outcome.reverted.tables):
         return run
-    return run.model_copy(update={"status": "reverted", "reverted_by": fate.reverted.run_id})
+    return run.model_copy(update={"status": "reverted", "reverted_by": outcome.reverted.run_id})
 
 
 def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -> Run:
@@ -109,10 +121,15 @@ def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -
         commit=event.commit,
         tables=event.tables,
         rows=sum(staged.rows for staged in run.staged),
+        rows_removed=total_removed(run.staged),
     )
     known = run.publication is not None and run.publication.commit == event.commit
+    detail = run.detail
+    if run.status in ("failed", "rejected", "discarded"):
+        detail = f"Was taken for {run.status}, but commit {event.commit[:12]} published it."
     return run.model_copy(
         update={
+            "detail": detail,
             "status": "published",
             "publication": run.publication if known else publication,
             "finished_at": run.finished_at or max(time, run.started_at),
@@ -131,7 +148,7 @@ def _time_of(run_id: str) -> datetime:
 
 
 def synced(connection: Connection, target: str) -> str | None:
-    """Return the commit up to which ``target`` is known."""
+    """Return the commit up to which ``target`` is recorded."""
     head: str | None = connection.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
     return head
 
@@ -144,11 +161,9 @@ def record(
     head: str,
     *,
     rebuild: bool,
+    gone: Collection[str],
 ) -> None:
-    """Take over ``events``; see :meth:`lakegate.protocols.Journal.record`.
-
-    Each commit counts once: one who read the history earlier and comes later does not undo what others have recorded.
-    """
+    """Record ``events``; each commit counts once, so a process that read the history earlier overrides nothing."""
     tables = {table for event in events for table in event.tables}
     if rebuild:
         tables.update(connection.scalars(select(CLAIMS.c.table_name).distinct()))
@@ -157,69 +172,67 @@ def record(
     if rebuild:
         connection.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
         connection.execute(delete(EVENTS).where(EVENTS.c.target == target))
-    new = _unheard(database, connection, target, events)
-    tale = put_together(new)
-    _forget(database, connection, tale)
-    _publish(database, connection, tale)
-    _mark(database, connection, tale, target)
-    _remember(database, connection, target, new)
+        _reconsider_files(database, connection, events)
+    _retract(database, connection, target, list(gone))
+    new = _unrecorded(database, connection, target, events)
+    net = net_history(new)
+    _drop_claims(database, connection, net)
+    _publish_files(database, connection, net)
+    _update_runs(database, connection, net, target)
+    database.insert(connection, EVENTS, [(target, event.commit, event.run_id) for event in new])
     if new or not events:
-        insert = database.upsert(HISTORY).values(target=target, head=head)
-        connection.execute(insert.on_conflict_do_update(index_elements=["target"], set_={"head": head}))
+        database.insert(connection, HISTORY, [(target, head)], key="target")
 
 
-def _unheard(
+def _reconsider_files(database: Database, connection: Connection, events: Sequence[HistoryEvent]) -> None:
+    """Drop the checkpoints of files that no run of the history loaded: their rows may be gone."""
+    held = database.values({event.run_id for event in events})
+    others = or_(LANDINGS.c.run_id.is_(None), LANDINGS.c.run_id.not_in(held))
+    connection.execute(delete(LANDINGS).where(LANDINGS.c.outcome == "done", others))
+
+
+def _retract(database: Database, connection: Connection, target: str, gone: Sequence[str]) -> None:
+    for start in range(0, len(gone), _RUN_BATCH):
+        known = stored.get_all(database, connection, gone[start : start + _RUN_BATCH]).values()
+        runs = (retracted(run, target) for run in known)
+        stored.store(database, connection, *(run for run in runs if run is not None))
+
+
+def _unrecorded(
     database: Database, connection: Connection, target: str, events: Sequence[HistoryEvent]
 ) -> Sequence[HistoryEvent]:
     if not events:
         return events
-    asked = database.given([[event.commit] for event in events], ("commit_hash", str))
-    known = EVENTS.c.target == target, EVENTS.c.commit_hash.in_(select(asked.c.commit_hash))
-    heard = set(connection.scalars(select(EVENTS.c.commit_hash).where(*known)))
-    return [event for event in events if event.commit not in heard]
+    commits = database.values([event.commit for event in events])
+    known = EVENTS.c.target == target, EVENTS.c.commit_hash.in_(commits)
+    recorded = set(connection.scalars(select(EVENTS.c.commit_hash).where(*known)))
+    return [event for event in events if event.commit not in recorded]
 
 
-def _remember(database: Database, connection: Connection, target: str, events: Sequence[HistoryEvent]) -> None:
-    if events:
-        rows = [(target, event.commit, event.run_id) for event in events]
-        insert = rows_of(database, EVENTS, rows, "target", "commit_hash", "run_id")
-        connection.execute(insert)
-
-
-def _forget(database: Database, connection: Connection, tale: Tale) -> None:
-    if not tale.forgotten:
-        return
-    gone = database.given(list(tale.forgotten), ("run_id", str), ("table_name", str))
-    connection.execute(
-        delete(CLAIMS).where(
-            CLAIMS.c.run_id.in_(select(gone.c.run_id)),  # what the index helps with
-            tuple_(CLAIMS.c.run_id, CLAIMS.c.table_name).in_(select(gone.c.run_id, gone.c.table_name)),
-        )
-    )
-
-
-def _publish(database: Database, connection: Connection, tale: Tale) -> None:
-    names = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id")
-    rows = [(*key, 0, 0, PUBLISHED, run_id) for key, run_id in tale.files.items()]
-    for start in range(0, len(rows), _BATCH):
-        insert = rows_of(database, CLAIMS, rows[start : start + _BATCH], *names)
+def _drop_claims(database: Database, connection: Connection, net: NetHistory) -> None:
+    run_ids: dict[str, list[str]] = defaultdict(list)
+    for run_id, table in net.dropped:
+        run_ids[table].append(run_id)
+    for table, gone in run_ids.items():
         connection.execute(
-            insert.on_conflict_do_update(
-                index_elements=["table_name", "path", "version"],
-                set_={"state": insert.excluded.state, "run_id": insert.excluded.run_id},
-            )
+            delete(CLAIMS).where(CLAIMS.c.run_id.in_(database.values(gone)), CLAIMS.c.table_name == table)
         )
 
 
-def _mark(database: Database, connection: Connection, tale: Tale, target: str) -> None:
-    if not tale.fates:
+def _publish_files(database: Database, connection: Connection, net: NetHistory) -> None:
+    names = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id", "identity")
+    rows = [(*key, 0, 0, PUBLISHED, run_id, net.identities.get(key, "")) for key, run_id in net.files.items()]
+    database.insert(connection, CLAIMS, rows, names, key="table_name, path, version", replace=("state", "run_id"))
+
+
+def _update_runs(database: Database, connection: Connection, net: NetHistory, target: str) -> None:
+    if not net.outcomes:
         return
-    asked = database.given([[run_id] for run_id in tale.fates], ("run_id", str))
-    query = select(RUNS.c.run_id, RUNS.c.status).where(RUNS.c.run_id.in_(select(asked.c.run_id)))
+    query = select(RUNS.c.run_id, RUNS.c.status).where(RUNS.c.run_id.in_(database.values(net.outcomes)))
     statuses = dict(connection.execute(query).tuples().all())
-    differing = [run_id for run_id, fate in tale.fates.items() if statuses.get(run_id) != fate.status]
+    differing = [run_id for run_id, outcome in net.outcomes.items() if statuses.get(run_id) != outcome.status]
     for start in range(0, len(differing), _RUN_BATCH):
         batch = differing[start : start + _RUN_BATCH]
         known = stored.get_all(database, connection, batch)
-        runs = (told(known.get(run_id), run_id, tale.fates[run_id], target) for run_id in batch)
+        runs = (with_outcome(known.get(run_id), run_id, net.outcomes[run_id], target) for run_id in batch)
         stored.store(database, connection, *(run for run in runs if run is not None))

@@ -45,12 +45,18 @@ class ProcessHolder:
         return f"{_host()}:{pid}:{_started(pid)}"
 
     def is_alive(self, identity: str) -> bool | None:
-        """Tell whether the process lives; ``None`` when it is of another host, or of this one before it was booted."""
+        """Tell whether the process lives.
+
+        ``None`` when it is of another host, or of this one before it was booted, or hidden from this user.
+        """
         host, _, rest = identity.partition(":")
         pid, _, started = rest.partition(":")
         if host != _host() or not pid.isdigit():
             return None
-        return _started(int(pid)) == started
+        found = _started(int(pid))
+        if found is None and _is_hidden(int(pid)):
+            return None
+        return found == started
 
 
 @cache
@@ -75,8 +81,21 @@ def _read(path: str) -> str:
         return ""
 
 
+def _is_hidden(pid: int) -> bool:
+    """Tell whether there is a process of another user: ``hidepid`` keeps its ``/proc/PID`` from us (proc(5))."""
+    if os.access(_PROC / str(pid) / "stat", os.R_OK):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _started(pid: int) -> str | None:
-    """Return when the process was started, as text; ``None`` when it is gone."""
+    """Return when the process was started, as text; ``None`` when it is gone, or that cannot be read."""
     if not (_PROC / "self/stat").exists():
         return _started_without_proc(pid)
     try:
@@ -89,7 +108,7 @@ def _started(pid: int) -> str | None:
 
 
 def _started_without_proc(pid: int) -> str | None:
-    import psutil  # noqa: PLC0415 - slow to import, and only needed where there is no /proc
+    import psutil
 
     try:
         process = psutil.Process(pid)

@@ -6,7 +6,6 @@ The tables are in a schema of their own, ``lakegate``, so that the database may 
 from __future__ import annotations
 
 import hashlib
-import json
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,17 +14,20 @@ from functools import partial
 from typing import Any, Literal, cast
 
 import sqlalchemy as sa
-from sqlalchemy import URL, Connection, FromClause, Table, create_engine, event, func, select
-from sqlalchemy.dialects import postgresql
+from sqlalchemy import URL, Connection, create_engine, event, func, select
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.journal.database import BUSY_TIMEOUT_S, Database, GivenRow
+from lakegate.journal.database import BUSY_TIMEOUT_S, Database
 
 SCHEMA = "lakegate"
+MAX_CONNECTIONS = 30
 _ANSWER_TIMEOUT_S = 30.0
+_TURN_POOL_TIMEOUT_S = 1.0
+_KEPT_OPEN = 5
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _SERVER_GOES = ("57P01", "57P02", "57P03", "08")
@@ -47,7 +49,10 @@ class PostgresDatabase(Database):
         password: Instead of one in ``url``; read for each connection, and once more when it is refused.
         busy_timeout_s: How long a statement waits for a lock.
         tls: How to speak TLS; ``None`` to do so where it is offered, ``False`` never to.
+        max_connections: How many to open at most, a third of them for turns.
     """
+
+    _from_json = "jsonb_array_elements(CAST(:given AS jsonb))"
 
     def __init__(
         self,
@@ -56,12 +61,16 @@ class PostgresDatabase(Database):
         password: Secret | None = None,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         tls: ssl.SSLContext | Literal[False] | None = None,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         name = f"{url.host or 'localhost'}{f':{url.port}' if url.port else ''}/{url.database or ''}"
         shown = f"postgresql://{url.username}@{name}" if url.username else f"postgresql://{name}"
-        super().__init__(_engine(url, password, _ANSWER_TIMEOUT_S, busy_timeout_s, tls), shown)
-        # Who waits for a turn waits on a connection of its own, longer than any answer may take otherwise.
-        self._waiting = _engine(url, password, None, busy_timeout_s, tls)
+        turns = max(1, max_connections // 3)
+        engine = partial(_engine, url, password, busy_timeout_s, tls)
+        super().__init__(engine(_ANSWER_TIMEOUT_S, max_connections - turns, _ANSWER_TIMEOUT_S), shown)
+        # Who waits for a turn waits on a connection of its own, longer than any answer may take otherwise. Without a
+        # free one it goes on without the turn: a transaction over many tables would wait for itself.
+        self._waiting = engine(None, turns, _TURN_POOL_TIMEOUT_S)
 
     def lock(self, connection: Connection, names: Sequence[str]) -> None:
         """Take an advisory lock for each name, in order, so that two writers never wait for each other."""
@@ -72,19 +81,8 @@ class PostgresDatabase(Database):
         """Return the server's time, which no client's clock moves."""
         return cast("datetime", connection.scalar(select(func.clock_timestamp())))
 
-    def given(self, rows: Sequence[GivenRow], *columns: tuple[str, type]) -> FromClause:
-        """Return ``rows`` by ``jsonb_array_elements``."""
-        document = sa.cast(sa.literal(json.dumps(rows), sa.Text), postgresql.JSONB)
-        each = func.jsonb_array_elements(document).table_valued("value", name="given_json")
-        fields = []
-        for at, (name, kind) in enumerate(columns):
-            field = each.c.value.op("->>")(sa.literal_column(str(at)))
-            fields.append((sa.cast(field, sa.BigInteger) if kind is int else sa.cast(field, sa.Text)).label(name))
-        return select(*fields).select_from(each).subquery("given")
-
-    def upsert(self, table: Table) -> Any:
-        """Return Postgres's ``INSERT``."""
-        return postgresql.insert(table)
+    def _field(self, at: int, kind: type) -> str:
+        return f"CAST(value ->> {at} AS {'BIGINT' if kind is int else 'TEXT'})"
 
     @contextmanager
     def upgrading(self) -> Iterator[Connection]:
@@ -136,14 +134,20 @@ class PostgresDatabase(Database):
         code, text = _code_and_text(error.orig)
         if text == _NO_TLS:
             hint = "Let the server speak TLS (ssl = on), or set journal.tls = false."
-            return ConfigurationError(f"The journal {self.name} does not speak TLS.", hint=hint)
+            return ConfigurationError(f"The journal {self.name} doesn't support TLS.", hint=hint)
         if code in _NOT_ALLOWED:
-            return ConfigurationError(f"The journal {self.name} cannot be used: {text}.", hint=_NOT_ALLOWED[code])
+            return ConfigurationError(f"Can't use the journal {self.name}: {text}.", hint=_NOT_ALLOWED[code])
         return RetryableError(
-            f"The journal {self.name} cannot be used now: {text}.", hint="Check that the server runs, and try again."
+            f"The journal {self.name} isn't available: {text}.", hint="Check that the server is running, and try again."
         )
 
     def _away(self, error: Exception) -> LakegateError:
+        if isinstance(error, PoolTimeoutError):
+            return RetryableError(
+                f"All connections that this process may open to the journal {self.name} are in use.",
+                hint="Raise journal.max_connections, if the server allows more, or do less at the same time.",
+                setting="journal.max_connections",
+            )
         if not isinstance(error, ssl.SSLCertVerificationError):
             return super()._away(error)
         return ConfigurationError(
@@ -156,13 +160,23 @@ class PostgresDatabase(Database):
 def _engine(
     url: URL,
     password: Secret | None,
-    timeout_s: float | None,
     busy_timeout_s: float,
     tls: ssl.SSLContext | Literal[False] | None,
+    timeout_s: float | None,
+    most: int,
+    pool_timeout_s: float,
 ) -> sa.Engine:
     connect = {"timeout": timeout_s, "ssl_context": tls, "application_name": "lakegate"}
     try:
-        engine = create_engine(url, pool_pre_ping=True, max_overflow=-1, connect_args=connect)
+        kept = min(_KEPT_OPEN, most)
+        engine = create_engine(
+            url,
+            pool_pre_ping=True,
+            pool_size=kept,
+            max_overflow=most - kept,
+            pool_timeout=pool_timeout_s,
+            connect_args=connect,
+        )
     except ModuleNotFoundError:
         raise ConfigurationError(
             "The journal is in Postgres, and the driver for it is not installed.",

@@ -10,12 +10,13 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from sqlalchemy import Connection, Row, Select, delete, select
 
-from lakegate.journal.database import Database, GivenRow, rows_of
-from lakegate.journal.tables import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
+from lakegate.journal.database import Database
+from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
 from lakegate.model.run import Notification, Run, RunStatus
 
 _SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
 _BATCH = 500
+_Row = tuple[str | int | None, ...]
 # Greater than all characters that may follow, in byte order.
 _LAST = "\U0010ffff"
 
@@ -25,27 +26,54 @@ def store(database: Database, connection: Connection, *runs: Run) -> None:
     for start in range(0, len(runs), _BATCH):
         batch = runs[start : start + _BATCH]
         _store_documents(database, connection, batch)
-        gone = database.given([[run.run_id] for run in batch], ("run_id", str))
+        gone = database.values([run.run_id for run in batch])
         for table, rows in (
             (RUN_TABLES, [row for run in batch for row in _table_rows(run)]),
             (STEPS, [row for run in batch for row in _step_rows(run)]),
             (CHECK_RESULTS, [row for run in batch for row in _check_rows(run)]),
         ):
-            connection.execute(delete(table).where(table.c.run_id.in_(select(gone.c.run_id))))
-            if rows:
-                connection.execute(rows_of(database, table, rows, *table.c.keys()))
+            connection.execute(delete(table).where(table.c.run_id.in_(gone)))
+            database.insert(connection, table, rows)
 
 
-def get(connection: Connection, run_id: str) -> Run | None:
-    """Return the run, or ``None``."""
-    return next(iter(_read(connection, select(*_SHOWN).where(RUNS.c.run_id == run_id))), None)
+def put(database: Database, connection: Connection, run: Run) -> Run:
+    """Store ``run`` in the place of what is known of it, and return it as it is kept: see :func:`with_history`."""
+    kept = with_history(get(connection, run.run_id, to_change=True), run)
+    store(database, connection, kept)
+    return kept
+
+
+def with_history(known: Run | None, run: Run) -> Run:
+    """Return ``run`` with what the target's history has told of it meanwhile, which nothing else overrules.
+
+    This is where a status that is to be written meets the one that is there: what the catalog says was published was
+    published, though its owner, or who took the run over, came to another end.
+    """
+    if known is None or known.publication is None or known.status not in ("published", "reverted"):
+        return run
+    same = run.publication is not None and run.publication.commit == known.publication.commit
+    if run.status == "reverted" or (run.status == "published" and (known.status == "published" or not same)):
+        return run
+    told = {name: getattr(known, name) for name in ("status", "reverted_by", "finished_at")}
+    return run.model_copy(update={**told, "publication": run.publication if same else known.publication, "error": None})
+
+
+def get(connection: Connection, run_id: str, *, to_change: bool = False) -> Run | None:
+    """Return the run, or ``None``; ``to_change`` keeps others from it until the transaction ends."""
+    query = select(*_SHOWN).where(RUNS.c.run_id == run_id)
+    return next(iter(_read(connection, query.with_for_update() if to_change else query)), None)
 
 
 def get_all(database: Database, connection: Connection, run_ids: Sequence[str]) -> Mapping[str, Run]:
-    """Return those of the runs that there are, by id."""
-    asked = database.given([[run_id] for run_id in run_ids], ("run_id", str))
-    found = _read(connection, select(*_SHOWN).where(RUNS.c.run_id.in_(select(asked.c.run_id))))
+    """Return those of the runs that there are, by id, and keep others from them until the transaction ends."""
+    query = select(*_SHOWN).where(RUNS.c.run_id.in_(database.values(run_ids))).order_by(RUNS.c.run_id)
+    found = _read(connection, query.with_for_update())
     return {run.run_id: run for run in found}
+
+
+def published(connection: Connection) -> frozenset[str]:
+    """Return the ids of all runs that count as published."""
+    return frozenset(connection.scalars(select(RUNS.c.run_id).where(RUNS.c.status == "published")))
 
 
 def find(connection: Connection, prefix: str) -> Sequence[Run]:
@@ -91,7 +119,7 @@ def add_notifications(
     database: Database, connection: Connection, run_id: str, notifications: Sequence[Notification]
 ) -> None:
     """Add what came of telling of a run, to the run as it is now: others may have changed it since it ended."""
-    run = next(iter(_read(connection, select(*_SHOWN).where(RUNS.c.run_id == run_id).with_for_update())), None)
+    run = get(connection, run_id, to_change=True)
     if run is not None:
         told = (*run.notifications, *notifications)
         _store_documents(database, connection, [run.model_copy(update={"notifications": told})])
@@ -129,29 +157,26 @@ def _what_is_left(row: Row[Any]) -> Run:
 
 
 def _store_documents(database: Database, connection: Connection, runs: Sequence[Run]) -> None:
-    names = RUNS.c.keys()
-    insert = rows_of(database, RUNS, [_run_row(run) for run in runs], *names)
-    replaced = {name: insert.excluded[name] for name in names}
-    connection.execute(insert.on_conflict_do_update(index_elements=["run_id"], set_=replaced))
+    database.insert(connection, RUNS, [_run_row(run) for run in runs], key="run_id")
 
 
-def _run_row(run: Run) -> GivenRow:
+def _run_row(run: Run) -> _Row:
     about = (run.run_id, run.kind, run.name, run.branch, run.status)
     return (*about, as_text(run.started_at), _or_null(run.finished_at), run.reverted_by, run.model_dump_json())
 
 
-def _table_rows(run: Run) -> Iterator[GivenRow]:
+def _table_rows(run: Run) -> Iterator[_Row]:
     for name in dict.fromkeys(run.tables):
         yield run.run_id, name, as_text(run.started_at)
 
 
-def _step_rows(run: Run) -> Iterator[GivenRow]:
+def _step_rows(run: Run) -> Iterator[_Row]:
     for position, step in enumerate(run.steps):
         times = as_text(step.started_at), _or_null(step.finished_at)
         yield run.run_id, position, step.name, *times, step.outcome
 
 
-def _check_rows(run: Run) -> Iterator[GivenRow]:
+def _check_rows(run: Run) -> Iterator[_Row]:
     found = ((report.table, result) for report in run.reports for result in report.results)
     for position, (table, result) in enumerate(found):
         about = (result.name, result.check, result.severity, result.verdict, result.evidence)

@@ -1,18 +1,182 @@
-"""The version of a journal's tables: found by one cheap query, brought up to date by Alembic when it is old."""
+"""The journal's tables, and their version: found by one cheap query, upgraded by Alembic when it's old.
+
+To change the tables, add a module to ``migrations/versions`` and its revision to :data:`REVISIONS`. Times are text,
+ISO 8601 in UTC with microseconds (:func:`as_text`), so that they sort in every database.
+"""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, column, inspect, select, table
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    insert,
+    inspect,
+    select,
+)
 from sqlalchemy.exc import DBAPIError
 
 from lakegate.errors import ConfigurationError, RetryableError
 from lakegate.journal.database import Database, not_a_journal
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+# Ids and times are compared byte by byte everywhere; other collations of Postgres do not sort punctuation.
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+# SQLite counts up by itself in this one integer type only.
+COUNTER = BigInteger().with_variant(Integer(), "sqlite")
+
+METADATA = MetaData()
+
+RUNS = Table(
+    "runs",
+    METADATA,
+    Column("run_id", TEXT, primary_key=True),
+    Column("kind", TEXT, nullable=False),
+    Column("name", TEXT),
+    Column("branch", TEXT, nullable=False),
+    Column("status", TEXT, nullable=False),
+    Column("started_at", TEXT, nullable=False),
+    Column("finished_at", TEXT),
+    Column("reverted_by", TEXT),
+    Column("document", Text, nullable=False),
+    Index("runs_started_at", "started_at", "run_id"),
+    Index("runs_branch", "branch", "started_at"),
+    Index("runs_status", "status", "started_at"),
+    Index("runs_kind", "kind", "started_at"),
+)
+
+RUN_TABLES = Table(
+    "run_tables",
+    METADATA,
+    Column("run_id", TEXT, primary_key=True),
+    Column("table_name", TEXT, primary_key=True),
+    Column("started_at", TEXT, nullable=False),
+    Index("run_tables_table", "table_name", "started_at", "run_id"),
+)
+
+STEPS = Table(
+    "steps",
+    METADATA,
+    Column("run_id", TEXT, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("name", TEXT, nullable=False),
+    Column("started_at", TEXT, nullable=False),
+    Column("finished_at", TEXT),
+    Column("outcome", TEXT, nullable=False),
+)
+
+CHECK_RESULTS = Table(
+    "check_results",
+    METADATA,
+    Column("run_id", TEXT, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("table_name", TEXT, nullable=False),
+    Column("name", TEXT, nullable=False),
+    Column("check_text", TEXT, nullable=False),
+    Column("severity", TEXT, nullable=False),
+    Column("verdict", TEXT, nullable=False),
+    Column("evidence", TEXT, nullable=False),
+    Column("failing_rows", BigInteger, nullable=False),
+    Column("total_rows", BigInteger, nullable=False),
+)
+
+CLAIMS = Table(
+    "claims",
+    METADATA,
+    Column("claim_id", COUNTER, primary_key=True),
+    Column("table_name", TEXT, nullable=False),
+    Column("path", TEXT, nullable=False),
+    Column("version", TEXT, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("run_id", TEXT, nullable=False),
+    Column("identity", TEXT, nullable=False, server_default=""),
+    UniqueConstraint("table_name", "path", "version", name="claims_version"),
+    Index("claims_content", "table_name", "version"),
+    Index("claims_run", "run_id", "state"),
+)
+
+LEASES = Table(
+    "leases",
+    METADATA,
+    Column("run_id", TEXT, primary_key=True),
+    Column("holder", TEXT, nullable=False),
+    Column("token", TEXT, nullable=False, server_default=""),
+    Column("renewed_at", TEXT, nullable=False),
+    Column("expires_at", TEXT, nullable=False),
+)
+
+HISTORY = Table(
+    "history",
+    METADATA,
+    Column("target", TEXT, primary_key=True),
+    Column("head", TEXT, nullable=False),
+)
+
+EVENTS = Table(
+    "events",
+    METADATA,
+    Column("target", TEXT, primary_key=True),
+    Column("commit_hash", TEXT, primary_key=True),
+    Column("run_id", TEXT, nullable=False),
+)
+
+LANDINGS = Table(
+    "landings",
+    METADATA,
+    Column("table_name", TEXT, primary_key=True),
+    Column("uri", TEXT, primary_key=True),
+    Column("stamp", TEXT, nullable=False),
+    Column("outcome", TEXT, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("run_id", TEXT),
+    Column("reason", TEXT),
+    Column("noted_at", TEXT, nullable=False),
+)
+
+ALERT_GROUPS = Table(
+    "alert_groups",
+    METADATA,
+    Column("channel", TEXT, primary_key=True),
+    Column("alert", TEXT, primary_key=True),
+    Column("ends_at", TEXT, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("untold", Integer, nullable=False),
+    Column("thread", TEXT),
+    Column("about", Text),
+)
+
+
+def as_text(time: datetime) -> str:
+    """Return ``time`` as the journal stores it.
+
+    Example:
+        >>> as_text(datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC))
+        '2026-01-31T07:05:09.000000+00:00'
+    """
+    return time.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 HEAD = REVISIONS[-1]
-VERSIONS = table("alembic_version", column("version_num"))
+# As Alembic makes it.
+VERSIONS = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
 _MIGRATIONS = Path(__file__).with_name("migrations")
 
 
@@ -30,7 +194,7 @@ def ensure_schema(database: Database) -> None:
         found = _version(database, connection)
         if found != HEAD:
             _check_known(database, found)
-            _upgrade(connection, found)
+            create_schema(connection) if found is None else upgrade(connection, found)
 
 
 def _version_at_a_glance(database: Database) -> str | None:
@@ -72,10 +236,18 @@ def _check_known(database: Database, version: str | None) -> None:
         )
 
 
-def _upgrade(connection: Connection, found: str | None) -> None:
-    from alembic import command  # noqa: PLC0415 - slow to import, and not needed while the schema is up to date
-    from alembic.config import Config  # noqa: PLC0415
-    from alembic.util import CommandError  # noqa: PLC0415
+def create_schema(connection: Connection) -> None:
+    """Create the tables as the newest migration leaves them: Alembic takes a second to import."""
+    METADATA.create_all(connection, checkfirst=False)
+    VERSIONS.create(connection)
+    connection.execute(insert(VERSIONS).values(version_num=HEAD))
+
+
+def upgrade(connection: Connection, found: str | None, to: str = HEAD) -> None:
+    """Bring the tables from one version to another; from nothing with ``found=None``."""
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
@@ -83,6 +255,6 @@ def _upgrade(connection: Connection, found: str | None) -> None:
     try:
         if found is not None:
             command.stamp(config, found)
-        command.upgrade(config, HEAD)
+        command.upgrade(config, to)
     except CommandError as error:
         raise RetryableError(f"The journal's tables cannot be upgraded: {error}.") from error

@@ -1,11 +1,12 @@
 """The embedded stack: Nessie and Spark Connect on this machine, with nothing to install and nothing to run beforehand.
 
-Only the facade and the command line know this room; to everything else the stack is just an address. From the outside
-in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate.local.startup` (start side by side, all or none),
+Only :mod:`lakegate.components` and the command line know it; to everything else the stack is just an address. From
+the outside in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate.local.startup` (start side by side,
+all or none),
 :mod:`~lakegate.local.servers` (the two command lines), :mod:`~lakegate.local.health` (does it answer?),
 :mod:`~lakegate.local.process` (daemons), :mod:`~lakegate.local.state` (what is remembered),
-:mod:`~lakegate.local.stores` (what Spark needs for object stores), :mod:`~lakegate.local.artifacts`,
-:mod:`~lakegate.local.java` and :mod:`~lakegate.local.truststore` (jars, the JRE, and whom it trusts).
+:mod:`~lakegate.local.stores` (what Spark needs for object stores), :mod:`~lakegate.local.artifacts`
+and :mod:`~lakegate.local.java` (jars, the JRE, and whom it trusts).
 
 A third server is one more :class:`~lakegate.local.servers.Server` in ``SERVERS`` and its name in ``SERVICE_NAMES``.
 """

@@ -1,4 +1,4 @@
-"""The jars that no Python package carries: declared here, fetched once by Apache Ivy, kept in the user's cache.
+"""The jars that no Python package carries: fetched once by Apache Ivy, kept in the user's cache.
 
 Ivy comes with PySpark and knows where Maven artefacts live, so there is no download code and no address in our source.
 A jar that somebody else put into the cache folder is as good as a fetched one if its SHA-256 is right: that is how a
@@ -17,18 +17,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
-from xml.sax.saxutils import quoteattr
 
 from lakegate.errors import LocalStackError
-from lakegate.local.java import ivy_jar, java, user_java_options
-from lakegate.local.locking import locked
+from lakegate.local.java import ivy_jar, java, trust_options, user_java_options
 from lakegate.local.process import environment
-from lakegate.local.truststore import trust_options
-from lakegate.protocols import Narrator, Step
+from lakegate.local.state import locked
+from lakegate.model.artifacts import ARTIFACTS, Artifact, ivy_module
+from lakegate.ports import Narrator, Step
 
 _LOCK_TIMEOUT_S = 1800.0
 _STALL_TIMEOUT_S = 120.0
@@ -46,73 +44,9 @@ _IVY_REASONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """One jar in Maven's words; ``size_bytes`` and ``sha256`` are of the jar that lakegate was tested with."""
-
-    group: str
-    name: str
-    version: str
-    classifier: str | None = None
-    size_bytes: int
-    sha256: str
-
-    @property
-    def file_name(self) -> str:
-        """Name of the jar in the cache, Maven's own."""
-        return "-".join(part for part in (self.name, self.version, self.classifier) if part) + ".jar"
-
-
-ICEBERG = Artifact(
-    group="org.apache.iceberg",
-    name="iceberg-spark-runtime-4.1_2.13",
-    version="1.12.0",
-    size_bytes=48_309_426,
-    sha256="3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
-)
-NESSIE = Artifact(
-    group="org.projectnessie.nessie",
-    name="nessie-quarkus",
-    version="0.99.0",
-    classifier="runner",
-    size_bytes=245_069_033,
-    sha256="ce9fa33e2878bf5ea3981876b9e6204cabc0362b3dd82326b10e47271a78c417",
-)
-ARTIFACTS = (ICEBERG, NESSIE)
-AWS = Artifact(
-    group="org.apache.iceberg",
-    name="iceberg-aws-bundle",
-    version="1.12.0",
-    size_bytes=69_034_612,
-    sha256="dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
-)
-HADOOP_AWS = Artifact(
-    group="org.apache.hadoop",
-    name="hadoop-aws",
-    version="3.4.2",
-    size_bytes=936_997,
-    sha256="d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
-)
-# What hadoop-aws uses of the AWS SDK and Iceberg's bundle of the SDK lacks; the version is the bundle's.
-_SDK = (
-    ("s3-transfer-manager", 282_942, "7bef0ea4efd5e0860bab63e08317040951edb51b72a5be734284c28b8324ab87"),
-    ("apache-client", 77_826, "0b00ae3d55c3d1213ca47b5651dc4c2a0080fc9b6192dde3d53c3da6c1811bcb"),
-    ("netty-nio-client", 308_076, "4faaae2db7a602c2ae6241fc6c0fe9d55f0e46886c3713cd5d2fef2f677ea64a"),
-)
-S3_ARTIFACTS = (
-    AWS,
-    HADOOP_AWS,
-    *(
-        Artifact(group="software.amazon.awssdk", name=name, version="2.54.17", size_bytes=size_bytes, sha256=sha256)
-        for name, size_bytes, sha256 in _SDK
-    ),
-)
-"""What Spark needs besides to reach S3; fetched when that is first asked for."""
-
-
 def cache_folder() -> Path:
     """Return where jars are kept for all of this user's projects (``XDG_CACHE_HOME`` is honoured)."""
-    import platformdirs  # noqa: PLC0415 - not needed while the stack runs
+    import platformdirs
 
     return Path(platformdirs.user_cache_dir("lakegate", appauthor=False))
 
@@ -157,28 +91,6 @@ def prepare(
     return MappingProxyType(jars)
 
 
-def ivy_module(artifacts: Sequence[Artifact]) -> str:
-    """Return the Ivy file that asks for exactly these jars, and nothing they depend on.
-
-    Source: https://ant.apache.org/ivy/history/2.5.3/ivyfile.html; ``m:classifier`` is Maven's classifier there.
-    """
-    lines = [
-        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">',
-        '  <info organisation="lakegate" module="local"/>',
-        '  <configurations><conf name="default"/></configurations>',
-        "  <dependencies>",
-    ]
-    for artifact in artifacts:
-        classifier = f" m:classifier={quoteattr(artifact.classifier)}" if artifact.classifier else ""
-        lines += [
-            f"    <dependency org={quoteattr(artifact.group)} name={quoteattr(artifact.name)}",
-            f'      rev={quoteattr(artifact.version)} transitive="false" conf="default->master">',
-            f'      <artifact name={quoteattr(artifact.name)} type="jar"{classifier}/>',
-            "    </dependency>",
-        ]
-    return "\n".join([*lines, "  </dependencies>", "</ivy-module>", ""])
-
-
 def proxy_options(proxies: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return the Java options for the proxies that Python would use; Java looks at no variables of its own accord.
 
@@ -192,7 +104,7 @@ def proxy_options(proxies: Mapping[str, str] | None = None) -> tuple[str, ...]:
     if ".proxyHost=" in user_java_options():
         return ()
     if proxies is None:
-        from urllib.request import getproxies  # noqa: PLC0415 - slow to import, and not needed while the stack runs
+        from urllib.request import getproxies
 
         proxies = getproxies()
     options: list[str] = []

@@ -120,7 +120,7 @@ def command_line(pid: int) -> tuple[str, ...]:
         except OSError:
             return ()
         return tuple(part.decode(errors="surrogateescape") for part in raw.split(b"\0") if part)
-    import psutil  # noqa: PLC0415 - slow to import, and only needed where there is no /proc
+    import psutil
 
     try:
         return tuple(psutil.Process(pid).cmdline())
@@ -135,7 +135,7 @@ def is_instance(pid: int, instance: str) -> bool:
 
 def find_marked(home: Path) -> dict[int, str]:
     """Return this user's servers that were started for ``home``, whoever remembers them: pid to server name."""
-    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+    import psutil
 
     found = {}
     for process in psutil.process_iter():
@@ -149,7 +149,7 @@ def find_marked(home: Path) -> dict[int, str]:
 
 def find_below(folder: Path) -> tuple[Target, ...]:
     """Return this user's processes that run a file below ``folder``, by the name of that file."""
-    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+    import psutil
 
     found = []
     for process in psutil.process_iter():
@@ -165,7 +165,7 @@ def listens(pid: int, port: int) -> bool:
 
     True where the operating system does not let us look.
     """
-    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+    import psutil
 
     try:
         sockets = psutil.Process(pid).net_connections("tcp")
@@ -178,7 +178,7 @@ def listens(pid: int, port: int) -> bool:
 
 def create_time(pid: int) -> float:
     """Return when a process began, seconds since the epoch; 0 when it is gone."""
-    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+    import psutil
 
     try:
         return float(psutil.Process(pid).create_time())
@@ -188,7 +188,7 @@ def create_time(pid: int) -> float:
 
 def memory_bytes(pid: int) -> int | None:
     """Return the resident memory of a process, or ``None`` when it is gone."""
-    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+    import psutil
 
     try:
         return int(psutil.Process(pid).memory_info().rss)
@@ -222,7 +222,7 @@ def stop(targets: Sequence[Target], *, grace_s: float) -> None:
     Raises:
         LocalStackError: When one survives even that, or may not be ended.
     """
-    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+    import psutil
 
     alive: list[psutil.Process] = []
     for target in targets:
@@ -259,7 +259,7 @@ def _is_gone(process: psutil.Process) -> bool:
 
     In many containers process 1 never does, and zombies stay. One that still has threads may hold files and ports.
     """
-    import psutil  # noqa: PLC0415 - slow to import, and not needed while all is well
+    import psutil
 
     try:
         if not process.is_running():

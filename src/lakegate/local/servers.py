@@ -13,11 +13,11 @@ from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.local import health
-from lakegate.local.artifacts import ICEBERG, NESSIE, Artifact
 from lakegate.local.java import java, spark_jars, spark_version
 from lakegate.local.process import marks
 from lakegate.local.state import ServiceName, StackFolder
 from lakegate.local.stores import SparkStores, spark_master, store_artifacts, store_properties, store_variables
+from lakegate.model.artifacts import ICEBERG, NESSIE, Artifact
 
 _MIB = 2**20
 _MIN_SPARK_MIB = 1024

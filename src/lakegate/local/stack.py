@@ -16,21 +16,22 @@ from pathlib import Path
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
 from lakegate.local import process
-from lakegate.local.artifacts import ARTIFACTS, Artifact, prepare
-from lakegate.local.locking import locked
+from lakegate.local.artifacts import prepare
 from lakegate.local.servers import SERVERS, Server
 from lakegate.local.startup import Startup
 from lakegate.local.state import (
     SERVICE_NAMES,
     ServiceState,
     ServiceStatus,
+    SparkUsage,
     StackFolder,
     StackState,
     StateFile,
+    locked,
 )
 from lakegate.local.stores import SparkStores, credentials_mark, store_artifacts
-from lakegate.local.usage import SparkUsage
-from lakegate.protocols import Narrator
+from lakegate.model.artifacts import ARTIFACTS, Artifact
+from lakegate.ports import Narrator
 
 _LOCK_MARGIN_S = 60.0
 _UNRESPONSIVE_GRACE_S = 10.0

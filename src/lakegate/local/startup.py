@@ -15,11 +15,11 @@ from pathlib import Path
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
 from lakegate.local import health, process
-from lakegate.local.artifacts import Artifact
 from lakegate.local.servers import SERVERS, Launch, Server, temporary_folder
 from lakegate.local.state import SERVICE_NAMES, ServiceName, ServiceState, StackFolder, StateFile
 from lakegate.local.stores import SparkStores, credentials_mark
-from lakegate.protocols import Narrator, Step
+from lakegate.model.artifacts import Artifact
+from lakegate.ports import Narrator, Step
 
 _POLL_S = 0.05
 _PORT_GRACE_S = 1.0

@@ -6,10 +6,14 @@ addresses stay the same over a ``down`` and ``up``.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import secrets
 import shutil
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +25,7 @@ from lakegate.config import HOME_NAME
 from lakegate.errors import LocalStackError
 from lakegate.local.stores import SparkStores
 from lakegate.model.base import Value
+from lakegate.ports import Narrator
 
 ServiceName = Literal["nessie", "spark"]
 SERVICE_NAMES: tuple[ServiceName, ...] = ("nessie", "spark")
@@ -213,3 +218,118 @@ class StackFolder:
             hint=f"Make {self.path} a folder that you may write to, with free space, or run lakegate elsewhere.",
             folder=str(self.path),
         )
+
+
+_MINUTE_S = 60
+
+
+@contextlib.contextmanager
+def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> Iterator[None]:
+    """Hold the lock at ``path`` while the body runs. The operating system lets go of it when a process ends.
+
+    Args:
+        path: The lock's file; made if it is missing, readable by this user alone.
+        doing: What all who take it do, for messages: ``starting or stopping MiniStack``.
+        narrator: Told that somebody else has to be waited for.
+        timeout_s: Seconds to wait, at most.
+
+    Raises:
+        LocalStackError: When that takes longer.
+        OSError: When the file cannot be made.
+    """
+    import filelock
+
+    lock = filelock.FileLock(path, mode=0o600)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            with narrator.step(f"Waiting for another lakegate that is {doing}"):
+                lock.acquire(timeout=timeout_s)
+    except filelock.Timeout:
+        took = f"{timeout_s:.0f} s" if timeout_s < _MINUTE_S else f"{timeout_s / _MINUTE_S:.0f} minutes"
+        raise LocalStackError(
+            f"Another lakegate has been {doing} for {took}.",
+            hint="See what it waits for, or end it, and try again.",
+            folder=str(path.parent),
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+_POLL_S = 0.05
+
+
+class SparkUsage:
+    """This object's part in the use of the Spark of one project.
+
+    Args:
+        folder: The project's folder.
+    """
+
+    def __init__(self, folder: StackFolder) -> None:
+        self._folder = folder
+        self._handle: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object counts as a user."""
+        return self._handle is not None
+
+    def hold(self, timeout_s: float) -> None:
+        """Count as a user from now on, waiting for whoever starts Spark anew at this moment. Idempotent.
+
+        Args:
+            timeout_s: How long to wait, at most.
+
+        Raises:
+            LocalStackError: When that takes longer.
+        """
+        if self._handle is not None:
+            return
+        handle = self._open()
+        deadline = time.monotonic() + timeout_s
+        while not _try(handle, fcntl.LOCK_SH):
+            if time.monotonic() >= deadline:
+                os.close(handle)
+                raise LocalStackError(
+                    f"Another lakegate has been starting the local Spark anew for {timeout_s:.0f} s.",
+                    hint="See what it waits for, or end it, and try again.",
+                    service="spark",
+                )
+            time.sleep(_POLL_S)
+        self._handle = handle
+
+    def release(self) -> None:
+        """Not count as a user any more. Idempotent."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep all others from becoming users while the body runs; yield whether there was nobody but this object."""
+        handle = self._open() if self._handle is None else self._handle
+        try:
+            yield _try(handle, fcntl.LOCK_EX)
+        finally:
+            if self._handle is None:
+                os.close(handle)
+            else:
+                fcntl.flock(handle, fcntl.LOCK_SH)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._folder.usage_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._folder.unusable(error) from error
+
+
+def _try(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

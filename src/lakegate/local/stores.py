@@ -8,9 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from lakegate.config import AdlsSettings, GcsSettings, S3Settings, StorageSettings
-from lakegate.local.artifacts import S3_ARTIFACTS, Artifact
-from lakegate.local.gcs_adls import ADLS_ARTIFACTS, ADLS_VARIABLES, GCS_ARTIFACTS, GCS_VARIABLES, gcs_properties
-from lakegate.local.s3 import S3_VARIABLES, s3_properties
+from lakegate.model.artifacts import S3_ARTIFACTS, Artifact
 from lakegate.model.base import Value
 
 _TASK_ATTEMPTS = 4
@@ -40,8 +38,8 @@ class SparkStores(Value):
         """Return these stores with those that are wanted, which win where both name a place.
 
         Example:
-            >>> SparkStores(s3=S3Settings(region="a")).having(SparkStores(gcs=GcsSettings())).s3
-            S3Settings(endpoint=None, region='a', path_style=False)
+            >>> SparkStores(s3=S3Settings(region="a")).having(SparkStores(gcs=GcsSettings())).s3.region
+            'a'
         """
         return SparkStores(s3=wanted.s3 or self.s3, gcs=wanted.gcs or self.gcs, adls=wanted.adls or self.adls)
 
@@ -56,12 +54,12 @@ def stores_of(uris: Iterable[str], storage: StorageSettings) -> SparkStores:
     Raises:
         ConfigurationError: When the library of a store is not installed, or its own configuration is wrong.
     """
-    from lakegate.storage.addresses import Address, is_remote  # noqa: PLC0415 - for remote files only
+    from lakegate.storage.objects import Address, is_remote
 
     services = {Address.parse(uri).service for uri in uris if is_remote(uri)}
     s3 = None
     if "s3" in services:
-        from lakegate.storage.s3 import s3_place  # noqa: PLC0415 - loads boto3
+        from lakegate.storage.s3 import s3_place
 
         s3 = s3_place(storage.s3)
     return SparkStores(
@@ -128,3 +126,85 @@ def credentials_mark(instance: str, stores: SparkStores) -> str | None:
         return None
     text = "\0".join(f"{name}={value}" for name, value in store_variables(stores).items())
     return hmac.new(instance.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+# What AWS's own tools look at, none of which Spark's settings are to hold: those can be read by every client.
+S3_VARIABLES = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    *("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
+    *("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    *("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+    *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+    *("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_STS_REGIONAL_ENDPOINTS"),
+    *("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION"),
+    *("AWS_REGION", "AWS_DEFAULT_REGION"),
+)
+_FILE_SYSTEM = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+_DEFAULT_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+
+
+def s3_properties(s3: S3Settings) -> Mapping[str, str]:
+    """Return Hadoop's settings for reading ``s3://`` and ``s3a://``; no secret is among them.
+
+    Source: https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/index.html
+    """
+    return {
+        "fs.s3.impl": _FILE_SYSTEM,
+        "fs.s3a.aws.credentials.provider": _DEFAULT_CHAIN,
+        "fs.s3a.path.style.access": str(s3.path_style).lower(),
+        **({"fs.s3a.endpoint": s3.endpoint} if s3.endpoint else {}),
+        **({"fs.s3a.endpoint.region": s3.region} if s3.region else {}),
+    }
+
+
+GCS_ARTIFACTS = (
+    # Google's libraries for Iceberg's GCSFileIO, which itself is in the runtime. That of 1.12.0 could not be resolved.
+    Artifact(
+        group="org.apache.iceberg",
+        name="iceberg-gcp-bundle",
+        version="1.10.0",
+        size_bytes=61_369_769,
+        sha256="a5c623768c28335161fc4802df88308f81701a156dec596a60ad42e1f047d5e1",
+    ),
+    Artifact(
+        group="com.google.cloud.bigdataoss",
+        name="gcs-connector",
+        version="hadoop3-2.2.26",
+        classifier="shaded",
+        size_bytes=38_573_571,
+        sha256="cbaa2773283c2237f933f48deb77a6f912619e367b26efe186aee74f4b35d89c",
+    ),
+)
+"""What Spark needs besides to reach Google Cloud Storage."""
+ADLS_ARTIFACTS = (
+    # As above, for ADLSFileIO.
+    Artifact(
+        group="org.apache.iceberg",
+        name="iceberg-azure-bundle",
+        version="1.10.0",
+        size_bytes=18_687_191,
+        sha256="f143be94b94bb380e76d1c45ee9a63e143f4a7f813c6aa1ed72f5bfd44f52d05",
+    ),
+)
+"""What Spark needs besides to keep tables in Azure Data Lake Storage."""
+
+# What Google's and Azure's own tools look at, none of which Spark's settings are to hold.
+GCS_VARIABLES = ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG")
+ADLS_VARIABLES = (
+    *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH"),
+    *("AZURE_FEDERATED_TOKEN_FILE", "AZURE_AUTHORITY_HOST", "AZURE_CONFIG_DIR"),
+    *("IDENTITY_ENDPOINT", "IDENTITY_HEADER", "MSI_ENDPOINT", "MSI_SECRET"),
+)
+
+
+def gcs_properties(gcs: GcsSettings) -> Mapping[str, str]:
+    """Return Hadoop's settings for reading ``gs://``; no secret is among them.
+
+    Without further settings the connector takes the credentials that ``GOOGLE_APPLICATION_CREDENTIALS`` names, or the
+    machine's. Source: https://github.com/GoogleCloudDataproc/hadoop-connectors/blob/branch-2.2.x/gcs/CONFIGURATION.md
+    """
+    return {
+        "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+        "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+        **({"fs.gs.storage.root.url": f"{gcs.endpoint.rstrip('/')}/"} if gcs.endpoint else {}),
+    }

@@ -1,1 +1,1 @@
-"""Frozen values: what flows between the rooms. Everything here survives a round trip through JSON."""
+"""Frozen values: what flows between the context. Everything here survives a round trip through JSON."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from lakegate.model.base import Value
 
 FileFormat = Literal["parquet", "csv"]
+
+# An entity tag of S3 that is a hash of the content, or of its parts' hashes; other stores' are counters or times.
+_S3_CONTENT = re.compile(r'etag:"?[0-9a-fA-F]{32}(?:-[0-9]+)?"?:[0-9]+')
 
 MISSING_WORDS = ("NA", "N/A", "n/a", "#N/A", "NULL", "null")
 """Texts that mean NULL in CSV columns whose other values are numbers, dates, times or booleans.
@@ -32,14 +36,17 @@ class SourceFile(Value):
     """One source file in the version that was looked at.
 
     Attributes:
-        uri: Absolute location, ``file:///…``.
+        uri: Absolute location, ``file:///…``; of the real file, when it was found by a link.
         size_bytes: Length in bytes.
-        version: What tells this content of the path from another one: ``sha256:…`` for local files.
-        stamp: What a look at the file without reading it tells (size and time of last change): as long as it is the
-            same, so is the file. Empty when it cannot be told.
+        version: Identifies this content of the path: ``sha256:…`` for local files.
+        stamp: Size and time of the last change, or size and entity tag: as long as it is the same, so is the file.
+            Empty when it isn't known.
         rows: Number of rows, counted from the footer (parquet) or by parsing (CSV).
         version_id: What the object store calls this version, where it keeps versions and was asked for this very key
-            (S3's listings tell none). For people: which content it is, ``version`` alone tells.
+            (S3's listings have none). For people only; ``version`` alone identifies the content.
+        identity: What a local file keeps when it's renamed or linked: device, inode and time of last change. Two paths
+            with one ``version`` and one ``identity`` are one file. Empty in object stores.
+        aliases: Other URIs by which it was found: those of links to it.
     """
 
     uri: str
@@ -48,6 +55,22 @@ class SourceFile(Value):
     stamp: str = ""
     rows: int
     version_id: str | None = None
+    identity: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names_content(self) -> bool:
+        """Whether another file of the same ``version`` surely has the same bytes: a SHA-256, or S3's entity tag.
+
+        Of S3, equal tags mean equal content; different ones mean nothing (an upload in parts has another).
+        """
+        return self.version.startswith("sha256:") or (
+            self.uri.startswith("s3:") and _S3_CONTENT.fullmatch(self.version) is not None
+        )
+
+    def is_same_file(self, other: SourceFile) -> bool:
+        """Tell whether ``other``, of the same version, is this very file under another name."""
+        return (bool(self.identity) and self.identity == other.identity) or other.uri in self.aliases
 
 
 class SourceColumn(Value):

@@ -15,17 +15,17 @@ Evidence = Literal["manifest", "scan"]
 
 
 class Check(Value):
-    """One rule of an audit.
+    """One claim about rows, which an audit answers.
 
-    Its behaviour lives in the rule registered for ``kind`` (``lakegate.audits``); this is only the question.
+    What it does is defined by the function called ``kind`` (``lakegate.checks``); this is only its arguments.
 
     Attributes:
-        kind: Name of the rule: ``not_null``, ``in_range`` …
-        columns: Columns it is about, in order; empty for rules about the whole batch.
-        arguments: The rule's own parameters by name, JSON values only.
+        kind: Name of the check: ``not_null``, ``in_range`` …
+        columns: Columns it is about, in order; empty for checks of the whole batch.
+        arguments: Its own arguments by name, JSON values only.
         severity: ``error`` blocks the publish, ``warn`` only reports.
         scope: ``batch``: the rows just written; ``table``: the table as it would be after publishing.
-        label: A name chosen by the user; :attr:`name` falls back to one made from the rule and its columns.
+        label: A name chosen by the user; :attr:`name` falls back to one made from kind and columns.
 
     Example:
         >>> str(Check(kind="in_range", columns=("fare",), arguments={"min": 0, "max": 500}))
@@ -41,7 +41,7 @@ class Check(Value):
 
     @property
     def name(self) -> str:
-        """Name in reports: the user's label, else rule and columns."""
+        """Name in reports: the user's label, else kind and columns."""
         return self.label or "_".join((self.kind, *self.columns))
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class CheckResult(Value):
     Attributes:
         check: The check in its canonical text.
         verdict: ``pass`` or ``fail``. A check that could not run is an exception, not a verdict.
-        failing_rows: Rows that break the rule. For ``row_count``, which is about no row in particular, 0 on ``pass``
+        failing_rows: Rows that break the check. For ``row_count``, which is about no row in particular, 0 on ``pass``
             and the number of rows missing or too many on ``fail``.
         total_rows: Rows that were looked at.
         reads: Tables whose state beside the batch the answer rests on (scope ``table``); it holds only as long as

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them in settings: ``30s``, ``7d``."""
+"""Durations as settings and options write them: ``30s``, ``7d``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a length of time: a number and one of ``s``, ``m``, ``h``, ``d``, ``w``.
+    """Parse a duration: a number and a unit, ``s``, ``m``, ``h``, ``d`` or ``w``.
 
     Raises:
-        ConfigurationError: When it is something else.
+        ConfigurationError: If it is malformed.
 
     Example:
         >>> parse_duration("7d"), parse_duration("90 m")
@@ -23,7 +23,5 @@ def parse_duration(text: str) -> timedelta:
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ConfigurationError(
-            f"'{text}' is not a length of time.", hint="Write a number and a unit: 30s, 15m, 12h, 7d, 2w."
-        )
+        raise ConfigurationError(f"Invalid duration '{text}'.", hint="Use a number and a unit: 30s, 15m, 12h, 7d, 2w.")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -1,4 +1,4 @@
-"""Names: tables and references, validated once and quoted ever after."""
+"""Names of tables, references and runs: validated once, and quoted for Spark SQL."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _HASH = re.compile(r"[0-9a-f]{16,64}")
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:(?:(?!\.\.)[A-Za-z0-9._-]){0,98}[A-Za-z0-9])?")
 _MAX_REF_LENGTH = 200
 
+RESERVED_NAMESPACES = frozenset({"global_temp", "lakegate", "session", "spark_catalog", "system"})
+"""First levels that Spark SQL reads as something else than a namespace of the lake: catalogs, and its own databases."""
+
 
 def quote(name: str) -> str:
-    """Quote one identifier for Spark SQL.
+    """Return one identifier, quoted for Spark SQL.
 
     Example:
         >>> quote("odd`name")
@@ -41,9 +44,6 @@ def is_commit_hash(text: str) -> bool:
 def validate_ref_name(name: str) -> str:
     """Return ``name`` when it may name a branch or tag.
 
-    Args:
-        name: A reference name, for example ``wap/nyc.trips_01``.
-
     Raises:
         IdentifierError: When the catalog would refuse the name or could mistake it for a commit hash.
 
@@ -52,9 +52,8 @@ def validate_ref_name(name: str) -> str:
         'wap/nyc.trips_01'
     """
     if len(name) > _MAX_REF_LENGTH or not _REF.fullmatch(name) or "//" in name or is_commit_hash(name):
-        msg = f"'{name}' cannot name a branch or tag."
         raise IdentifierError(
-            msg,
+            f"'{name}' cannot name a branch or tag.",
             hint="Start with a letter; use letters, digits, '.', '_', '-' and single '/'; end with a letter or digit; "
             f"at most {_MAX_REF_LENGTH} characters; not something that reads as a commit hash.",
             ref=name,
@@ -73,9 +72,8 @@ def validate_run_id(run_id: str) -> str:
         'nyc.trips-2024-01-31'
     """
     if not _RUN_ID.fullmatch(run_id):
-        msg = f"'{run_id}' cannot name a run."
         raise IdentifierError(
-            msg,
+            f"'{run_id}' cannot name a run.",
             hint="Use ASCII letters, digits, '.', '_' and '-', at most 100, a letter or digit at both ends.",
             run_id=run_id,
         )
@@ -110,8 +108,9 @@ class TableIdentifier(Value):
     @classmethod
     def _validate_namespace(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
-            msg = "A table needs a namespace."
-            raise IdentifierError(msg, hint="Write it as namespace.table, for example nyc.trips.")
+            raise IdentifierError(
+                "A table needs a namespace.", hint="Write it as namespace.table, for example nyc.trips."
+            )
         return tuple(_validate_part(part) for part in value)
 
     @field_validator("name")
@@ -125,20 +124,38 @@ class TableIdentifier(Value):
 
     @classmethod
     def parse(cls, text: str) -> TableIdentifier:
-        """Read ``namespace.table`` (more namespace levels allowed).
-
-        Args:
-            text: The identifier as typed by the user.
+        """Read ``namespace.table``, as a user types it; there may be more namespace levels.
 
         Raises:
-            IdentifierError: When a part is empty or holds anything but ASCII letters, digits, ``_`` and ``-``.
+            IdentifierError: When a part is empty or holds anything but ASCII letters, digits, ``_`` and ``-``, or the
+                first level is one of :data:`RESERVED_NAMESPACES`: no query would find the table.
         """
         *namespace, name = text.split(".")
         try:
-            return cls(namespace=tuple(namespace), name=name)
+            table = cls(namespace=tuple(namespace), name=name)
         except IdentifierError as error:
-            msg = f"'{text}' cannot name a table: {error.message}"
-            raise IdentifierError(msg, hint=error.hint, table=text) from None
+            message = f"'{text}' cannot name a table: {error.message}"
+            raise IdentifierError(message, hint=error.hint, table=text) from None
+        if table.namespace[0].lower() in RESERVED_NAMESPACES:
+            raise IdentifierError(
+                f"'{text}' cannot name a table: in Spark SQL '{table.namespace[0]}' is not a namespace of the lake.",
+                hint=f"Use another namespace; reserved are {', '.join(sorted(RESERVED_NAMESPACES))}.",
+                table=text,
+            )
+        return table
+
+    @classmethod
+    def stored(cls, text: str) -> TableIdentifier:
+        """Read the name of a table that exists, as commits and the journal hold it: older ones may be reserved now.
+
+        Raises:
+            IdentifierError: When it is no name.
+
+        Example:
+            >>> TableIdentifier.stored("system.trips").parts
+            ('system', 'trips')
+        """
+        return cls.model_validate(text)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -162,9 +179,8 @@ class TableIdentifier(Value):
 def _validate_part(part: str) -> str:
     if _PART.fullmatch(part):
         return part
-    msg = "a part of the name is empty." if not part else f"'{part}' is not a plain name."
     raise IdentifierError(
-        msg,
+        f"'{part}' is not a plain name." if part else "a part of the name is empty.",
         hint="Use namespace.table with ASCII letters, digits, '_' and '-', each part starting with a letter or '_' "
         "(at most 128 characters a part).",
     )

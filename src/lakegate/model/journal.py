@@ -1,4 +1,4 @@
-"""What the journal knows of source files, and what it learns from the catalog's history."""
+"""What the journal stores of runs and source files, as values."""
 
 from __future__ import annotations
 
@@ -7,66 +7,86 @@ from typing import Literal
 
 from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
-from lakegate.model.run import KnownFile
+from lakegate.model.run import KnownFile, Run
+
+
+class Lease(Value):
+    """A run, and the token that proves that this process holds it.
+
+    Attributes:
+        run: The run as it was when the lease was acquired.
+        token: Required for each change of the run; ``None`` if the run has ended.
+    """
+
+    run: Run
+    token: str | None = None
 
 
 class Claim(Value):
-    """The answer to a claim: every file that was asked for is in exactly one of these.
+    """The answer to a claim. Each file is in exactly one of these.
 
     Attributes:
-        claimed: Ours now.
-        published: Published before in this very version, and by which run.
-        busy: Another run that somebody is working on has claimed this version, or another one of the same path.
-        changed: The path was published in another version, by this run; :class:`KnownFile` holds that version.
-        free: Not claimed, though nothing stands in the way: others of the batch were busy.
+        claimed: Claimed by this run now.
+        published: Published before in this version, and by which run.
+        busy: Claimed by another live run, in this version or another one of the path.
+        changed: Published before in another version, which the :class:`KnownFile` holds.
+        same_content: Has the same bytes as another file that a run published or is ingesting, or that comes earlier in
+            the batch. Where that doesn't matter, the file is also ``claimed`` or ``free``.
+        free: Could be claimed, but wasn't because others of the batch were busy.
     """
 
     claimed: tuple[SourceFile, ...] = ()
     published: tuple[KnownFile, ...] = ()
     busy: tuple[KnownFile, ...] = ()
     changed: tuple[KnownFile, ...] = ()
+    same_content: tuple[KnownFile, ...] = ()
     free: tuple[SourceFile, ...] = ()
 
 
 class HistoryEvent(Value):
-    """What one commit says of runs.
+    """What one commit on the target says about runs.
 
     Attributes:
         commit: Its hash.
         run_id: The run that made it.
-        tables: Tables it changed, as text.
-        files: URI and version of each source file it published, to all of ``tables``.
-        reverts: Runs whose rows it took from ``tables``.
-        revives: Table, URI, version and run of each source file that it brought back: undone before, published again.
-        time: When it was made; only used for runs that the journal has lost.
+        tables: Tables it changed.
+        files: URI and version of each source file that it published to all of ``tables``.
+        identities: The identity of each of ``files``, in order; or nothing.
+        reverts: Runs whose rows it removed from ``tables``.
+        revives: Table, URI, version and run of each source file that it published again after a revert.
+        time: When it was made; used for runs that the journal has lost.
     """
 
     commit: str
     run_id: str
     tables: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
+    identities: tuple[str, ...] = ()
     reverts: tuple[str, ...] = ()
     revives: tuple[tuple[str, str, str, str], ...] = ()
     time: datetime | None = None
 
 
-class Landing(Value):
-    """What became of a file that was looked for in a folder, so that it is not taken up again and again.
+CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]
 
-    It spares reading the file; whether it is published already is what claims are for.
+
+class FileCheckpoint(Value):
+    """What became of a file in a watched folder, so that it isn't tried again and again.
+
+    It saves reading the file. Whether the file is published is decided by claims alone.
 
     Attributes:
-        stamp: What told its state without reading it (size and time of last change, or an etag).
-        outcome: ``done`` when nothing is left to do for it; ``rejected`` by an audit; ``failed`` for any other reason;
-            ``parked`` when its run waits to be gone on with.
+        stamp: Fingerprint of its state without reading it (size and modification time, or an ETag).
+        outcome: ``done`` if nothing is left to do; ``rejected`` by an audit; ``failed`` for any other reason;
+            ``parked`` while its run is suspended; ``trying`` while a run ingests it, and after that process died.
         tries: How often it was tried in this state.
-        run_id: The run that was the last to try; ``None`` when it came to none.
-        reason: Why it was not published, in one sentence.
+        run_id: The last run that tried; ``None`` if none began.
+        reason: Why it wasn't published, in one sentence.
     """
 
     uri: str
     stamp: str
-    outcome: Literal["done", "rejected", "failed", "parked"]
+    outcome: CheckpointOutcome
     tries: int = 1
     run_id: str | None = None
     reason: str | None = None

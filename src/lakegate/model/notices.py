@@ -1,4 +1,4 @@
-"""What is told to people and programs outside, and its place among others of its kind."""
+"""Alerts as values: what they are about, and how they are grouped."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from datetime import datetime
 from typing import Literal
 
 from lakegate.model.base import Value
-from lakegate.model.channels import Event, Level
 from lakegate.model.run import Notification, Run
+
+Event = Literal["rejected", "failed", "given_up", "recovered", "published", "late"]
+"""What a channel may ask for. A run that recovery ended is ``recovered``, and also how it ended."""
+Level = Literal["info", "warn", "error"]
+LEVELS: tuple[Level, ...] = ("info", "warn", "error")
+"""From the least to the most severe."""
 
 
 class Notice(Value):
-    """One thing to be told.
+    """One alert, before it is sent.
 
     Attributes:
-        event: What happened; of a run that recovery ended, what it came to.
-        recovered: Whether recovery ended it.
+        event: What happened; for a run that recovery ended, how it ended.
+        recovered: Whether recovery ended the run.
         severity: How bad it is.
-        tables: Tables it is about, as text.
-        run: The run that ended; ``None`` when it is about none.
-        late: The table that is late.
-        file: The file that was given up.
-        counted: How many notices it stands for that nobody was told of one by one; ``None`` when it is one itself.
+        tables: Tables it's about.
+        run: The run that ended, if it's about one.
+        late: The late table, if it's about one.
+        file: The file that was given up, if it's about one.
+        counted: Number of suppressed alerts that it sums up; ``None`` for an alert of its own.
         at: When it happened.
     """
 
@@ -37,11 +42,11 @@ class Notice(Value):
 
 
 class AlertGroup(Value):
-    """One message's place among those that say the same of a table within a length of time.
+    """A message's place in the group of those that say the same of a table within ``notify.group``.
 
     Attributes:
-        number: How many there were, this one included; 1 for the first.
-        missed: How many before this one nobody was told of.
+        number: How many there were, including this one.
+        missed: How many before this one were suppressed.
         thread: Where the first one was sent, if the channel has threads.
     """
 
@@ -51,12 +56,12 @@ class AlertGroup(Value):
 
 
 class LateTable(Value):
-    """A table to which nothing was published for longer than is expected.
+    """A table to which nothing was published for longer than expected.
 
     Attributes:
-        expected_every: The length of time, as the settings say it.
-        last: When something was published last; ``None`` when the journal knows of nothing.
-        run_id: The run that published it.
+        expected_every: The expected interval, as the settings have it.
+        last: Time of the last publish; ``None`` if the journal has none.
+        run_id: The run that published last.
     """
 
     table: str
@@ -67,15 +72,15 @@ class LateTable(Value):
 
 
 class GivenUpFile(Value):
-    """A source file that failed so often that it is left alone until it changes.
+    """A source file that failed so often that it won't be tried again until it changes.
 
     Attributes:
-        table: The table it was to go to.
-        stamp: The state it is in, as :class:`lakegate.model.journal.Landing` has it.
+        table: The table it was for.
+        stamp: Its state, as in :class:`lakegate.model.journal.FileCheckpoint`.
         tries: How often it was tried in this state.
-        code: What kind of error it was the last time.
-        reason: Why it failed then, in one sentence.
-        run_id: The run that was the last to try; ``None`` when it came to none.
+        code: Code of the last error.
+        reason: The last error, in one sentence.
+        run_id: The last run that tried; ``None`` if none began.
     """
 
     table: str
@@ -88,11 +93,11 @@ class GivenUpFile(Value):
 
 
 class CountedAlert(Value):
-    """A group that is over, with messages that nobody was told of.
+    """A group that has ended with suppressed messages.
 
     Attributes:
-        alert: What they say, as a key.
-        about: The last one; of its run as much as tells which it was.
+        alert: Key of what they say.
+        about: The last one, with just enough of its run to identify it.
         place: The place of the last one.
     """
 

@@ -1,25 +1,25 @@
-"""What an ingest would do, before it does anything."""
+"""What an ingest would do."""
 
 from __future__ import annotations
 
 from lakegate.model.base import Value
 from lakegate.model.journal import Claim
-from lakegate.model.run import WriteRequest
+from lakegate.model.request import IngestRequest
 from lakegate.model.schema import Schema
 
 
 class IngestPlan(Value):
-    """A request that has passed every check that needs no write.
+    """A request that passed all validation that needs no write.
 
     Attributes:
-        request: What would be run.
+        request: The request.
         exists: Whether the table exists on the target.
-        table_schema: The table's columns, as they are or as they would be created.
-        descriptions: One sentence for each check of the request, in order.
-        known: Which of the files are not new to the table; filled in for those who only want to look.
+        table_schema: The table's columns, as they are or would be created.
+        descriptions: One sentence for each check, in order.
+        known: The files that aren't new to the table. Only :meth:`lakegate.Lake.plan` fills it in.
     """
 
-    request: WriteRequest
+    request: IngestRequest
     exists: bool
     table_schema: Schema
     descriptions: tuple[str, ...] = ()

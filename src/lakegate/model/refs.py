@@ -25,7 +25,7 @@ class Ref(Value):
 
 
 class TablePointer(Value):
-    """Where one table stands at one commit: what the catalog stores for it.
+    """The state of one table at one commit: what the catalog stores for it.
 
     ``content_id`` identifies the table over its whole life; ``None`` asks the catalog for a new one.
     The other fields are those of Nessie's ``IcebergTable`` content.
@@ -41,7 +41,7 @@ class TablePointer(Value):
 
 
 class TableAt(Value):
-    """A table as it stands at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit.
+    """A table at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit.
 
     ``without`` are paths of data files whose rows do not count, because they are about to go.
     """
@@ -77,7 +77,9 @@ class CommitRequest(Value):
             the branch after ``base`` makes the commit fail with a conflict.
         puts: Tables to create (``content_id=None``) or to move to new metadata.
         deletes: Tables to drop.
-        unchanged: Tables that must stand at the head as they stood at ``base``.
+        unchanged: Tables that must be the same at the head as at ``base``.
+        at_head: Whether ``base`` must be the head itself: any commit made to the branch after it is a conflict.
+            Such a request needs no change: the commit then holds its properties only.
         namespaces: Namespaces to create. Ones that exist at ``base`` must not be listed.
         properties: Commit properties (text to text), such as ``lakegate.run-id``.
     """
@@ -89,11 +91,12 @@ class CommitRequest(Value):
     deletes: tuple[TableIdentifier, ...] = ()
     unchanged: tuple[TableIdentifier, ...] = ()
     namespaces: tuple[tuple[str, ...], ...] = ()
+    at_head: bool = False
     properties: dict[str, str] = Field(default_factory=dict)
 
 
 class TableDifference(Value):
-    """One key that stands differently on two references; ``None`` where it does not exist."""
+    """One key that differs between two references; ``None`` where it does not exist."""
 
     table: str
     kind: Literal["table", "namespace", "other"]

@@ -1,25 +1,25 @@
-"""One pass through write–audit–publish, step by step, as values."""
+"""One pass through write–audit–publish, and what each of its steps did, as values."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
 from lakegate.model.base import Value
-from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.batch import SourceFile
 from lakegate.model.checks import AuditReport, Check, CheckResult
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.order import IngestOrder, OnFailure
 from lakegate.model.refs import TablePointer
+from lakegate.model.request import IngestRequest
+from lakegate.model.tables import ChangeKind
 
 RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
 RunKind = Literal["ingest", "transaction", "branch", "revert", "restore"]
-"""What started a run; ``branch`` is one that somebody wrote by hand and that was audited or published."""
-ChangeKind = Literal["append", "rewrite"]
-"""What a run did to a table: only appended rows, or anything else (overwrite, upsert, delete, change of schema)."""
+"""What started a run; ``branch`` is a branch of another writer that was audited or published."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
@@ -35,40 +35,23 @@ def new_run_id(now: datetime | None = None) -> str:
     return f"{(now or datetime.now(UTC)).astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
 
 
-class WriteRequest(Value):
-    """What a run is asked to do: the only input of the flow.
-
-    Attributes:
-        base: Hash of ``target`` that the run starts from; its branch is made there.
-        partition_by: Transforms for a table that is created, such as ``days(pickup)``; ignored when it exists.
-        replaces: Runs whose rows in the table go when this one is published.
-    """
-
-    run_id: str
-    table: TableIdentifier
-    branch: str
-    base: str
-    batch: Batch
-    checks: tuple[Check, ...] = ()
-    partition_by: tuple[str, ...] = ()
-    target: str = "main"
-    on_failure: OnFailure = "keep"
-    replaces: tuple[str, ...] = ()
-
-
 class StagedTable(Value):
-    """What a run did to one table on its branch, not yet audited.
+    """What a run did to one table on its branch, before the audit.
 
     Attributes:
         base: Hash of ``target`` that the branch was made from.
         head: Hash of the branch after the write.
         before: The table's state at ``base``; ``None`` when the run created it.
         pointer: The table's state at ``head``.
-        parent_snapshot_id: Snapshot the write was made on top of; ``None`` for a table without one.
-        snapshot_ids: Snapshots that the write added, oldest first.
-        change: Whether it only appended; then its data files can be replayed onto a newer state of the table.
-        rows: Rows added.
-        data_files: Data files added.
+        parent_snapshot_id: Snapshot before the run's first one; ``None`` if the table had none, and for a change that
+            did more than append: the whole table counts as the run's then.
+        snapshot_ids: The run's snapshots, oldest first; empty if they don't lead to the current one.
+        change: What was done (:class:`~lakegate.model.tables.TableChange`). An append can be rebased onto a newer state
+            of the table.
+        rows: Rows added, as far as known.
+        rows_removed: Rows removed; ``None`` if unknown. A rewritten row counts as removed and added.
+        data_files: Data files added, as far as known.
+        reason: Why it isn't an append, in words that follow "because".
     """
 
     run_id: str
@@ -83,15 +66,47 @@ class StagedTable(Value):
     snapshot_ids: tuple[int, ...]
     change: ChangeKind = "append"
     rows: int
+    rows_removed: int | None = 0
     data_files: int
+    reason: str | None = None
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether it changed nothing but added rows, so that these can be audited and rebased alone."""
+        return self.change in {"append", "create"}
+
+
+def total_removed(staged: Iterable[StagedTable]) -> int | None:
+    """Return the rows removed from all tables; ``None`` if one number is unknown."""
+    known = [one.rows_removed for one in staged]
+    return None if None in known else sum(filter(None, known))
+
+
+def changed_rows(added: int, removed: int | None, *, short: bool = False) -> str:
+    """Return the rows added and removed, as commit messages and terminals show them; ``short`` in a table column.
+
+    Example:
+        >>> changed_rows(1000, 0), changed_rows(0, 22), changed_rows(103394, 103416), changed_rows(5, None)
+        ('1,000 rows', '-22 rows', '+103,394 -103,416 rows, net -22', '+5 -? rows')
+    """
+    if removed == 0:
+        return f"{added:,}" if short else f"{added:,} row{'' if added == 1 else 's'}"
+    gone = "-?" if removed is None else f"-{removed:,}"
+    numbers = f"+{added:,} {gone}" if added else gone
+    if short:
+        return numbers
+    net = f", net {added - removed:+,}" if added and removed is not None else ""
+    return f"{numbers} row{'s' if added or removed != 1 else ''}{net}"
 
 
 class Publication(Value):
     """The commit that made a run's tables visible on ``target``.
 
     Attributes:
-        replayed: Tables whose data files were appended to a newer state than the one they were staged on.
-        branch_left: Whether the run's branch could not be dropped afterwards.
+        rows: Rows added.
+        rows_removed: Rows removed; ``None`` if unknown.
+        replayed: Tables that were rebased onto a newer state than the one they were staged on.
+        branch_left: Whether the run's branch couldn't be dropped afterwards.
     """
 
     run_id: str
@@ -99,19 +114,27 @@ class Publication(Value):
     commit: str
     tables: tuple[str, ...]
     rows: int
+    rows_removed: int | None = 0
     replayed: tuple[str, ...] = ()
     branch_left: bool = False
 
 
 class KnownFile(Value):
-    """A source file that some run has to do with: the one that published it, or the one that is at it."""
+    """A source file that a run published, or is ingesting.
+
+    Attributes:
+        same_file_as: URI by which that run knows the file, if it's another one: it was renamed, or has two links.
+        same_content_as: URI of another file of that run with the same bytes.
+    """
 
     file: SourceFile
     run_id: str
+    same_file_as: str | None = None
+    same_content_as: str | None = None
 
 
 class RunStep(Value):
-    """One step of a run, ``write``, ``audit`` or ``publish``; ``finished_at`` is ``None`` while it goes on."""
+    """One step of a run: ``write``, ``audit`` or ``publish``. ``finished_at`` is ``None`` while it runs."""
 
     name: str
     started_at: datetime
@@ -129,13 +152,13 @@ class RunError(Value):
 
 
 class Notification(Value):
-    """What came of telling one channel of a run.
+    """The outcome of alerting one channel.
 
     Attributes:
         channel: The channel's name.
-        event: What it was told.
-        outcome: ``sent``; ``grouped`` when an earlier message stands for it; or ``failed``.
-        reason: Why it was not sent, or nothing.
+        event: What it was about.
+        outcome: ``sent``; ``grouped`` if an earlier message covers it; or ``failed``.
+        reason: Why it wasn't sent.
     """
 
     channel: str
@@ -146,38 +169,60 @@ class Notification(Value):
 
 
 class UndoneTable(Value):
-    """What an undoing did to one table.
+    """What a revert or restore did to one table.
 
     Attributes:
-        rows: Rows in its data files now, less those before; negative when rows went.
-        data_files: Likewise, data files.
-        dropped: Whether the table itself went, because what was undone had created it.
+        rows: Change in the number of rows; negative if rows went. ``None`` if delete files hide it.
+        data_files: Change in the number of data files.
+        dropped: Whether the table was dropped, because what was undone had created it.
     """
 
     table: str
-    rows: int
+    rows: int | None
     data_files: int
     dropped: bool = False
 
 
+class Acceptance(Value):
+    """A person's decision to publish what failed its audit."""
+
+    reason: str
+    actor: str
+    at: datetime
+
+
 class Run(Value):
-    """Everything known of one run. The journal keeps it; the front doors show it.
+    """Everything lakegate knows of one run.
 
     Attributes:
-        tables: Tables it wrote to, as text.
+        run_id: Its id.
+        kind: What started it.
         name: The user's name for a transaction.
-        branch: Its branch; empty when it needed none.
+        tables: Tables it wrote to.
+        branch: Its branch; empty if it needed none.
+        status: How far it is, or how it ended.
+        started_at: When it began.
+        finished_at: When it ended; ``None`` while it runs or is suspended.
         target: Branch that it publishes to.
-        base: Hash of the target that it started from: its commit, if there is one, is after this.
-        order: What was asked for, as long as steps of it may be to come.
-        reads: Tables whose state the run's outcome rests on, beside those that its checks read.
-        skipped_files: Source files it left out, because other runs published them or were at them.
-        branch_kept: Whether the branch still stands after the run ended, so that its data can be looked at.
-        reverted_by: Run that undid this one.
-        reverts: Runs that it undid, newest first.
+        base: Hash of the target that it started from.
+        order: The request as it was asked, kept while steps of it may follow.
+        request: The request as it was planned, with the files that are this run's.
+        checks: Checks added in a transaction, by table. An ingest's checks are in its request.
+        reads: Tables that its outcome depends on, in addition to those that its checks read.
+        staged: What it wrote, by table.
+        reports: Its audit reports, by table.
+        publication: Its commit, once published.
+        accepted: Who published it although its audit failed, and why.
+        steps: Its steps, with times.
+        skipped_files: Source files it left out, because other runs published them or were ingesting them.
+        same_content_as: Its source files whose bytes are also those of another file, and which one.
+        branch_kept: Whether its branch still exists, so that you can look at its data.
+        reverted_by: Run that reverted this one.
+        reverts: Runs that it reverted, newest first.
         undone: What that did to their tables.
-        detail: Why a run was skipped, or what recovery did to it, in one sentence.
-        notifications: Who was told of its end, and what came of that.
+        detail: Why it was skipped, or what recovery did to it, in one sentence.
+        error: Why it failed.
+        notifications: The alerts about it, with their outcomes.
     """
 
     run_id: str
@@ -190,14 +235,17 @@ class Run(Value):
     finished_at: datetime | None = None
     target: str = "main"
     base: str | None = None
-    order: IngestOrder | None = None
-    request: WriteRequest | None = None
+    order: IngestRequest | None = None
+    request: IngestRequest | None = None
+    checks: dict[str, tuple[Check, ...]] = Field(default_factory=dict)
     reads: tuple[str, ...] = ()
     staged: tuple[StagedTable, ...] = ()
     reports: tuple[AuditReport, ...] = ()
     publication: Publication | None = None
+    accepted: Acceptance | None = None
     steps: tuple[RunStep, ...] = ()
     skipped_files: tuple[KnownFile, ...] = ()
+    same_content_as: tuple[KnownFile, ...] = ()
     branch_kept: bool = False
     reverted_by: str | None = None
     reverts: tuple[str, ...] = ()
@@ -206,22 +254,40 @@ class Run(Value):
     error: RunError | None = None
     notifications: tuple[Notification, ...] = ()
 
+    @classmethod
+    def begun(cls, request: IngestRequest, order: IngestRequest | None = None) -> Run:
+        """Return the run of an ingest that begins now."""
+        return cls(
+            run_id=request.run_id,
+            tables=(str(request.table),),
+            branch=request.branch,
+            status="running",
+            started_at=datetime.now(UTC),
+            target=request.target,
+            base=request.base,
+            order=order,
+            request=request,
+        )
+
     @property
     def table(self) -> str:
-        """Its tables in one text, ``a.b, c.d``."""
+        """Its tables as one text, ``a.b, c.d``."""
         return ", ".join(self.tables)
 
     @property
     def report(self) -> AuditReport | None:
-        """The audit report of its first table, which is the only one of an ingest."""
+        """The audit report of its first table, which is an ingest's only one."""
         return self.reports[0] if self.reports else None
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
-        """Results of all its audits that block the publish."""
+        """Results, of all its audits, that block the publish."""
         return tuple(result for report in self.reports for result in report.failures)
 
     @property
     def seconds(self) -> float | None:
-        """Wall time from start to finish in seconds; ``None`` while running."""
-        return None if self.finished_at is None else (self.finished_at - self.started_at).total_seconds()
+        """Seconds that its steps took, without the time between them; ``None`` while it runs."""
+        if self.finished_at is None:
+            return None
+        took = [step.finished_at - step.started_at for step in self.steps if step.finished_at is not None]
+        return sum(one.total_seconds() for one in took or [self.finished_at - self.started_at])

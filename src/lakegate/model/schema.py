@@ -1,14 +1,61 @@
-"""Schemas, in the type words of the Iceberg spec ("Schemas and Data Types")."""
+"""Schemas, in the type words of the Iceberg spec ("Schemas and Data Types"), and how tables are partitioned."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from typing import Literal, Self
 
+from lakegate.errors import InputError
 from lakegate.model.base import Value
 
 UNKNOWN = "unknown"
 """Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
+
+RESERVED_COLUMNS = frozenset(
+    {"_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id"}
+)
+"""Iceberg's metadata columns (``MetadataColumns`` of 1.12). Spark reads no table that has such a column."""
+
+
+def reserved_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the top-level column ``names`` that are reserved, in whatever case.
+
+    Example:
+        >>> reserved_names(["id", "_File", "file"])
+        ('_File',)
+    """
+    return tuple(name for name in names if name.lower() in RESERVED_COLUMNS)
+
+
+_PLAIN_NAME = re.compile(r"\w+")
+_FIELD_NAME = re.compile(r"(?:\w+|`(?:[^`]|``)*`): ")
+_WORD = re.compile(r"[a-z_]\w*")
+
+
+def struct_text(fields: Iterable[tuple[str, str]]) -> str:
+    """Return a struct's type from the names and types of its fields; odd names are quoted.
+
+    Example:
+        >>> struct_text([("id", "long"), ("map<x: y", "int")])
+        'struct<id: long, `map<x: y`: int>'
+    """
+    return f"struct<{', '.join(f'{_field_name(name)}: {kind}' for name, kind in fields)}>"
+
+
+def type_words(text: str) -> frozenset[str]:
+    """Return the types that a type is made of, without the names of its fields.
+
+    Example:
+        >>> sorted(type_words("struct<unknown_reason: long, map: list<decimal(9, 2)>>"))
+        ['decimal', 'list', 'long', 'struct']
+    """
+    return frozenset(_WORD.findall(_FIELD_NAME.sub("", text)))
+
+
+def _field_name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 class Column(Value):
@@ -54,3 +101,76 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     by_lower = {candidate.lower(): candidate for candidate in candidates}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[close[0]] if close else None
+
+
+TransformName = Literal["identity", "years", "months", "days", "hours", "bucket"]
+
+_CALL = re.compile(r"(?P<name>[a-z]+)\(\s*(?:(?P<width>[0-9]+)\s*,\s*)?(?P<column>[^(),]+?)\s*\)")
+_PLAIN_COLUMN = re.compile(r"[A-Za-z0-9_.]+")
+_MAX_BUCKETS = 2**31 - 1
+_TIME_TYPES = {
+    "years": ("date", "timestamp", "timestamptz"),
+    "months": ("date", "timestamp", "timestamptz"),
+    "days": ("date", "timestamp", "timestamptz"),
+    "hours": ("timestamp", "timestamptz"),
+}
+
+
+class PartitionTransform(Value):
+    """One partition field (Iceberg spec, "Partition Transforms"). ``width`` is the number of buckets."""
+
+    name: TransformName
+    column: str
+    width: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a transform.
+
+        Raises:
+            InputError: When it is not one of ``column``, ``years|months|days|hours(column)``, ``bucket(n, column)``.
+
+        Example:
+            >>> PartitionTransform.parse("bucket(16, id)")
+            PartitionTransform(name='bucket', column='id', width=16)
+        """
+        call = _CALL.fullmatch(text.strip())
+        if call is None:
+            if "(" not in text and ")" not in text and text.strip():
+                return cls(name="identity", column=text.strip())
+        elif call["name"] in _TIME_TYPES and call["width"] is None:
+            return cls.model_validate({"name": call["name"], "column": call["column"]})
+        elif call["name"] == "bucket" and 0 < int(call["width"] or 0) <= _MAX_BUCKETS:
+            return cls(name="bucket", column=call["column"], width=int(call["width"]))
+        raise InputError(
+            f"'{text}' is not a way to partition.",
+            hint="Use column, years(column), months(column), days(column), hours(column) or bucket(16, column).",
+        )
+
+    def validate_for(self, schema: Schema) -> None:
+        """Check that the transform can be applied to ``schema``.
+
+        Raises:
+            InputError: When the column is missing (naming the nearest one), or cannot partition by its name or type.
+        """
+        column = schema.find(self.column)
+        if column is None:
+            guess = schema.nearest(self.column)
+            raise InputError(
+                f"Cannot partition by '{self.column}': the batch has no such column.",
+                hint=f"Did you mean '{guess}'?" if guess else f"Columns: {', '.join(schema.names)}.",
+                column=self.column,
+            )
+        if not _PLAIN_COLUMN.fullmatch(column.name):
+            raise InputError(
+                f"Cannot partition by '{column.name}': Spark reads the name of a partition's column as SQL, unquoted.",
+                hint="Give the column a name of ASCII letters, digits and '_', or partition by another one.",
+                column=column.name,
+            )
+        allowed = _TIME_TYPES.get(self.name)
+        if (allowed and column.type not in allowed) or "<" in column.type:
+            raise InputError(
+                f"Cannot partition by {self.name}({self.column}): the column is of type {column.type}.",
+                hint=f"{self.name} takes {' or '.join(allowed)}." if allowed else "Nested columns cannot partition.",
+                column=self.column,
+            )

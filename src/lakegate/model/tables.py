@@ -1,9 +1,11 @@
-"""Tables as read and as written to."""
+"""Tables as read and as written to, and the metrics of their data files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -11,6 +13,13 @@ from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
 from lakegate.model.schema import Schema
+
+ChangeKind = Literal["append", "metadata", "rewrite", "create", "drop"]
+"""What happened to a table between two of its states; see :class:`TableChange`."""
+
+
+RowCount: TypeAlias = tuple[int | None, int | None]
+"""How many rows a table has, and how many at most: its data files' rows, deleted ones among them."""
 
 
 class Snapshot(Value):
@@ -21,6 +30,64 @@ class Snapshot(Value):
     time: datetime
     operation: str | None
     summary: dict[str, str] = Field(default_factory=dict)
+
+
+class TableChange(Value):
+    """What happened to a table between two of its states, by its lineage and its metadata.
+
+    - ``append``: the same table, defined as before, with rows on top of the ones it had, and nothing else;
+    - ``create``: a table that wasn't there, and whose snapshots, if any, all append, beginning with nothing;
+    - ``metadata``: the same snapshots; the schema, partitioning, sort order or properties differ;
+    - ``drop``: the table was dropped;
+    - ``rewrite``: anything else, such as an overwrite, a table that was replaced, or one that was rolled back.
+
+    Attributes:
+        snapshots: From the one after the current snapshot before up to the current one after, oldest first. Empty when
+            the one does not descend from the other, or what lies between is not known any more.
+        written: All snapshots that the table has after it and didn't have before, oldest first.
+        parent_snapshot_id: The current snapshot before; ``None`` for a table without one.
+        rows_added: Rows added on the way; ``None`` when that isn't known.
+        rows_removed: Rows removed on the way; ``None`` when that isn't known.
+        reason: Why this is neither an ``append`` nor a ``create``, in words that follow "because".
+        refs: Iceberg's own branches and tags inside the table that name other snapshots than the current one, which it
+            didn't have before: rows that no check reads.
+    """
+
+    kind: ChangeKind
+    snapshots: tuple[Snapshot, ...] = ()
+    written: tuple[Snapshot, ...] = ()
+    parent_snapshot_id: int | None = None
+    rows_added: int | None = None
+    rows_removed: int | None = None
+    reason: str | None = None
+    refs: tuple[str, ...] = ()
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether the rows added are all that changed, so that they can be audited and replayed alone."""
+        return self.kind in {"append", "create"}
+
+    @property
+    def standing(self) -> tuple[Snapshot, ...]:
+        """The snapshots that what the table holds now may come from.
+
+        Not what was rolled back. For a table that was replaced, all written ones.
+        """
+        return self.snapshots or (self.written if self.rows_added is None else ())
+
+    @property
+    def snapshot_ids(self) -> tuple[int, ...]:
+        """Ids of :attr:`snapshots`."""
+        return tuple(snapshot.snapshot_id for snapshot in self.snapshots)
+
+
+DELETING_PROPERTIES = frozenset({"gc.enabled", "write.metadata.delete-after-commit.enabled"})
+"""Properties by which Spark deletes files of a table, even ones that other branches need."""
+
+
+def is_on(properties: Mapping[str, Any], key: str) -> bool:
+    """Tell whether a table's property is ``true`` as Iceberg reads it."""
+    return str(properties.get(key, "")).lower() == "true"
 
 
 class TableMetadata(Value):
@@ -35,10 +102,20 @@ class TableMetadata(Value):
     properties: dict[str, Any] = Field(default_factory=dict)
     snapshot: Snapshot | None
     """The current snapshot; ``None`` for a table never written to."""
+    format_version: int = 2
 
     @property
     def rows(self) -> int | None:
-        """Number of rows by the snapshot's ``total-records``; ``None`` when the summary lacks it."""
+        """Number of rows; ``None`` where the snapshot's summary does not prove one.
+
+        It counts the rows of data files. With delete files, only reading counts them: two of them may hit one
+        row, or none.
+        """
+        return self.rows_at_most if self._total("total-delete-files") == 0 else None
+
+    @property
+    def rows_at_most(self) -> int | None:
+        """Number of rows in data files, deleted ones among them; ``None`` when the summary lacks it."""
         return self._total("total-records")
 
     @property
@@ -59,16 +136,19 @@ class TableMetadata(Value):
 
 
 class AddedRows(Value):
-    """The rows that a run added to a table on its branch: what batch-scope checks look at.
+    """The rows of a table on a run's branch that batch-scope checks look at: those it added, or all of them.
 
-    Rows of snapshots after ``after_snapshot_id`` (from the first one on when ``None``) up to and including
-    ``snapshot_id``.
+    Rows of snapshots after ``after_snapshot_id`` (all rows of the table when ``None``) up to and including
+    ``snapshot_id``, which is current at commit ``hash`` of the branch (``None``: at its head). ``one_by_one`` has the
+    engine read row by row, which is slower, and stops between two rows when it is cancelled.
     """
 
     table: TableIdentifier
     ref: str
     after_snapshot_id: int | None
     snapshot_id: int
+    hash: str | None = None
+    one_by_one: bool = False
 
 
 Rows: TypeAlias = AddedRows | TableAt
@@ -114,7 +194,57 @@ class WriteTarget(Value):
 
 
 class ScanResult(Value):
-    """Counts of one pass: rows looked at, and failing rows for each predicate in order."""
+    """Counts of one pass: rows read, and failing rows for each predicate in order."""
 
     total: int
     failing: tuple[int, ...]
+
+
+# Plain dataclasses, not values: data files are read by the ten thousand and never stored.
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Metrics of one column in one data file (Iceberg spec, "Manifests", ``data_file``).
+
+    A ``None`` count is *unknown*, never zero. Bounds are decoded Python values; they may be wider than the data, and
+    those of text and binary columns may be cut short.
+    """
+
+    value_count: int | None = None
+    null_count: int | None = None
+    nan_count: int | None = None
+    lower: Any = None
+    upper: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file as its manifest entry describes it. ``size_bytes`` is the file's length in bytes."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    """Partition field name to value; only fields with an *identity* transform are trustworthy evidence of values."""
+    identity_values: Mapping[str, Any] = field(default_factory=dict)
+    """Column name to the single value all the file's rows have, known from identity partitioning."""
+    columns: Mapping[str, ColumnStatistics] = field(default_factory=dict)
+    """Column name (as the schema of the snapshot has it) to metrics; only top-level primitive columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFiles:
+    """The data files that certain snapshots added, and whether that is all they did.
+
+    ``complete`` is false when the evidence may not describe the added rows exactly: a delete file was added, a data
+    file was removed, or the summary's ``added-records`` disagrees with the entries.
+    """
+
+    files: tuple[DataFile, ...]
+    complete: bool
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in all files."""
+        return sum(file.rows for file in self.files)

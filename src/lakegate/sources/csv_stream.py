@@ -1,4 +1,8 @@
-"""A CSV file as a stream of UTF-8 bytes: decompressed, decoded and checked on the way to the parser."""
+"""A CSV file as a stream of UTF-8 bytes: decompressed, decoded and checked on the way to the parser.
+
+Readers disagree on what RFC 4180 leaves open, such as text after a closing quote. None of that may get through, or the
+rows that were checked aren't the rows that the engine reads.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,120 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from lakegate.errors import StorageUnavailableError
+import numpy as np
+import numpy.typing as npt
+
+from lakegate.errors import LakegateError, SourceError
 from lakegate.model.batch import CsvOptions
-from lakegate.sources.csv_quotes import QuoteScan
-from lakegate.sources.formats import is_gzip
-from lakegate.sources.located import Located
-from lakegate.sources.paths import shown
-from lakegate.sources.problems import Problem, ProblemError, unreadable
+from lakegate.sources.files import Located, shown
+from lakegate.sources.inspection import is_gzip, unreadable
 
 if TYPE_CHECKING:
     from _csv import Reader
 
+
+_LF = 10
+_CR = 13
+QUOTE_HINT = (
+    "Quote whole values, double the quotes inside them, and close each one; if the quote is another character, "
+    "set the table's csv.quote."
+)
+ROW_HINT = "Check its quotes and line ends."
 BLOCK_BYTES = 4 << 20
 """Bytes read, and handed to the parser, at a time. A row, header included, must fit."""
 
 _ASCII_COMPATIBLE = frozenset({"utf-8", "us-ascii"})
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+@dataclass(slots=True)
+class QuoteScan:
+    r"""Follows the quotes through a stream of ASCII-compatible blocks.
+
+    As long as quotes stand only around whole values, every other one opens, and all of a block's can be checked at
+    once. ``doubtful`` is set when one is elsewhere: then only reading value by value decides.
+
+    Attributes:
+        delimiter: The delimiter's byte.
+        quote: The quote's byte; ``None`` when nothing is quoted.
+        is_open: Whether the stream, as far as it was fed, ends inside quotes.
+        doubtful: Whether there is a quote that neither opens nor closes a value.
+        multiline: Whether a line ends inside quotes.
+        line_ends: The kinds of line ends seen outside quotes.
+
+    Example:
+        >>> scan = QuoteScan(ord(","), ord('"'))
+        >>> scan.feed(b'a,b\n1,"x\ny"\n')
+        >>> scan.multiline, scan.is_open, scan.doubtful, scan.line_ends
+        (True, False, False, {'\n'})
+    """
+
+    delimiter: int
+    quote: int | None
+    is_open: bool = False
+    doubtful: bool = False
+    multiline: bool = False
+    line_ends: set[str] = field(default_factory=set)
+    _last: int = _LF
+    _may_touch: npt.NDArray[np.bool_] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._may_touch = np.zeros(256, dtype=bool)
+        self._may_touch[[self.delimiter, _LF, _CR]] = True
+        if self.quote is not None:
+            self._may_touch[self.quote] = True
+
+    def feed(self, block: bytes) -> None:
+        """Look at the next ``block`` of the stream."""
+        if self.doubtful or not block:
+            return
+        has_quotes = self.quote is not None and block.find(self.quote) >= 0
+        if has_quotes or self._closed_at_end() or b"\r" in block or self._last == _CR:
+            self._feed_slowly(np.frombuffer(block, dtype=np.uint8))
+        elif b"\n" in block:
+            self.multiline |= self.is_open
+            if not self.is_open:
+                self.line_ends.add("\n")
+        self._last = block[-1]
+
+    def _closed_at_end(self) -> bool:
+        return self._last == self.quote and not self.is_open
+
+    def _feed_slowly(self, block: npt.NDArray[np.uint8]) -> None:
+        quotes = np.flatnonzero(block == self.quote) if self.quote is not None else np.empty(0, dtype=np.int64)
+        opening, closing = quotes[int(self.is_open) :: 2], quotes[int(not self.is_open) :: 2]
+        before = np.where(opening > 0, block[opening - 1], self._last)
+        after = block[closing[closing < block.size - 1] + 1]
+        if (
+            (self._closed_at_end() and not self._may_touch[block[0]])
+            or not self._may_touch[before].all()
+            or not self._may_touch[after].all()
+        ):
+            self.doubtful = True
+            return
+        self._note_line_ends(block, quotes)
+        self.is_open ^= bool(quotes.size % 2)
+
+    def _note_line_ends(self, block: npt.NDArray[np.uint8], quotes: npt.NDArray[np.int64]) -> None:
+        ends = np.flatnonzero((block == _LF) | (block == _CR))
+        inside = (np.searchsorted(quotes, ends) + int(self.is_open)) % 2 == 1
+        self.multiline |= bool(inside.any())
+        outside = ends[~inside]
+        after_cr = np.where(outside > 0, block[outside - 1], self._last) == _CR
+        is_lf = block[outside] == _LF
+        if (is_lf & after_cr).any():
+            self.line_ends.add("\r\n")
+        if (is_lf & ~after_cr).any():
+            self.line_ends.add("\n")
+        # a CR that ends the block counts with the next one
+        carriage = outside[~is_lf]
+        if (block[carriage[carriage < block.size - 1] + 1] != _LF).any() or (
+            self._last == _CR and not self.is_open and block[0] != _LF
+        ):
+            self.line_ends.add("\r")
 
 
 class CsvStream(io.RawIOBase):
@@ -40,12 +140,11 @@ class CsvStream(io.RawIOBase):
         columns: Names of the columns.
         next_line: The line after the first row.
         has_data: Whether anything but line ends may follow the header.
-        problem: Why reading failed, when the file is to blame.
-        trouble: Why reading failed, when its storage is.
+        failure: Why reading failed: the parser may put its own words in place of an exception's.
         scan: What was seen of quotes and line ends so far.
 
     Raises:
-        ProblemError: From any read: what makes the file unreadable, by file and line.
+        SourceError: From any read: what makes the file unreadable, by file and line.
     """
 
     def __init__(self, file: Located, options: CsvOptions, on_read: Callable[[int], None]) -> None:
@@ -62,8 +161,7 @@ class CsvStream(io.RawIOBase):
         self._pending = b""
         self._at_start = True
         self.has_data = False
-        self.problem: Problem | None = None
-        self.trouble: StorageUnavailableError | None = None
+        self.failure: LakegateError | None = None
         self.scan = QuoteScan(ord(options.delimiter), ord(options.quote) if options.quote else None)
         self.columns = self._take_header()
 
@@ -109,8 +207,8 @@ class CsvStream(io.RawIOBase):
         return tuple(row) if self._options.header else tuple(f"_c{index}" for index in range(len(row)))
 
     def _next_block(self) -> bytes:
-        if self.problem is not None:
-            raise ProblemError(self.problem)
+        if self.failure is not None:
+            raise self.failure
         block = b""
         while not block:  # a decoder may hold a whole block back
             raw = self._read_source()
@@ -130,12 +228,12 @@ class CsvStream(io.RawIOBase):
             raw = self._source.read(BLOCK_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise self._fail(f"'{self._path}' is damaged gzip ({error}).", "Copy or compress it again.") from error
-        except StorageUnavailableError as error:
-            self.trouble = error
+        except LakegateError as error:
+            self.failure = error
             raise
         except OSError as error:
-            self.problem = unreadable(self._path, error)
-            raise ProblemError(self.problem) from error
+            self.failure = unreadable(self._path, error)
+            raise self.failure from error
         position = self._raw.tell()
         self._on_read(position - self._position)
         self._position = position
@@ -155,7 +253,7 @@ class CsvStream(io.RawIOBase):
             ) from error
         return raw if self._options.encoding in _ASCII_COMPATIBLE else text.encode()
 
-    def _wrong_encoding(self, raw: bytes, error: UnicodeDecodeError) -> ProblemError:
+    def _wrong_encoding(self, raw: bytes, error: UnicodeDecodeError) -> SourceError:
         line = self._lines + raw[: error.start].count(b"\n") + 1
         if self._lines == 0 and raw.startswith(_UTF16_MARKS):
             hint = "It looks like UTF-16: say --encoding utf-16."
@@ -179,17 +277,9 @@ class CsvStream(io.RawIOBase):
             "It looks like UTF-16: say --encoding utf-16le or utf-16be." if looks_wide else "Copy or write it again.",
         )
 
-    def _fail(self, message: str, hint: str) -> ProblemError:
-        # the parser reads in a thread of its own and may put its own words in place of an exception's
-        self.problem = Problem(message, hint, self._path)
-        return ProblemError(self.problem)
-
-
-QUOTE_HINT = (
-    "Quote whole values, double the quotes inside them, and close each one; if the quote is another character, "
-    "set the table's csv.quote."
-)
-ROW_HINT = "Check its quotes and line ends."
+    def _fail(self, message: str, hint: str) -> SourceError:
+        self.failure = SourceError(message, hint=hint, path=self._path)
+        return self.failure
 
 
 def csv_reader(lines: io.TextIOBase, options: CsvOptions) -> Reader:

@@ -10,23 +10,19 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from lakegate.config import StorageSettings
-from lakegate.errors import InputError, SchemaError
-from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn, SourceFile
-from lakegate.protocols import Narrator
-from lakegate.sources.csv_dialect import normalise_options
-from lakegate.sources.csv_files import CsvInspection, common_columns, inspect_csv, line_end_problems
-from lakegate.sources.finding import resolve
-from lakegate.sources.formats import detect, suffixes_for
-from lakegate.sources.inspection import Inspection
-from lakegate.sources.located import Located
-from lakegate.sources.parquet import inspect_parquet
-from lakegate.sources.paths import shown
-from lakegate.sources.problems import Problem, ProblemError, combine, unreadable
-from lakegate.sources.schemas import difference_problems
-from lakegate.sources.versions import source_file
+from lakegate.errors import InputError, SchemaError, SourceError
+from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
+from lakegate.ports import Narrator
+from lakegate.sources import local, remote
+from lakegate.sources.csv import CsvInspection, common_columns, inspect_csv, line_end_problems, normalise_options
+from lakegate.sources.files import Located, shown, stamp_now
+from lakegate.sources.inspection import Inspected, combine, detect, difference_problems, suffixes_for, unreadable
+from lakegate.sources.parquet import ParquetInspection, inspect_parquet
+from lakegate.storage.objects import is_remote
 
 _FOOTER_THREADS = 16
 _CSV_THREADS = 4
+_STAMP_THREADS = 16
 _MANY_FILES = 20
 _MANY_BYTES = 64 << 20
 _T = TypeVar("_T")
@@ -52,30 +48,30 @@ def discover(
         format: What the files are; by their names and first bytes when ``None``.
         csv: How to read CSV.
         storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
-        narrator: Is told how far it is when there are many files, or large ones.
+        narrator: Receives the progress when there are many files, or large ones.
 
     Returns:
-        A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.paths.to_uri`, or
+        A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.files.to_uri`, or
         ``s3://bucket/key``; a file's ``version`` is the hash of its content, in an object store its entity tag. Its CSV
-        options are in the form that the engine takes (see :func:`~lakegate.sources.csv_dialect.normalise_options`).
+        options are in the form that the engine takes (see :func:`~lakegate.sources.csv.normalise_options`).
 
     Raises:
         InputError: When a path or option cannot be used.
         SourceError: When files are missing, damaged, or not what they say they are.
-        SchemaError: When the columns of a file cannot be taken, or differ from file to file. In all cases, all problems
-            of the batch are told at once.
+        SchemaError: When the columns of a file cannot be taken, or differ from file to file. In all cases, one error
+            names all problems of the batch.
         StorageUnavailableError: When an object store does not answer.
     """
     if not paths:
         raise InputError(
             "No source files were given.", hint="Give a file, a folder or a glob such as 'data/*.parquet'."
         )
-    files, found = resolve(paths, suffixes_for(format), storage or StorageSettings())
-    problems = list(found)
+    stores = storage or StorageSettings()
+    files, problems = _resolve(paths, suffixes_for(format), stores)
     formats = _formats(files, format, problems)
     problems.extend(_mixed_formats(formats))
     if "csv" in formats.values() and "parquet" not in formats.values():
-        batch = _csv_batch(tuple(formats), normalise_options(csv, files), narrator, problems)
+        batch = _csv_batch(tuple(formats), normalise_options(csv, files), stores, narrator, problems)
     else:
         parquet = tuple(file for file, kind in formats.items() if kind == "parquet")
         batch = _parquet_batch(parquet, narrator, problems)
@@ -84,123 +80,151 @@ def discover(
     return batch
 
 
-def _formats(files: Sequence[Located], given: FileFormat | None, problems: list[Problem]) -> dict[Located, FileFormat]:
-    def look(file: Located) -> FileFormat | Problem:
+def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Sequence[SourceFile]:
+    """Return the files of ``batch`` whose stamp is no longer what it was, or that are gone.
+
+    Raises:
+        StorageUnavailableError: When the store they are in does not answer.
+    """
+    stores = storage or StorageSettings()
+    # in an object store, each stamp is a request: not one after the other
+    with ThreadPoolExecutor(_STAMP_THREADS, thread_name_prefix="lakegate-stamps") as pool:
+        stamps = pool.map(lambda file: stamp_now(file.uri, stores), batch.files)
+        return [file for file, stamp in zip(batch.files, stamps, strict=True) if stamp != file.stamp]
+
+
+def _resolve(
+    paths: Sequence[str], suffixes: Sequence[str], storage: StorageSettings
+) -> tuple[tuple[Located, ...], list[InputError]]:
+    """Return the files that ``paths`` name, each once, local ones first, and what is wrong with the paths."""
+    found, problems = local.resolve([path for path in paths if not is_remote(path)], suffixes)
+    in_stores = [path for path in paths if is_remote(path)]
+    if not in_stores:
+        return found, problems
+    objects, more = remote.resolve(in_stores, suffixes, storage)
+    return (*found, *objects), [*problems, *more]
+
+
+def _formats(
+    files: Sequence[Located], given: FileFormat | None, problems: list[InputError]
+) -> dict[Located, FileFormat]:
+    def look(file: Located) -> FileFormat | SourceError:
         try:
             return detect(file, given)
-        except ProblemError as error:
-            return error.problem
+        except SourceError as error:
+            return error
 
     found = dict(zip(files, _in_threads(look, files, _FOOTER_THREADS), strict=True))
-    problems.extend(what for what in found.values() if isinstance(what, Problem))
-    return {file: what for file, what in found.items() if not isinstance(what, Problem)}
+    problems.extend(what for what in found.values() if isinstance(what, SourceError))
+    return {file: what for file, what in found.items() if not isinstance(what, SourceError)}
 
 
-def _mixed_formats(formats: dict[Located, FileFormat]) -> Iterator[Problem]:
+def _mixed_formats(formats: dict[Located, FileFormat]) -> Iterator[SourceError]:
     examples = {kind: shown(file.path) for file, kind in formats.items()}
     if len(examples) > 1:
-        yield Problem(
+        yield SourceError(
             f"The batch mixes formats: '{examples['parquet']}' is parquet, '{examples['csv']}' is CSV.",
-            "Ingest them one after the other, or pick one with --format.",
+            hint="Ingest them one after the other, or pick one with --format.",
         )
 
 
-def _parquet_batch(files: Sequence[Located], narrator: Narrator | None, problems: list[Problem]) -> Batch | None:
+def _parquet_batch(files: Sequence[Located], narrator: Narrator | None, problems: list[InputError]) -> Batch | None:
     with _progress(narrator, files, "files") as advance:
 
-        def inspect(file: Located) -> tuple[Inspection | None, tuple[Problem, ...]]:
+        def inspect(file: Located) -> tuple[ParquetInspection | None, Sequence[InputError]]:
             found = inspect_parquet(file)
             advance(1)
             return found
 
-        results = _in_threads(inspect, files, _FOOTER_THREADS)
-    inspections = _good(results, problems)
+        inspections = _good(_in_threads(inspect, files, _FOOTER_THREADS), problems)
     problems.extend(difference_problems(inspections, ordered=False))
     problems.extend(_partition_problems(inspections))
     if problems or not inspections:
         return None
-    return Batch(
-        format="parquet",
-        files=_with_versions(inspections, narrator),
-        columns=inspections[0].columns,
-    )
+    return Batch(format="parquet", files=_described(inspections, narrator), columns=inspections[0].columns)
 
 
 def _csv_batch(
-    files: Sequence[Located], options: CsvOptions, narrator: Narrator | None, problems: list[Problem]
+    files: Sequence[Located],
+    options: CsvOptions,
+    storage: StorageSettings,
+    narrator: Narrator | None,
+    problems: list[InputError],
 ) -> Batch | None:
     with _progress(narrator, files, "bytes") as advance:
         results = _in_threads(lambda file: inspect_csv(file, options, advance), files, _CSV_THREADS)
     inspections = _good(results, problems)
     multiline = any(each.multiline for each in inspections)
-    headers = tuple(Inspection(each.file, each.rows, _untyped(each)) for each in inspections)
-    problems.extend(difference_problems(headers, ordered=True))
-    problems.extend(_partition_problems(headers))
+    problems.extend(difference_problems(inspections, ordered=True))
+    problems.extend(_partition_problems(inspections))
     problems.extend(line_end_problems(inspections) if multiline else ())
-    problems.extend(_changed(inspections))
+    for file in (each.file for each in inspections):
+        if stamp_now(file.uri, storage) != file.stamp:
+            path = shown(file.path)
+            problems.append(
+                SourceError(
+                    f"'{path}' changed while it was read.", hint="Wait until it is written, then try again.", path=path
+                )
+            )
     if problems or not inspections:
         return None
     return Batch(
         format="csv",
-        files=_with_versions(inspections, narrator),
+        files=_described(inspections, narrator),
         columns=common_columns(inspections),
         csv=options,
         multiline=multiline,
     )
 
 
-def _untyped(inspection: CsvInspection) -> tuple[SourceColumn, ...]:
-    """Return the header alone: types are joined over files, so they never differ."""
-    return tuple(SourceColumn(name=name, type="text") for name in inspection.names)
-
-
-def _with_versions(
-    inspections: Sequence[Inspection] | Sequence[CsvInspection], narrator: Narrator | None
+def _described(
+    inspections: Sequence[ParquetInspection] | Sequence[CsvInspection], narrator: Narrator | None
 ) -> tuple[SourceFile, ...]:
+    """Return the files as values, each with the version of its content."""
     rows = {each.file: each.rows for each in inspections}
     with _progress(narrator, tuple(rows), "bytes", "Fingerprinting") as advance:
 
         def describe(file: Located) -> SourceFile:
             try:
-                described = source_file(file, rows[file])
+                version = file.content_version()
             except OSError as error:
-                raise combine([unreadable(shown(file.path), error)]) from error
+                raise unreadable(shown(file.path), error) from error
             advance(file.size_bytes)
-            return described
+            return SourceFile(
+                uri=file.uri,
+                size_bytes=file.size_bytes,
+                version=version,
+                stamp=file.stamp,
+                rows=rows[file],
+                version_id=file.version_id,
+                identity=file.lasting_identity,
+                aliases=() if file.found_uri == file.uri else (file.found_uri,),
+            )
 
         return tuple(_in_threads(describe, tuple(rows), _FOOTER_THREADS))
 
 
-def _good(results: Sequence[tuple[_T | None, tuple[Problem, ...]]], problems: list[Problem]) -> tuple[_T, ...]:
+def _good(results: Sequence[tuple[_T | None, Sequence[InputError]]], problems: list[InputError]) -> tuple[_T, ...]:
     """Add the problems of all ``results`` to ``problems``; return the inspections that have none."""
     for _, found in results:
         problems.extend(found)
     return tuple(inspection for inspection, found in results if inspection is not None and not found)
 
 
-def _partition_problems(inspections: Sequence[Inspection]) -> Iterator[Problem]:
+def _partition_problems(inspections: Sequence[Inspected]) -> Iterator[SchemaError]:
     """Yield the first file whose folders hold values that no column does: they would be lost."""
     for inspection in inspections:
         names = {column.name.lower() for column in inspection.columns}
         missing = [key for key in inspection.file.partition_keys if key.lower() not in names]
         if missing:
             path = shown(inspection.file.path)
-            yield Problem(
-                f"'{path}' lies in folders named by '{missing[0]}=…', and '{missing[0]}' is no column of the file: its "
+            yield SchemaError(
+                f"'{path}' is in folders named '{missing[0]}=…', but the file has no column '{missing[0]}': its "
                 "values would be lost.",
-                f"Write '{missing[0]}' into the files; or name them by a glob ('**/*.parquet') to do without it.",
-                path,
-                SchemaError,
+                hint=f"Write '{missing[0]}' into the files; or name them by a glob ('**/*.parquet') to do without it.",
+                path=path,
             )
             return
-
-
-def _changed(inspections: Sequence[CsvInspection]) -> Iterator[Problem]:
-    """Yield files that were written to while they were read: what was counted is not what is there."""
-    for inspection in inspections:
-        if inspection.file.stamp_now() != inspection.file.stamp:
-            path = shown(inspection.file.path)
-            yield Problem(f"'{path}' changed while it was read.", "Wait until it is written, then try again.", path)
 
 
 def _in_threads(work: Callable[[Located], _T], files: Sequence[Located], limit: int) -> list[_T]:

@@ -1,23 +1,259 @@
-"""What looking into one source file yields, whatever its format."""
+"""Looking into source files: their formats, their columns, and what can be wrong with them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
-from lakegate.model.batch import SourceColumn
-from lakegate.sources.located import Located
+from lakegate.errors import InputError, SchemaError, SourceError
+from lakegate.model.batch import FileFormat, SourceColumn
+from lakegate.model.schema import reserved_names
+from lakegate.sources.files import Located, shown
+from lakegate.storage.base import ReplacedError
+
+SUFFIXES: Mapping[FileFormat, tuple[str, ...]] = {
+    "parquet": (".parquet",),
+    "csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
+}
+"""Endings by which a format is recognised, lower case."""
+
+_PARQUET_MAGIC = b"PAR1"
+_ENCRYPTED_MAGIC = b"PARE"
+_GZIP_MAGIC = b"\x1f\x8b"
+# What people take for CSV or parquet, by its first bytes.
+_FOREIGN: Mapping[bytes, str] = {
+    b"PK\x03\x04": "a zip archive (or an Excel workbook)",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook",
+    b"ORC": "an ORC file",
+    b"Obj\x01": "an Avro file",
+    b"ARROW1": "an Arrow IPC file",
+    b"BZh": "compressed with bzip2",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    b"\xfd7zXZ": "compressed with xz",
+    b"SQLite format 3": "an SQLite database",
+    b"%PDF": "a PDF document",
+}
+# Spark picks a codec by these endings, whatever the file holds.
+_OTHER_CODECS = (".bz2", ".zst", ".snappy", ".lz4", ".deflate", ".xz")
+_HEAD_BYTES = 16
+_PARQUET_MIN_BYTES = 12  # magic, length of the footer, magic
+_MOST_LISTED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """One file, found readable.
+class Inspected(Protocol):
+    """A file that was read, and the names and types of its columns."""
 
-    Attributes:
-        file: The file as it stood on disk.
-        rows: Number of rows.
-        columns: Its columns in order, types as Arrow text.
+    @property
+    def file(self) -> Located: ...  # noqa: D102 - named above
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]: ...  # noqa: D102
+
+
+def unreadable(path: str, error: OSError) -> SourceError:
+    """Return the error for a file that was found and cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return SourceError(f"'{path}' is gone: it was there a moment ago.", hint="Run the command again.", path=path)
+    if isinstance(error, ReplacedError):
+        return SourceError(f"'{path}' was replaced while it was read.", hint="Run the command again.", path=path)
+    return SourceError(f"'{path}' cannot be read: {error.strerror or error}.", hint="Check its permissions.", path=path)
+
+
+def combine(problems: Sequence[InputError]) -> InputError:
+    """Return one error for all ``problems`` (at least one), up to ten of them in words.
+
+    Example:
+        >>> error = combine([SourceError("a is empty.", hint="Drop it.", path="a"), SourceError("b is missing.")])
+        >>> print(error.message)
+        2 problems with the source files:
+          - a is empty. Drop it.
+          - b is missing.
     """
+    if len(problems) == 1:
+        return problems[0]
+    kinds = {type(problem) for problem in problems}
+    hints = {problem.hint for problem in problems}
+    shared_hint = hints.pop() if len(hints) == 1 else None
+    lines = [
+        f"  - {problem.message}" + (f" {problem.hint}" if problem.hint not in {None, shared_hint} else "")
+        for problem in problems[:_MOST_LISTED]
+    ]
+    if len(problems) > _MOST_LISTED:
+        lines.append(f"  - and {len(problems) - _MOST_LISTED} more.")
+    return (kinds.pop() if len(kinds) == 1 else SourceError)(
+        "\n".join([f"{len(problems)} problems with the source files:", *lines]),
+        hint=shared_hint or "Repair these files or leave them out, then run the command again.",
+        paths=[problem.context["path"] for problem in problems if "path" in problem.context],
+    )
 
-    file: Located
-    rows: int
-    columns: tuple[SourceColumn, ...]
+
+def suffixes_for(given: FileFormat | None) -> tuple[str, ...]:
+    """Return the endings of the files to take from a folder."""
+    return SUFFIXES[given] if given else tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
+
+
+def is_gzip(name: str) -> bool:
+    """Tell whether Spark would decompress a file of this name (it goes by the ending alone)."""
+    return name.lower().endswith(".gz")
+
+
+def is_tab_separated(name: str) -> bool:
+    """Tell whether the name says that the delimiter is a tab."""
+    return name.lower().endswith((".tsv", ".tsv.gz"))
+
+
+def by_name(name: str) -> FileFormat | None:
+    """Return the format that a file name stands for.
+
+    Example:
+        >>> by_name("a.CSV.gz"), by_name("part-0.snappy.parquet"), by_name("a.txt")
+        ('csv', 'parquet', None)
+    """
+    return next((known for known, suffixes in SUFFIXES.items() if name.lower().endswith(suffixes)), None)
+
+
+def detect(file: Located, given: FileFormat | None) -> FileFormat:
+    """Return the format of ``file``, reading its first and last bytes only.
+
+    Args:
+        file: The file.
+        given: What the user says it is; its first bytes must not contradict it.
+
+    Raises:
+        SourceError: When it is empty, unreadable, of no known format, or not what its name says.
+    """
+    path = shown(file.path)
+    if file.size_bytes == 0:
+        raise SourceError(f"'{path}' is empty (0 bytes).", hint="Write it again, or leave it out.", path=path)
+    try:
+        with file.open() as stream:
+            head = stream.read(_HEAD_BYTES)
+            stream.seek(max(file.size_bytes - len(_PARQUET_MAGIC), 0))
+            tail = stream.read(len(_PARQUET_MAGIC))
+    except OSError as error:
+        raise unreadable(path, error) from error
+    expected = given or by_name(file.name)
+    if expected == "parquet" or (expected is None and head.startswith((_PARQUET_MAGIC, _ENCRYPTED_MAGIC))):
+        expected, problems = "parquet", _parquet_problems(head, tail, file.size_bytes)
+    else:
+        problems = _csv_problems(path, head, is_known=expected is not None)
+    for what, hint in problems:
+        raise SourceError(f"'{path}' {what}.", hint=hint, path=path)
+    return expected or "csv"
+
+
+def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a parquet file, and what to do about it."""
+    if _ENCRYPTED_MAGIC in {head[:4], tail}:
+        yield "is encrypted parquet", "Write it without encryption."
+    if not head.startswith(_PARQUET_MAGIC):
+        hint = "Write it as parquet, or say --format csv if it is text."
+        yield "is not a parquet file: it does not start with PAR1", hint
+    if tail != _PARQUET_MAGIC or size_bytes < _PARQUET_MIN_BYTES:
+        hint = "Copy or download it again."
+        yield f"is cut off: a parquet file whose footer is missing ({size_bytes:,} bytes)", hint
+
+
+def _csv_problems(path: str, head: bytes, *, is_known: bool) -> Iterator[tuple[str, str]]:
+    foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
+    if foreign is not None:
+        yield f"is {foreign}", "Convert it to parquet or CSV (plain or gzip) first."
+    if not is_known:
+        hint = "Say it with --format parquet or --format csv, or narrow the glob."
+        yield "has a name that doesn't say its format", hint
+    if head.startswith((_PARQUET_MAGIC, _ENCRYPTED_MAGIC)):
+        yield "is parquet, not CSV", "Rename it, or say --format parquet."
+    if path.lower().endswith(_OTHER_CODECS):
+        yield "has the ending of a compression other than gzip", "Decompress or rename it."
+    if head.startswith(_GZIP_MAGIC) and not is_gzip(path):
+        yield "is compressed with gzip", "Rename it so that it ends in .gz."
+    if is_gzip(path) and not head.startswith(_GZIP_MAGIC):
+        yield "ends in .gz but is not gzip", "Rename or compress it."
+
+
+def name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
+    """Yield what is wrong with the column names of one file: none, empty ones, the same one twice.
+
+    Names that differ only by case are the same: Spark compares them so.
+    """
+    if not names:
+        yield SchemaError(f"'{path}' has no columns.", hint="Write it again with columns.", path=path)
+    empty = [str(index) for index, name in enumerate(names, start=1) if not name.strip()]
+    if empty:
+        message = f"'{path}': column {', '.join(empty)} has no name."
+        yield SchemaError(message, hint="Give every column a name.", path=path)
+    by_lower: dict[str, list[str]] = {}
+    for name in names:
+        by_lower.setdefault(name.lower(), []).append(name)
+    for same in by_lower.values():
+        if len(same) > 1 and same[0].strip():
+            listed = ", ".join(f"'{name}'" for name in same)
+            yield SchemaError(
+                f"'{path}' has {len(same)} columns of the same name: {listed} (case makes no difference).",
+                hint="Rename or drop all but one of them.",
+                path=path,
+            )
+
+
+def reserved_name_problems(path: str, names: Sequence[str]) -> Iterator[SchemaError]:
+    """Yield the top-level columns of one file that have the name of one of Iceberg's metadata columns."""
+    for name in reserved_names(names):
+        yield SchemaError(
+            f"'{path}': column '{name}' has the name of an Iceberg metadata column; no table can be read with it.",
+            hint=f"Rename it in the file, for example to '{name.lstrip('_')}'.",
+            path=path,
+        )
+
+
+def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> Iterator[SchemaError]:
+    """Yield one problem for each file whose columns are not those of most files.
+
+    Args:
+        inspections: The files.
+        ordered: Whether the order of columns counts (it does where columns are matched by position, as in CSV).
+    """
+    if not inspections:
+        return
+    shapes = Counter(_shape(inspection.columns, ordered=ordered) for inspection in inspections)
+    usual, _ = shapes.most_common(1)[0]
+    reference = next(each for each in inspections if _shape(each.columns, ordered=ordered) == usual)
+    for inspection in inspections:
+        differences = tuple(differences_between(reference.columns, inspection.columns, ordered=ordered))
+        if differences:
+            path = shown(inspection.file.path)
+            differs = "; ".join(differences)
+            yield SchemaError(
+                f"'{path}' does not have the columns of '{shown(reference.file.path)}': {differs}.",
+                hint="Ingest files of different columns one schema at a time, or write them again alike.",
+                path=path,
+            )
+
+
+def differences_between(
+    reference: Sequence[SourceColumn], other: Sequence[SourceColumn], *, ordered: bool = False
+) -> Iterator[str]:
+    """Yield each difference of ``other`` from ``reference`` in words; nullability and case never count.
+
+    Example:
+        >>> a = [SourceColumn(name="fee", type="double"), SourceColumn(name="id", type="int64")]
+        >>> b = [SourceColumn(name="Fee", type="int64"), SourceColumn(name="zone", type="string")]
+        >>> list(differences_between(a, b))
+        ["'fee' is int64 instead of double", "'id' (int64) is missing", "'zone' (string) is additional"]
+    """
+    found = {column.name.lower(): column for column in other}
+    for column in reference:
+        same = found.pop(column.name.lower(), None)
+        if same is None:
+            yield f"'{column.name}' ({column.type}) is missing"
+        elif same.type != column.type:
+            yield f"'{column.name}' is {same.type} instead of {column.type}"
+    yield from (f"'{column.name}' ({column.type}) is additional" for column in found.values())
+    names, others = ([column.name.lower() for column in columns] for columns in (reference, other))
+    if ordered and names != others and sorted(names) == sorted(others):
+        yield f"the columns are in another order ({', '.join(column.name for column in other)})"
+
+
+def _shape(columns: Sequence[SourceColumn], *, ordered: bool) -> tuple[tuple[str, str], ...]:
+    pairs = tuple((column.name.lower(), column.type) for column in columns)
+    return pairs if ordered else tuple(sorted(pairs))

@@ -1,25 +1,29 @@
-"""What lies below paths right now, file by file and none of them opened: for those who look again and again."""
+"""The files that paths name right now, none of them opened: for those who list them again and again."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from lakegate.config import StorageSettings
 from lakegate.model.batch import FileFormat
-from lakegate.sources import remote
-from lakegate.sources.formats import suffixes_for
-from lakegate.sources.located import Located
-from lakegate.sources.paths import present
+from lakegate.sources import local, remote
+from lakegate.sources.files import Located
+from lakegate.sources.inspection import suffixes_for
+from lakegate.storage.objects import is_remote
+
+_FILES_IN_A_TURN = 500
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file as a look from outside tells it.
+    """A file as a listing has it.
 
     Attributes:
-        uri: Absolute location, as :attr:`lakegate.model.batch.SourceFile.uri` has it.
+        uri: Absolute location by which it was found, links not followed.
         size_bytes: Length in bytes.
         stamp: Changes when the file does, as :attr:`lakegate.model.batch.SourceFile.stamp`.
         modified_at: Time of the last change, in UTC.
@@ -39,7 +43,7 @@ def list_files(
 ) -> Iterator[FoundFile]:
     """Yield the files that ``paths`` name, each once, as they are found.
 
-    What is not there (yet), and what vanishes while this looks, is left out: a watcher may be there before its files.
+    What is missing, or vanishes meanwhile, is left out: a watcher may start before its files arrive.
 
     Args:
         paths: As :func:`lakegate.sources.discover` takes them: files, globs, folders, ``file:`` URIs, and those
@@ -53,12 +57,12 @@ def list_files(
         StorageUnavailableError: When an object store does not answer.
     """
     suffixes = suffixes_for(format)
-    yield from _each_once(present(path, suffixes) for path in paths if not remote.is_remote(path))
-    there = [path for path in paths if remote.is_remote(path)]
-    if there:
-        found = (remote.present(path, suffixes, storage or StorageSettings()) for path in there)
-        # what was seen is remembered only where it could be seen again: a bucket may hold millions
-        yield from _each_once(found) if remote.overlap(there) else _told(found)
+    yield from _each_once(local.present(path, suffixes) for path in paths if not is_remote(path))
+    in_stores = [path for path in paths if is_remote(path)]
+    if in_stores:
+        found = (remote.present(path, suffixes, storage or StorageSettings()) for path in in_stores)
+        # the files seen are remembered only where two paths overlap: a bucket may hold millions
+        yield from _each_once(found) if remote.overlap(in_stores) else _in_turns(found)
 
 
 def _each_once(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
@@ -70,9 +74,18 @@ def _each_once(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
                 yield _found(file)
 
 
-def _told(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
-    return (_found(file) for listing in listings for file in listing)
+def _in_turns(listings: Iterable[Iterator[Located]]) -> Iterator[FoundFile]:
+    """Yield some files of each listing in turn: what lands in one place need not wait for a million in another."""
+    waiting = deque(listings)
+    while waiting:
+        listing = waiting.popleft()
+        count = 0
+        for file in islice(listing, _FILES_IN_A_TURN):
+            count += 1
+            yield _found(file)
+        if count == _FILES_IN_A_TURN:
+            waiting.append(listing)
 
 
 def _found(file: Located) -> FoundFile:
-    return FoundFile(file.uri, file.size_bytes, file.stamp, file.modified_at)
+    return FoundFile(file.found_uri, file.size_bytes, file.stamp, file.modified_at)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pv
 import pyarrow.parquet as pq
@@ -16,31 +18,46 @@ import pyarrow.parquet as pq
 from lakegate.errors import AlreadyExistsError, InputError
 from lakegate.model.batch import FileFormat
 from lakegate.model.schema import nearest
-from lakegate.protocols import Narrator
-from lakegate.sources.trips import BLOCK_ROWS, Block, draw, trip_schema
+from lakegate.ports import Narrator
 
+BLOCK_ROWS = 100_000
+"""Rows drawn at a time. Part of what the values depend on: changing it changes every file."""
+
+_CSV_FIELDS = (
+    pa.field("trip_id", pa.int64()),
+    pa.field("vendor", pa.string()),
+    pa.field("pickup", pa.timestamp("us")),
+    pa.field("dropoff", pa.timestamp("us")),
+    pa.field("passenger_count", pa.int32()),
+    pa.field("trip_distance", pa.float64()),
+    pa.field("fare_amount", pa.decimal128(10, 2)),
+    pa.field("tip_amount", pa.decimal128(10, 2)),
+    pa.field("payment_type", pa.string()),
+    pa.field("zone", pa.string()),
+    pa.field("airport", pa.bool_()),
+    pa.field("pickup_date", pa.date32()),
+)
+_PARQUET_FIELDS = (
+    pa.field("surge", pa.float32()),
+    pa.field("receipt", pa.binary()),
+    pa.field("stops", pa.list_(pa.field("element", pa.string()))),
+    pa.field("driver", pa.struct([pa.field("id", pa.int64()), pa.field("rating", pa.float32())])),
+)
+_VENDORS: Any = pa.array(["Creative Mobile", "Curb", "Helix", "Myle"])
+_PAYMENT_TYPES: Any = pa.array(["card", "cash", "no charge", "dispute"])
+_ZONES: Any = pa.array(
+    [
+        "Midtown", "Harlem", "Chelsea", "Astoria", "SoHo", "Café Córdoba", "Łódź Plaza", "Åre Point", "Straße 7",
+        "Chinatown 唐人街", "Koreatown 코리아타운", "Little Odessa Одесса", 'Hell\'s Kitchen "West"',
+        "Williamsburg, South",
+        "JFK Airport ✈", "LaGuardia Airport ✈", "Newark Airport ✈",
+    ]
+)  # fmt: skip
+_FIRST_AIRPORT_ZONE = 14
+_START = np.datetime64("2024-01-01T00:00:00", "us")
+_WINDOW_SECONDS = 31 * 86_400
+_CARD = 0
 _DEFAULT_NULL_COLUMN = "passenger_count"
-
-
-class _Writer(Protocol):
-    def write_batch(self, batch: pa.RecordBatch) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    folder: Path
-    files: int
-    rows: int
-    null_rates: dict[str, float]
-    seed: int
-    format: FileFormat
-    schema: pa.Schema
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return tuple(self.folder / f"trips-{number:04d}.{self.format}" for number in range(1, self.files + 1))
 
 
 def generate(
@@ -69,45 +86,52 @@ def generate(
         seed: What the values are drawn from, 0 or more.
         format: Format of the files. CSV lacks the nested and binary columns.
         overwrite: Replace files of the same names; other files in the folder stay.
-        narrator: Is told how far it is.
+        narrator: Receives the progress.
 
     Raises:
         AlreadyExistsError: When files of these names exist and ``overwrite`` is false.
         InputError: When an argument is out of range, a column does not exist, or the folder cannot be written.
     """
-    _require(files >= 1, f"Cannot write {files} files.", "Give --files 1 or more.")
-    _require(rows >= 0, f"Cannot write {rows} rows.", "Give --rows 0 or more.")
-    _require(0 <= null_rate <= 1, f"A share of {null_rate} NULLs is not possible.", "Give a --null-rate from 0 to 1.")
-    _require(seed >= 0, f"Seed {seed} is negative.", "Give --seed 0 or more.")
+    for is_wrong, message, hint in (
+        (files < 1, f"Cannot write {files} files.", "Give --files 1 or more."),
+        (rows < 0, f"Cannot write {rows} rows.", "Give --rows 0 or more."),
+        (not 0 <= null_rate <= 1, f"A share of {null_rate} NULLs is not possible.", "Give a --null-rate from 0 to 1."),
+        (seed < 0, f"Seed {seed} is negative.", "Give --seed 0 or more."),
+    ):
+        if is_wrong:
+            raise InputError(message, hint=hint)
     schema = trip_schema(format)
     for column in null_columns:
         _require_column(column, schema, format)
     rates = dict.fromkeys(null_columns or (_DEFAULT_NULL_COLUMN,), null_rate)
-    plan = _Plan(Path(folder), files, rows, rates, seed, format, schema)
-    with _as_input_errors(plan.folder):
-        plan.folder.mkdir(parents=True, exist_ok=True)
+    paths = tuple(Path(folder) / f"trips-{number:04d}.{format}" for number in range(1, files + 1))
+    title = f"Generating {files * rows:,} rows in {files:,} {format} files"
+    with _as_input_errors(Path(folder)):
+        Path(folder).mkdir(parents=True, exist_ok=True)
         if not overwrite:
-            _require_absent(plan.paths)
-        with _progress(plan, narrator) as advance:
-            for index, path in enumerate(plan.paths):
-                _write_file(plan, index, path, advance)
-    return plan.paths
-
-
-def _require(condition: bool, message: str, hint: str) -> None:  # noqa: FBT001 - reads as an assertion
-    if not condition:
-        raise InputError(message, hint=hint)
+            _require_absent(paths)
+        done = 0
+        with nullcontext() if narrator is None else narrator.step(title) as step:
+            for file, path in enumerate(paths):
+                with _complete_file(path) as unfinished, _writer(unfinished, schema, format) as writer:
+                    for index, start in enumerate(range(0, rows, BLOCK_ROWS)):
+                        count = min(BLOCK_ROWS, rows - start)
+                        block = Block(seed, file, index, count, first_id=file * rows + start + 1)
+                        writer.write_batch(draw(block, schema, rates))
+                        done += count
+                        if step is not None:
+                            step.progress(done, files * rows, "rows")
+    return paths
 
 
 def _require_column(column: str, schema: pa.Schema, file_format: FileFormat) -> None:
-    if column in schema.names:
-        return
-    close = nearest(column, schema.names)
-    raise InputError(
-        f"The generated {file_format} files have no column '{column}'.",
-        hint=f"Did you mean '{close}'?" if close else f"Columns: {', '.join(schema.names)}.",
-        column=column,
-    )
+    if column not in schema.names:
+        close = nearest(column, schema.names)
+        raise InputError(
+            f"The generated {file_format} files have no column '{column}'.",
+            hint=f"Did you mean '{close}'?" if close else f"Columns: {', '.join(schema.names)}.",
+            column=column,
+        )
 
 
 def _require_absent(paths: Sequence[Path]) -> None:
@@ -127,7 +151,7 @@ def _as_input_errors(folder: Path) -> Iterator[None]:
         yield
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(
-            f"'{folder}' is not a folder, or lies below a file.", hint="Give another folder.", path=str(folder)
+            f"'{folder}' is not a folder, or is below a file.", hint="Give another folder.", path=str(folder)
         ) from error
     except OSError as error:
         raise InputError(
@@ -138,32 +162,12 @@ def _as_input_errors(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(plan: _Plan, narrator: Narrator | None) -> Iterator[Callable[[int], None]]:
-    if narrator is None:
-        yield lambda _: None
-        return
-    total, done = plan.files * plan.rows, 0
-    with narrator.step(f"Generating {total:,} rows in {plan.files:,} {plan.format} files") as step:
-
-        def advance(rows: int) -> None:
-            nonlocal done
-            done += rows
-            step.progress(done, total, "rows")
-
-        yield advance
-
-
-def _write_file(plan: _Plan, index: int, path: Path, advance: Callable[[int], None]) -> None:
+def _complete_file(path: Path) -> Iterator[Path]:
+    """Yield where to write; the file gets its name when the body is done."""
     # hidden, so that neither discovery nor Spark takes it for a source file
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
-        writer = _open_writer(unfinished, plan)
-        try:
-            for block in _blocks(plan, index):
-                writer.write_batch(draw(block, plan.schema, plan.null_rates))
-                advance(block.rows)
-        finally:
-            writer.close()
+        yield unfinished
         unfinished.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -171,17 +175,107 @@ def _write_file(plan: _Plan, index: int, path: Path, advance: Callable[[int], No
         raise
 
 
-def _open_writer(path: Path, plan: _Plan) -> _Writer:
-    writer: _Writer
-    if plan.format == "csv":
-        writer = pv.CSVWriter(path, plan.schema)
-    else:
-        texts: Any = [*(field.name for field in plan.schema if pa.types.is_string(field.type)), "stops.list.element"]
-        writer = pq.ParquetWriter(path, plan.schema, compression="snappy", use_dictionary=texts)
-    return writer
+def _writer(path: Path, schema: pa.Schema, file_format: FileFormat) -> Any:
+    if file_format == "csv":
+        return pv.CSVWriter(path, schema)
+    texts: Any = [*(field.name for field in schema if pa.types.is_string(field.type)), "stops.list.element"]
+    return pq.ParquetWriter(path, schema, compression="snappy", use_dictionary=texts)
 
 
-def _blocks(plan: _Plan, file: int) -> Iterator[Block]:
-    for index, start in enumerate(range(0, plan.rows, BLOCK_ROWS)):
-        count = min(BLOCK_ROWS, plan.rows - start)
-        yield Block(plan.seed, file, index, count, first_id=file * plan.rows + start + 1)
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows to draw: block ``index`` of file ``file``, both from 0; ``first_id`` is the ``trip_id`` of the first."""
+
+    seed: int
+    file: int
+    index: int
+    rows: int
+    first_id: int
+
+
+def trip_schema(file_format: FileFormat) -> pa.Schema:
+    """Return the columns of a trips file; CSV cannot hold the nested and binary ones."""
+    return pa.schema(_CSV_FIELDS if file_format == "csv" else (*_CSV_FIELDS, *_PARQUET_FIELDS))
+
+
+def draw(block: Block, schema: pa.Schema, null_rates: Mapping[str, float]) -> pa.RecordBatch:
+    """Return the rows of ``block``.
+
+    Every block has a generator of its own, seeded by seed, file and block: the same block gives the same rows wherever
+    and in whatever order it is drawn.
+
+    Args:
+        block: The rows to draw.
+        schema: Columns to return.
+        null_rates: Probability of NULL by column. Where it is above 0, a file's first block has at least one.
+    """
+    # two generators, so that the values that stay do not depend on which ones are taken away
+    values = np.random.Generator(np.random.PCG64([block.seed, block.file, block.index, 0]))
+    nulls = np.random.Generator(np.random.PCG64([block.seed, block.file, block.index, 1]))
+    columns = _draw_columns(block, values)
+    arrays = []
+    for field in schema:
+        rate = null_rates.get(field.name, 0.0)
+        array = columns[field.name]
+        if rate > 0 and block.rows > 0:
+            mask = nulls.random(block.rows) < rate
+            mask[nulls.integers(block.rows)] |= block.index == 0
+            array = _with_nulls(array, mask)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _draw_columns(block: Block, random: np.random.Generator) -> dict[str, Any]:
+    count = block.rows
+    pickup = _START + random.integers(0, _WINDOW_SECONDS, count).astype("timedelta64[s]")
+    miles = np.round(random.gamma(2.0, 1.6, count) + 0.1, 2)
+    seconds = (miles * 240).astype(np.int64) + random.integers(60, 600, count)
+    payment = random.choice(4, count, p=[0.7, 0.25, 0.03, 0.02])
+    zone = random.integers(0, len(_ZONES), count)
+    fare = 300 + (miles * 250).astype(np.int64) + random.integers(0, 500, count)
+    tip = np.where(payment == _CARD, fare * random.integers(10, 30, count) // 100, 0)
+    driver = random.integers(1, 5_000, count)
+    return {
+        "trip_id": pa.array(np.arange(block.first_id, block.first_id + count, dtype=np.int64)),
+        "vendor": _VENDORS.take(pa.array(random.integers(0, len(_VENDORS), count))),
+        "pickup": pa.array(pickup),
+        "dropoff": pa.array(pickup + seconds.astype("timedelta64[s]")),
+        "passenger_count": pa.array(random.integers(1, 7, count, dtype=np.int32)),
+        "trip_distance": pa.array(miles),
+        "fare_amount": _decimal(fare),
+        "tip_amount": _decimal(tip),
+        "payment_type": _PAYMENT_TYPES.take(pa.array(payment)),
+        "zone": _ZONES.take(pa.array(zone)),
+        "airport": pa.array(zone >= _FIRST_AIRPORT_ZONE),
+        "pickup_date": pa.array(pickup.astype("datetime64[D]")),
+        "surge": pa.array((1 + random.integers(0, 8, count) / 4).astype(np.float32)),
+        "receipt": _binary(random.integers(0, 2**63, count, dtype=np.int64)),
+        "stops": _stops(random, count),
+        "driver": pa.StructArray.from_arrays(
+            [pa.array(driver), pa.array((3 + driver % 21 / 10).astype(np.float32))],
+            fields=list(_PARQUET_FIELDS[-1].type),
+        ),
+    }
+
+
+def _decimal(cents: npt.NDArray[np.int64]) -> Any:
+    """Return cents as ``decimal(10, 2)``, whose Arrow layout is a 128-bit little-endian integer."""
+    words = np.stack([cents, cents >> 63], axis=1)
+    return pa.Array.from_buffers(pa.decimal128(10, 2), len(cents), [None, pa.py_buffer(words.tobytes())])
+
+
+def _binary(words: npt.NDArray[np.int64]) -> Any:
+    offsets = np.arange(0, (len(words) + 1) * 8, 8, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(words.tobytes())]
+    return pa.Array.from_buffers(pa.binary(), len(words), buffers)
+
+
+def _stops(random: np.random.Generator, count: int) -> Any:
+    lengths = random.integers(0, 3, count)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    names = _ZONES.take(pa.array(random.integers(0, len(_ZONES), int(offsets[-1]))))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names, type=_PARQUET_FIELDS[2].type)
+
+
+def _with_nulls(array: Any, mask: npt.NDArray[np.bool_]) -> Any:
+    return array.take(pa.array(np.arange(len(array)), mask=mask))

@@ -1,47 +1,107 @@
-"""The connection to Azure Data Lake Storage: made by Azure's library, by the usual rules for credentials."""
+"""Azure Data Lake Storage, over the Blob API, which every account speaks, with folders or without."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from lakegate.config import AdlsSettings
-from lakegate.errors import ConfigurationError, SourceError
-from lakegate.narration import hide
-from lakegate.storage.errors import denied, gone, no_bucket, replaced, unavailable
-from lakegate.storage.retrying import ATTEMPTS
+from lakegate.errors import ConfigurationError
+from lakegate.model.secrets import is_loopback
+from lakegate.progress import hide
+from lakegate.storage.base import ATTEMPTS, BaseStore, ReplacedError, StoreErrors, first_line, gone
+from lakegate.storage.objects import Address, StoredObject
 
 if TYPE_CHECKING:
-    from azure.storage.blob import BlobServiceClient
+    from azure.storage.blob import BlobClient, BlobProperties, BlobServiceClient
 
-CREDENTIALS_HINT = (
-    "Give credentials in the usual ways: AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, the AZURE_* variables of an "
-    "identity, 'az login', or the machine's identity."
+ERRORS = StoreErrors(
+    "Azure Data Lake Storage",
+    endpoint="adls.endpoint",
+    address="adls.endpoint",
+    credentials="Give credentials in the usual ways: AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, the AZURE_* "
+    "variables of an identity, 'az login', or the machine's identity.",
 )
-_STORE = "Azure Data Lake Storage"
-_ENDPOINT = "adls.endpoint"
-_BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT})
-_REFUSED_CODES = frozenset({"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"})
-_NO_BUCKET_CODES = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
+_UNAUTHENTICATED = frozenset({"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"})
+_NO_BUCKET = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
+_FOLDER = "hdi_isfolder"  # metadata of what stands for a folder, in accounts that have them
+
+
+class AdlsStore(BaseStore):
+    """Implements :class:`~lakegate.storage.objects.ObjectStore` for the storage account of ``address``."""
+
+    def __init__(self, address: Address, settings: AdlsSettings) -> None:
+        self._client = adls_client(address.root.partition("@")[2], settings)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects below ``prefix``, folders left out."""
+        address = Address.parse(prefix)
+        container = self._client.get_container_client(address.bucket)
+        listed = iter(container.list_blobs(name_starts_with=address.key or None, include=["metadata"]))
+        while True:
+            with translated(prefix):
+                blob = next(listed, None)
+            if blob is None:
+                return
+            if _FOLDER not in (blob.metadata or {}):
+                yield _stored(f"{address.root}/{blob.name}", blob)
+
+    def stat(self, uri: str) -> StoredObject:
+        """Return the object of that very key."""
+        with translated(uri):
+            found = self._blob(uri).get_blob_properties()
+        if _FOLDER in (found.metadata or {}):
+            raise gone(uri)
+        return _stored(uri, found)
+
+    def _blob(self, uri: str) -> BlobClient:
+        address = Address.parse(uri)
+        return self._client.get_blob_client(address.bucket, address.key)
+
+    def _read(self, uri: str, etag: str, start: int, end: int) -> bytes:
+        from azure.core import MatchConditions
+
+        try:
+            with translated(uri):
+                answer = self._blob(uri).download_blob(
+                    start, end - start, etag=f'"{etag}"', match_condition=MatchConditions.IfNotModified
+                )
+                return answer.readall()
+        except ReplacedError:
+            self.stat(uri)  # of what is gone, too, the condition is not met
+            raise
+
+    def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
+        with translated(uri):
+            self._blob(uri).upload_blob(content, overwrite=False, metadata=metadata)
+
+    def _metadata(self, uri: str) -> Mapping[str, str]:
+        with translated(uri):
+            return self._blob(uri).get_blob_properties().metadata or {}
+
+    def _delete(self, uri: str) -> None:
+        with translated(uri):
+            self._blob(uri).delete_blob(delete_snapshots="include")
 
 
 @lru_cache(maxsize=8)
 def adls_client(host: str, settings: AdlsSettings) -> BlobServiceClient:
-    """Return the client for a storage account; may be used from any thread.
+    """Return the client for a storage account, for use from any thread.
 
     Args:
-        host: The account's host, as it stands in ``abfss://`` URIs: ``acme.dfs.core.windows.net``.
+        host: The account's host, as in ``abfss://`` URIs: ``acme.dfs.core.windows.net``.
         settings: How to reach it.
 
     Raises:
-        ConfigurationError: When the library is not installed.
+        ConfigurationError: When the library isn't installed.
     """
     try:
-        from azure.storage.blob import BlobServiceClient, ExponentialRetry  # noqa: PLC0415 - an extra, slow to import
+        from azure.storage.blob import BlobServiceClient, ExponentialRetry
     except ImportError as error:
         raise ConfigurationError(
             "Files on Azure Data Lake Storage need the package azure-storage-blob, which is not installed.",
@@ -49,75 +109,40 @@ def adls_client(host: str, settings: AdlsSettings) -> BlobServiceClient:
             extra="azure",
         ) from error
     account = host.partition(".")[0].lower()
-    # every account speaks the Blob API, with folders or without
-    url = f"{settings.endpoint.rstrip('/')}/{account}" if settings.endpoint else f"https://{_blob_host(host)}"
+    blob_host = host.replace(".dfs.", ".blob.", 1)
+    url = f"{settings.endpoint.rstrip('/')}/{account}" if settings.endpoint else f"https://{blob_host}"
     retry = ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=ATTEMPTS - 1, random_jitter_range=1)
-    return BlobServiceClient(url, credential=_credential(account), retry_policy=retry)
+    by_proxy = not is_loopback(urlsplit(url).hostname or "")
+    return BlobServiceClient(url, credential=_credential(account), retry_policy=retry, use_env_settings=by_proxy)
 
 
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
-    """Turn what Azure's library raises in the body into the errors of :class:`~lakegate.storage.objects.ObjectStore`.
-
-    Args:
-        uri: What the body looks at, for the message.
-    """
-    from azure.core.exceptions import (  # noqa: PLC0415 - an extra, and slow to import
+    """Turn what Azure's library raises for ``uri`` into the errors of an ``ObjectStore``."""
+    from azure.core.exceptions import (
         AzureError,
+        ClientAuthenticationError,
         HttpResponseError,
     )
 
     try:
         yield
     except HttpResponseError as error:
-        raise _refusal(error, uri) from error
+        status, reason = error.status_code or 0, first_line(str(error))
+        code = str(getattr(error, "error_code", None) or "")
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR and code in _NO_BUCKET:
+            raise ERRORS.no_bucket(uri) from error
+        if not status and not isinstance(error, ClientAuthenticationError):  # an answer that broke off
+            raise ERRORS.unavailable(uri, reason) from error
+        raise ERRORS.refused(uri, _meaning(status, code), f"{status}: {reason}" if status else reason) from error
     except AzureError as error:
-        raise unavailable(_STORE, uri, _first_line(error), _ENDPOINT) from error
+        raise ERRORS.unavailable(uri, first_line(str(error))) from error
 
 
-def _refusal(error: Any, uri: str) -> Exception:
-    status, code = error.status_code or 0, str(getattr(error, "error_code", None) or "")
-    said = f"{status}: {_first_line(error)}"
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
-        return unavailable(_STORE, uri, said, _ENDPOINT)
-    if code in _NO_BUCKET_CODES:
-        return no_bucket(uri, _ENDPOINT)
-    if not status:
-        return _without_answer(error, uri)
-    if status == HTTPStatus.UNAUTHORIZED or code in _REFUSED_CODES:
-        return _refused(error, uri)
-    return _as_file_error(status, said, uri) or SourceError(
-        f"{_STORE} refuses to serve '{uri}' ({said}).", hint="Check the path, and adls.endpoint.", file=uri
-    )
-
-
-def _as_file_error(status: int, said: str, uri: str) -> OSError | None:
-    if status == HTTPStatus.NOT_FOUND:
-        return gone(uri)
-    if status in {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT}:
-        return replaced(uri)
-    return denied(uri, said) if status == HTTPStatus.FORBIDDEN else None
-
-
-def _without_answer(error: Exception, uri: str) -> Exception:
-    """Return the error for what never was answered: no identity to ask with, or an answer that broke off."""
-    from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415 - an extra
-
-    if isinstance(error, ClientAuthenticationError):
-        return _refused(error, uri)
-    return unavailable(_STORE, uri, _first_line(error), _ENDPOINT)
-
-
-def _refused(error: Exception, uri: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{_STORE} does not accept our credentials for '{uri}', or there are none ({_first_line(error)}).",
-        hint=CREDENTIALS_HINT,
-        file=uri,
-    )
-
-
-def _blob_host(host: str) -> str:
-    return host.replace(".dfs.", ".blob.", 1)
+def _meaning(status: int, code: str) -> int:
+    if not status or (code in _UNAUTHENTICATED and status < HTTPStatus.INTERNAL_SERVER_ERROR):
+        return HTTPStatus.UNAUTHORIZED
+    return HTTPStatus.PRECONDITION_FAILED if status == HTTPStatus.CONFLICT else status
 
 
 def _credential(account: str) -> Any:
@@ -127,14 +152,14 @@ def _credential(account: str) -> Any:
             hide(key)
             return {"account_name": account, "account_key": key}
         if token := os.environ.get("AZURE_STORAGE_SAS_TOKEN"):
-            from azure.core.credentials import AzureSasCredential  # noqa: PLC0415 - an extra
+            from azure.core.credentials import AzureSasCredential
 
             hide(token)
             return AzureSasCredential(token)
-    from azure.identity import DefaultAzureCredential  # noqa: PLC0415 - an extra, and slow to import
+    from azure.identity import DefaultAzureCredential
 
     return DefaultAzureCredential()
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or ["no reason given"])[0].rstrip(".")
+def _stored(uri: str, found: BlobProperties) -> StoredObject:
+    return StoredObject(uri, found.size, found.last_modified, found.etag.strip('"'), found.version_id)

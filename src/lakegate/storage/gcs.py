@@ -1,50 +1,126 @@
-"""The connection to Google Cloud Storage: made by Google's library, by its own rules for credentials."""
+"""Google Cloud Storage, over its JSON API."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from lakegate.config import GcsSettings
-from lakegate.errors import ConfigurationError, SourceError
-from lakegate.storage.errors import denied, gone, no_bucket, replaced, unavailable
-from lakegate.storage.retrying import LONGEST_WAIT_S
+from lakegate.errors import ConfigurationError
+from lakegate.model.secrets import is_loopback
+from lakegate.storage.base import LONGEST_WAIT_S, BaseStore, CutError, StoreErrors, first_line
+from lakegate.storage.objects import Address, StoredObject
 
 if TYPE_CHECKING:
-    from google.api_core.retry import Retry
     from requests import Response
 
-CREDENTIALS_HINT = (
-    "Give credentials in the usual ways: GOOGLE_APPLICATION_CREDENTIALS, 'gcloud auth application-default login', "
-    "or the machine's service account."
+ERRORS = StoreErrors(
+    "Google Cloud Storage",
+    endpoint="gcs.endpoint or STORAGE_EMULATOR_HOST",
+    address="gcs.endpoint",
+    credentials="Give credentials in the usual ways: GOOGLE_APPLICATION_CREDENTIALS, 'gcloud auth application-default "
+    "login', or the machine's service account.",
 )
-_STORE = "Google Cloud Storage"
-ENDPOINT = "gcs.endpoint or STORAGE_EMULATOR_HOST"
 _FIRST_WAIT_S = 0.2
 _GIVEN_UP_AFTER_S = 60.0
 _NO_PROJECT = "none"  # objects are found by their bucket alone, and yet the library insists on one
-_SERVER_ERROR = 500
-_BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT})
+_FIELDS = "items(name,size,generation,updated),nextPageToken"
+
+
+class GcsStore(BaseStore):
+    """Implements :class:`~lakegate.storage.objects.ObjectStore`.
+
+    An object's ``etag`` is its generation, which every write makes a new one of, as its ``version_id`` is: Google's own
+    entity tags change with the metadata too.
+    """
+
+    def __init__(self, settings: GcsSettings) -> None:
+        self._client = gcs_client(settings)
+        from google.cloud.storage.retry import DEFAULT_RETRY  # type: ignore[import-untyped]
+
+        waits = DEFAULT_RETRY.with_delay(initial=_FIRST_WAIT_S, maximum=LONGEST_WAIT_S)
+        self._retry = waits.with_timeout(_GIVEN_UP_AFTER_S)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects below ``prefix``."""
+        address = Address.parse(prefix)
+        listed = iter(
+            self._client.list_blobs(address.bucket, prefix=address.key or None, fields=_FIELDS, retry=self._retry)
+        )
+        while True:
+            try:
+                with translated(prefix):
+                    blob = next(listed, None)
+            except FileNotFoundError as error:
+                raise ERRORS.no_bucket(prefix) from error
+            if blob is None:
+                return
+            yield _stored(f"{address.root}/{blob.name}", blob)
+
+    def stat(self, uri: str) -> StoredObject:
+        """Return the object of that very key."""
+        return _stored(uri, self._loaded(uri))
+
+    def _blob(self, uri: str) -> Any:
+        address = Address.parse(uri)
+        return self._client.bucket(address.bucket).blob(address.key)
+
+    def _loaded(self, uri: str) -> Any:
+        blob = self._blob(uri)
+        with translated(uri):
+            blob.reload(retry=self._retry)
+        return blob
+
+    def _read(self, uri: str, etag: str, start: int, end: int) -> bytes:
+        blob = self._blob(uri)
+        with translated(uri):
+            content: bytes = blob.download_as_bytes(
+                start=start,
+                end=end - 1,
+                if_generation_match=int(etag),
+                raw_download=True,  # as it is stored, and not decompressed on the way
+                checksum=None,  # there is none of a range
+                retry=self._retry,
+            )
+        if len(content) != end - start:
+            raise CutError(f"The answer for '{uri}' broke off.", hint="Try again.", file=uri)
+        return content
+
+    def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
+        blob = self._blob(uri)
+        blob.metadata = metadata
+        with translated(uri):
+            blob.upload_from_string(
+                content, content_type="application/octet-stream", if_generation_match=0, retry=self._retry
+            )
+
+    def _metadata(self, uri: str) -> Mapping[str, str]:
+        return self._loaded(uri).metadata or {}
+
+    def _delete(self, uri: str) -> None:
+        with translated(uri):
+            self._blob(uri).delete(retry=self._retry)
 
 
 @lru_cache(maxsize=8)
 def gcs_client(settings: GcsSettings) -> Any:
-    """Return the ``google.cloud.storage.Client`` for these settings; may be used from any thread.
+    """Return the ``google.cloud.storage.Client`` for these settings, for use from any thread.
 
     An endpoint without TLS, which is a stand-in's, gets none of our credentials.
 
     Raises:
-        ConfigurationError: When the library is not installed, or there are no credentials.
+        ConfigurationError: When the library isn't installed, or there are no credentials.
     """
     try:
-        import google.auth  # noqa: PLC0415 - an extra, and slow to import
-        from google.auth.credentials import AnonymousCredentials  # noqa: PLC0415
-        from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415
-        from google.cloud.storage import Client  # type: ignore[import-untyped]  # noqa: PLC0415
+        import google.auth
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import GoogleAuthError
+        from google.cloud.storage import Client  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigurationError(
             "Files on Google Cloud Storage need the package google-cloud-storage, which is not installed.",
@@ -58,75 +134,42 @@ def gcs_client(settings: GcsSettings) -> Any:
         try:
             credentials, _ = google.auth.default(scopes=Client.SCOPE)
         except GoogleAuthError as error:
-            raise _without_credentials(error) from error
+            raise ERRORS.unauthenticated(None, first_line(str(error))) from error
     options = {"api_endpoint": settings.endpoint} if settings.endpoint else None
     client: Any = Client(project=_NO_PROJECT, credentials=credentials, client_options=options)
-    client._http.hooks["response"].append(_take_refusal_in)  # noqa: SLF001 - it offers no other way to its session
+    session = client._http  # noqa: SLF001 - it offers no other way to its session
+    session.hooks["response"].append(_read_refusal)
+    session.trust_env = not is_loopback(urlsplit(client._connection.API_BASE_URL).hostname or "")  # noqa: SLF001
     return client
 
 
-def _take_refusal_in(response: Response, **_: object) -> None:
+@contextmanager
+def translated(uri: str) -> Iterator[None]:
+    """Turn what Google's library raises for ``uri`` into the errors of an ``ObjectStore``."""
+    from google.api_core.exceptions import GoogleAPICallError, RetryError
+    from google.auth.exceptions import GoogleAuthError, TransportError
+    from requests import RequestException
+
+    try:
+        yield
+    except GoogleAPICallError as error:
+        status = int(error.code or 0)
+        reason = f"{status}: {first_line(str(error.message))}"
+        if status == HTTPStatus.NOT_FOUND and "bucket does not exist" in reason:
+            raise ERRORS.no_bucket(uri) from error
+        raise ERRORS.refused(uri, status, reason) from error
+    except (RetryError, RequestException, TransportError) as error:
+        raise ERRORS.unavailable(uri, first_line(str(error))) from error
+    except GoogleAuthError as error:
+        raise ERRORS.unauthenticated(uri, first_line(str(error))) from error
+
+
+def _read_refusal(response: Response, **_: object) -> None:
     """Read a refusal to its end: the library streams downloads, and leaves the connections of refused ones open."""
     if not response.ok:
         response.content  # noqa: B018 - reading it is what gives the connection back
 
 
-def gcs_retry() -> Retry:
-    """Return how requests are repeated: the library's own way, for a minute at most."""
-    from google.cloud.storage.retry import DEFAULT_RETRY  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
-
-    retry: Retry = DEFAULT_RETRY.with_delay(initial=_FIRST_WAIT_S, maximum=LONGEST_WAIT_S).with_timeout(
-        _GIVEN_UP_AFTER_S
-    )
-    return retry
-
-
-@contextmanager
-def translated(uri: str) -> Iterator[None]:
-    """Turn what Google's library raises in the body into the errors of :class:`~lakegate.storage.objects.ObjectStore`.
-
-    Args:
-        uri: What the body looks at, for the message.
-    """
-    from google.api_core.exceptions import GoogleAPICallError, RetryError  # noqa: PLC0415 - an extra
-    from google.auth.exceptions import GoogleAuthError, TransportError  # noqa: PLC0415
-    from requests import RequestException  # noqa: PLC0415
-
-    try:
-        yield
-    except GoogleAPICallError as error:
-        raise _refusal(error, uri) from error
-    except (RetryError, RequestException, TransportError) as error:
-        raise unavailable(_STORE, uri, _first_line(str(error)), ENDPOINT) from error
-    except GoogleAuthError as error:
-        raise _without_credentials(error, uri) from error
-
-
-def _refusal(error: Any, uri: str) -> Exception:
-    status = int(error.code or 0)
-    said = f"{status}: {_first_line(error.message)}"
-    if status >= _SERVER_ERROR or status in _BUSY:
-        return unavailable(_STORE, uri, said, ENDPOINT)
-    if status == HTTPStatus.NOT_FOUND:
-        return no_bucket(uri, ENDPOINT) if "bucket does not exist" in said else gone(uri)
-    if status == HTTPStatus.PRECONDITION_FAILED:
-        return replaced(uri)
-    if status == HTTPStatus.FORBIDDEN:
-        return denied(uri, said)
-    if status == HTTPStatus.UNAUTHORIZED:
-        return _without_credentials(error, uri)
-    return SourceError(
-        f"{_STORE} refuses to serve '{uri}' ({said}).", hint="Check the path, and gcs.endpoint.", file=uri
-    )
-
-
-def _without_credentials(error: Exception, uri: str | None = None) -> ConfigurationError:
-    return ConfigurationError(
-        f"{_STORE} does not accept our credentials, or there are none ({_first_line(str(error))}).",
-        hint=CREDENTIALS_HINT,
-        file=uri,
-    )
-
-
-def _first_line(text: str) -> str:
-    return (text.splitlines() or ["no reason given"])[0].rstrip(".")
+def _stored(uri: str, blob: Any) -> StoredObject:
+    generation = str(blob.generation)
+    return StoredObject(uri, blob.size, blob.updated, generation, generation)

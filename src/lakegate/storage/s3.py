@@ -1,12 +1,13 @@
-"""The connection to S3: made by the AWS library, by its own rules for credentials, and its errors in our words."""
+"""Amazon S3, and stores that speak its protocol."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
@@ -15,54 +16,140 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 
 from lakegate.config import S3Settings
-from lakegate.errors import ConfigurationError, LakegateError, SourceError
-from lakegate.narration import redact
-from lakegate.storage.errors import denied, gone, no_bucket, replaced, unavailable
-from lakegate.storage.retrying import ATTEMPTS, CutError
+from lakegate.errors import ConfigurationError, StorageUnavailableError
+from lakegate.model.secrets import is_loopback
+from lakegate.progress import redact
+from lakegate.storage.base import ATTEMPTS, BaseStore, CutError, StoreErrors, retried
+from lakegate.storage.objects import Address, StoredObject
 
 if TYPE_CHECKING:
+    from botocore.model import OperationModel
     from botocore.session import Session
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ListObjectsV2RequestTypeDef
 
-CREDENTIALS_HINT = (
-    "Give credentials in the usual ways: AWS_PROFILE, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or a role."
+ERRORS = StoreErrors(
+    "S3",
+    endpoint="s3.endpoint or AWS_ENDPOINT_URL",
+    address="the section [s3] of the settings: endpoint, region, path_style",
+    credentials="Give credentials in the usual ways: AWS_PROFILE, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, or a "
+    "role.",
 )
-_ENDPOINT = "s3.endpoint or AWS_ENDPOINT_URL"
-ADDRESS_HINT = "Check the path, and the section [s3] of the settings: endpoint, region, path_style."
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _CONNECTIONS = 32
+_DELETED_AT_ONCE = 1000
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
 _ASK_REGION = "us-east-1"  # tells where a bucket is
 _CONFLICT_CODE = "ConditionalRequestConflict"  # two create the same object at once, and neither has won yet
-_BUSY_CODES = frozenset(
-    {
-        "InternalError",
-        "ServiceUnavailable",
-        "SlowDown",
-        "RequestTimeout",
-        "RequestTimeTooSkewed",
-        "Throttling",
-        "ThrottlingException",
-    }
-)
-_REFUSED_CODES = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"})
-_DENIED_CODES = frozenset({"AccessDenied", "403", "Forbidden", "AllAccessDisabled"})
-_GONE_CODES = frozenset({"NoSuchKey", "404", "NotFound"})
-_REPLACED_CODES = frozenset({"PreconditionFailed", "412"})
+_STATUS_OF: Mapping[str, int] = {
+    **dict.fromkeys(("InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "RequestTimeTooSkewed"), 503),
+    **dict.fromkeys(("Throttling", "ThrottlingException"), 503),
+    **dict.fromkeys(("ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"), 401),
+    **dict.fromkeys(("AccessDenied", "403", "Forbidden", "AllAccessDisabled"), 403),
+    **dict.fromkeys(("NoSuchKey", "404", "NotFound"), 404),
+    **dict.fromkeys(("PreconditionFailed", "412"), 412),
+}
+
+
+class S3Store(BaseStore):
+    """Implements :class:`~lakegate.storage.objects.ObjectStore`."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self._client: S3Client = s3_client(settings)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects below ``prefix``; uploads that are not complete, and delete markers, are none."""
+        address = Address.parse(prefix)
+        page, token = self._page(address, None)
+        yield from page
+        while token is not None:
+            del page  # the next one takes its room
+            page, token = self._page(address, token)
+            yield from page
+
+    def stat(self, uri: str) -> StoredObject:
+        """Return the object of that very key."""
+        head = self._head(uri)
+        return StoredObject(
+            uri, head["ContentLength"], head["LastModified"], _bare(head["ETag"]), head.get("VersionId")
+        )
+
+    def delete(self, uris: Sequence[str]) -> None:
+        """Delete objects, a thousand in a request; missing ones are no error."""
+        by_bucket: dict[str, list[Address]] = defaultdict(list)
+        for address in map(Address.parse, uris):
+            by_bucket[address.bucket].append(address)
+        for addresses in by_bucket.values():
+            for start in range(0, len(addresses), _DELETED_AT_ONCE):
+                retried(partial(self._delete_all, addresses[start : start + _DELETED_AT_ONCE]))
+
+    def _page(self, address: Address, token: str | None) -> tuple[Sequence[StoredObject], str | None]:
+        asked: ListObjectsV2RequestTypeDef = {"Bucket": address.bucket, "Prefix": address.key}
+        if token is not None:
+            asked["ContinuationToken"] = token
+        with translated(address.uri):
+            page = self._client.list_objects_v2(**asked)
+        found = tuple(
+            StoredObject(f"{address.root}/{entry['Key']}", entry["Size"], entry["LastModified"], _bare(entry["ETag"]))
+            for entry in page.get("Contents", ())
+        )
+        return found, page.get("NextContinuationToken") if page.get("IsTruncated") else None
+
+    def _head(self, uri: str) -> Any:
+        address = Address.parse(uri)
+        with translated(uri):
+            return self._client.head_object(Bucket=address.bucket, Key=address.key)
+
+    def _read(self, uri: str, etag: str, start: int, end: int) -> bytes:
+        address = Address.parse(uri)
+        with translated(uri):
+            answer = self._client.get_object(
+                Bucket=address.bucket, Key=address.key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
+            )
+        try:
+            with translated(uri):
+                return answer["Body"].read()
+        except StorageUnavailableError as error:
+            raise CutError(error.message, hint=error.hint, file=uri) from error
+
+    def _create(self, uri: str, content: bytes, metadata: dict[str, str]) -> None:
+        address = Address.parse(uri)
+        with translated(uri):
+            self._client.put_object(
+                Bucket=address.bucket, Key=address.key, Body=content, IfNoneMatch="*", Metadata=metadata
+            )
+
+    def _metadata(self, uri: str) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._head(uri)["Metadata"]
+        return found
+
+    def _delete_all(self, addresses: Sequence[Address]) -> None:
+        uris = {address.key: address.uri for address in addresses}
+        with translated(addresses[0].uri):
+            answer = self._client.delete_objects(
+                Bucket=addresses[0].bucket, Delete={"Objects": [{"Key": key} for key in uris], "Quiet": True}
+            )
+        for problem in answer.get("Errors", ()):
+            uri = uris.get(problem.get("Key", ""), addresses[0].uri)
+            error = refusal(problem.get("Code", ""), problem.get("Message", ""), uri)
+            if isinstance(error, StorageUnavailableError):
+                raise CutError(error.message, hint=error.hint, file=uri)
+            if not isinstance(error, FileNotFoundError):
+                raise error
 
 
 @lru_cache(maxsize=8)
 def s3_client(settings: S3Settings) -> S3Client:
-    """Return the client for these settings; may be used from any thread.
+    """Return the client for these settings, for use from any thread.
 
     Raises:
-        ConfigurationError: When the library is not installed, or its own configuration is wrong.
+        ConfigurationError: When the library isn't installed, or its own configuration is wrong.
     """
     try:
-        import boto3  # noqa: PLC0415 - an extra, and slow to import
-        from botocore.config import Config  # noqa: PLC0415
-        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+        import boto3
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise ConfigurationError(
             "Files on S3 need the package boto3, which is not installed.", hint="pip install 'lakegate[s3]'", extra="s3"
@@ -78,12 +165,31 @@ def s3_client(settings: S3Settings) -> S3Client:
         region = settings.region or os.environ.get("AWS_REGION")
         session = boto3.Session(region_name=region, botocore_session=_core())
         region = session.region_name or _ASK_REGION
-        return session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=config)
+        client = session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=config)
+        if is_loopback(urlsplit(client.meta.endpoint_url).hostname or ""):
+            direct = config.merge(Config(proxies={}))
+            client = session.client("s3", region_name=region, endpoint_url=settings.endpoint, config=direct)
     except (BotoCoreError, ValueError) as error:
         raise ConfigurationError(
             f"The configuration for S3 is wrong: {str(error).rstrip('.')}.",
             hint="Check the section [s3] of the settings, and the AWS_* variables and profile.",
         ) from error
+    if settings.bucket_owner is not None:
+        expect_owner(client, settings.bucket_owner)
+    return client
+
+
+def expect_owner(client: S3Client, account: str) -> None:
+    """Have S3 refuse each request of a client whose bucket isn't ``account``'s.
+
+    A bucket's name is free again once the bucket is deleted, and then anyone may take it.
+    """
+
+    def add(params: dict[str, Any], model: OperationModel, **_: object) -> None:
+        if model.input_shape is not None and "ExpectedBucketOwner" in model.input_shape.members:
+            params.setdefault("ExpectedBucketOwner", account)
+
+    client.meta.events.register("provide-client-params.s3", add)
 
 
 def s3_place(settings: S3Settings) -> S3Settings:
@@ -109,8 +215,8 @@ def s3_place(settings: S3Settings) -> S3Settings:
 
 def _core() -> Session:
     """Return a session of the AWS library whose listings take half the time: most of it goes into their timestamps."""
-    from botocore.session import get_session  # noqa: PLC0415 - an extra, and slow to import
-    from botocore.utils import parse_timestamp  # noqa: PLC0415
+    from botocore.session import get_session
+    from botocore.utils import parse_timestamp
 
     def parse(value: Any) -> datetime:
         if isinstance(value, str) and value.endswith("Z"):
@@ -125,49 +231,36 @@ def _core() -> Session:
 
 @contextmanager
 def translated(uri: str) -> Iterator[None]:
-    """Turn what the AWS library raises in the body into the errors that files have, and ours.
-
-    Args:
-        uri: What the body looks at, for the message.
-
-    Raises:
-        FileNotFoundError: When the object is not there.
-        PermissionError: When it may not be read.
-        ReplacedError: When it is not the one that was asked for any more.
-        ConfigurationError: When there are no credentials, or S3 does not accept them.
-        SourceError: When the bucket does not exist, or S3 refuses for another reason.
-        StorageUnavailableError: When S3 does not answer, or cannot serve now, again and again.
-    """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra, and slow to import
-    from urllib3.exceptions import HTTPError  # noqa: PLC0415
+    """Turn what the AWS library raises for ``uri`` into the errors of an ``ObjectStore``."""
+    from botocore import exceptions
+    from urllib3.exceptions import HTTPError
 
     try:
         yield
-    except ClientError as error:
-        said = error.response["Error"]
+    except exceptions.ClientError as error:
+        answer = error.response["Error"]
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        raise refusal(said.get("Code", ""), said.get("Message", ""), uri, status) from error
-    except BotoCoreError as error:
-        raise _trouble(error, uri) from error
+        raise refusal(answer.get("Code", ""), answer.get("Message", ""), uri, status) from error
+    except exceptions.BotoCoreError as error:
+        reason = redact(str(error).rstrip("."))
+        away = (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError)
+        if isinstance(error, away) and not isinstance(error, exceptions.SSLError):
+            raise ERRORS.unavailable(uri, reason) from error
+        raise ConfigurationError(f"Can't ask S3 for '{uri}': {reason}.", hint=ERRORS.credentials, file=uri) from error
     except HTTPError as error:  # of TLS, while a body is read: botocore lets it through
-        raise unavailable("S3", uri, str(error).rstrip("."), _ENDPOINT) from error
+        raise ERRORS.unavailable(uri, str(error).rstrip(".")) from error
 
 
 def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
-    """Return the error for what S3 answers; see :func:`translated`.
-
-    Args:
-        code: Its word for it: ``AccessDenied``.
-        message: Its sentence.
-        uri: What it was asked for.
-        status: The answer's HTTP status.
-    """
-    said = f"{code}: {message}".rstrip(".") if message else str(code)
+    """Return the error for what S3 answers: its code (``AccessDenied``), its sentence, and the HTTP status."""
+    reason = f"{code}: {message}".rstrip(".") if message else code
     if code == _CONFLICT_CODE:
         return CutError(f"'{uri}' is being written by another.", hint="Try again.", file=uri)
-    if code in _BUSY_CODES or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED):
-        return unavailable("S3", uri, said, _ENDPOINT)
-    return _as_file_error(code, said, uri) or _as_our_error(code, said, uri)
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED:
+        if code == "NoSuchBucket":
+            return ERRORS.no_bucket(uri)
+        status = _STATUS_OF.get(code, HTTPStatus.BAD_REQUEST)
+    return ERRORS.refused(uri, status, reason)
 
 
 def _is_address(host: str) -> bool:
@@ -178,31 +271,5 @@ def _is_address(host: str) -> bool:
         return host == "localhost"
 
 
-def _as_file_error(code: str, said: str, uri: str) -> OSError | None:
-    if code in _GONE_CODES:
-        return gone(uri)
-    if code in _REPLACED_CODES:
-        return replaced(uri)
-    if code in _DENIED_CODES:
-        return denied(uri, said)
-    return None
-
-
-def _as_our_error(code: str, said: str, uri: str) -> LakegateError:
-    if code in _REFUSED_CODES:
-        return ConfigurationError(
-            f"S3 does not accept our credentials for '{uri}' ({said}).", hint=CREDENTIALS_HINT, file=uri
-        )
-    if code == "NoSuchBucket":
-        return no_bucket(uri, _ENDPOINT)
-    return SourceError(f"S3 refuses to serve '{uri}' ({said}).", hint=ADDRESS_HINT, file=uri)
-
-
-def _trouble(error: Exception, uri: str) -> Exception:
-    from botocore import exceptions  # noqa: PLC0415 - an extra, and slow to import
-
-    said = redact(str(error).rstrip("."))
-    away = (exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError)
-    if isinstance(error, away) and not isinstance(error, exceptions.SSLError):
-        return unavailable("S3", uri, said, _ENDPOINT)
-    return ConfigurationError(f"'{uri}' cannot be asked for: {said}.", hint=CREDENTIALS_HINT, file=uri)
+def _bare(etag: str) -> str:
+    return etag.strip('"')

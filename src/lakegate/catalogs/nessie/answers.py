@@ -1,16 +1,22 @@
-"""From what Nessie answers, or fails to answer, to lakegate's errors."""
+"""What Nessie's REST API v2 answers, as far as we use it: values, and lakegate's errors.
+
+Source: the OpenAPI document that a Nessie server carries (``META-INF/openapi/openapi.yaml``), version 0.99, spec 2.2.0.
+Unknown fields are ignored, so that a newer server may say more.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
+from typing import Any, Literal
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
 
-from lakegate.catalogs.conflicts import KeyConflict, commit_conflict, moved_reference
-from lakegate.catalogs.nessie.models import NessieError
+from lakegate.catalogs import KeyConflict, commit_conflict, moved_reference
 from lakegate.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,
@@ -23,20 +29,190 @@ from lakegate.errors import (
 )
 from lakegate.model.identifiers import quote
 
+
+class Wire(BaseModel):
+    """A part of an answer: frozen, lenient, in camel case on the wire."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class Page(Wire):
+    """What all answers share that come in pages."""
+
+    has_more: bool = False
+    token: str | None = None
+
+
+class Configuration(Wire):
+    """What a server says of itself (``GET /config``)."""
+
+    max_supported_api_version: int
+    actual_api_version: int | None = None
+    spec_version: str | None = None
+    repository_creation_timestamp: str | None = None
+
+
+class Reference(Wire):
+    """A branch, a tag or a bare commit."""
+
+    type: Literal["BRANCH", "TAG", "DETACHED"]
+    name: str = ""
+    hash: str
+
+
+class ReferenceAnswer(Wire):
+    """Answer to everything that reads or changes one reference."""
+
+    reference: Reference
+
+
+class ReferencesPage(Page):
+    """Answer of ``GET /trees``."""
+
+    references: tuple[Reference, ...]
+
+
+class ContentKey(Wire):
+    """A key: the elements of a namespace or of a table's name."""
+
+    elements: tuple[str, ...]
+
+
+class Content(Wire):
+    """What a key holds. Fields that its type lacks are ``None``."""
+
+    type: str
+    id: str | None = None
+    metadata_location: str | None = None
+    snapshot_id: int | None = None
+    schema_id: int | None = None
+    spec_id: int | None = None
+    sort_order_id: int | None = None
+
+
+class KeyedContent(Wire):
+    """A key with what it holds."""
+
+    key: ContentKey
+    content: Content
+
+
+class ContentsAnswer(Wire):
+    """Answer of ``POST /trees/{ref}/contents``; keys that do not exist are left out."""
+
+    contents: tuple[KeyedContent, ...]
+    effective_reference: Reference
+
+
+class Entry(Wire):
+    """A key as it is listed."""
+
+    name: ContentKey
+    type: str
+    content: Content | None = None
+
+
+class EntriesPage(Page):
+    """Answer of ``GET /trees/{ref}/entries``."""
+
+    entries: tuple[Entry, ...]
+
+
+class Operation(Wire):
+    """One operation of a commit in the history; only a ``PUT`` has content."""
+
+    type: str
+    key: ContentKey
+    content: Content | None = None
+
+
+class CommitMeta(Wire):
+    """What a commit says of itself."""
+
+    hash: str
+    message: str = ""
+    authors: tuple[str, ...] = ()
+    commit_time: datetime
+    all_properties: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    parent_commit_hashes: tuple[str, ...] = ()
+
+
+class LogEntry(Wire):
+    """One commit of a history."""
+
+    commit_meta: CommitMeta
+    operations: tuple[Operation, ...] | None = None
+
+
+class HistoryPage(Page):
+    """Answer of ``GET /trees/{ref}/history``."""
+
+    log_entries: tuple[LogEntry, ...]
+
+
+class CommitAnswer(Wire):
+    """Answer of ``POST /trees/{branch}/history/commit``."""
+
+    target_branch: Reference
+
+
+class DiffEntry(Wire):
+    """A key that differs between two references."""
+
+    key: ContentKey
+    from_: Content | None = Field(default=None, alias="from")
+    to: Content | None = None
+
+
+class DiffPage(Page):
+    """Answer of ``GET /trees/{from}/diff/{to}``."""
+
+    diffs: tuple[DiffEntry, ...]
+
+
+class Conflict(Wire):
+    """One reason why a change was refused."""
+
+    conflict_type: str | None = None
+    key: ContentKey | None = None
+
+
+class ErrorDetails(Wire):
+    """Details of an error, sent to clients that announce ``Nessie-Client-Spec: 2``."""
+
+    conflicts: tuple[Conflict, ...] = ()
+
+
+class NessieError(Wire):
+    """Every error answer of Nessie."""
+
+    status: int
+    message: str = ""
+    error_code: str
+    error_details: ErrorDetails | None = None
+
+
+JsonObject = dict[str, Any]
+"""A request's body."""
+
+
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+# Nessie takes a key that exists nowhere for unchanged only when the commit's base is the head: our compare-and-swap.
+NO_SUCH_KEY = "lakegate-at-head"
 _LONGEST_MESSAGE = 500
+_PLAIN = re.compile(r"[A-Za-z0-9_-]*[A-Za-z0-9][A-Za-z0-9_-]*")
 _ACTUAL_HASH = re.compile(r"but at '([0-9a-f]+)'")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked, in words, for messages.
+    """What was asked, for messages.
 
     Attributes:
         task: What it was to do, after "cannot": ``list branches and tags``.
         ref: Branch, tag or hash concerned.
         hash: Commit that was expected or read at.
-        commits: Whether it is a commit, whose fate must never be guessed.
+        commits: Whether it is a commit, whose outcome must never be guessed.
     """
 
     task: str
@@ -46,27 +222,17 @@ class Request:
 
 
 def key_text(elements: tuple[str, ...]) -> str:
-    """Return a content key as text; parts that are not plain names stand in backticks.
+    """Return a content key as text; parts that are not plain names are quoted.
 
     Example:
         >>> key_text(("nyc", "trips")), key_text(("nyc", "odd.name"))
         ('nyc.trips', 'nyc.`odd.name`')
     """
-    return ".".join(part if _is_plain(part) else quote(part) for part in elements)
-
-
-def _is_plain(part: str) -> bool:
-    return part.replace("-", "").replace("_", "").isalnum() and part.isascii()
+    return ".".join(part if _PLAIN.fullmatch(part) else quote(part) for part in elements)
 
 
 def no_answer(error: httpx.HTTPError, request: Request, server: str) -> LakegateError:
-    """Return the error for a request that got no answer.
-
-    Args:
-        error: What the connection said.
-        request: What was asked.
-        server: The catalog's address.
-    """
+    """Return the error for a request to ``server`` that got no answer."""
     reason = _first_line(str(error)) or type(error).__name__
     if request.commits and not isinstance(error, _NOT_SENT):
         return _outcome_unknown(request, server, f"the connection was lost before an answer came ({reason})")
@@ -80,25 +246,19 @@ def no_answer(error: httpx.HTTPError, request: Request, server: str) -> Lakegate
 
 
 def failure(response: httpx.Response, request: Request, server: str) -> LakegateError:
-    """Return the error for an answer that is not a success.
-
-    Args:
-        response: The answer, with a status outside 2xx.
-        request: What was asked.
-        server: The catalog's address.
-    """
+    """Return the error for an answer of ``server`` whose status is outside 2xx."""
     status = response.status_code
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return _refused(response, request, server)
     if response.is_redirect:
         target = response.headers.get("location", "").split("?")[0].split("@")[-1]
         return not_nessie(server, f"it redirects to {target or 'another address'}")
-    told = _read(response)
+    error = _read(response)
     if response.is_server_error or status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT):
-        return _overloaded(status, told, request, server)
-    if told is None:
+        return _overloaded(status, error, request, server)
+    if error is None:
         return not_nessie(server, f"HTTP {status} without Nessie's error object")
-    return _told(told, request, server)
+    return _from_nessie(error, request, server)
 
 
 def not_nessie(server: str, reason: str) -> ConfigurationError:
@@ -117,40 +277,42 @@ def unreadable(request: Request, server: str, reason: str) -> LakegateError:
     return not_nessie(server, reason)
 
 
-def _told(told: NessieError, request: Request, server: str) -> LakegateError:
-    message = _first_line(told.message).rstrip(".")
-    context = {"ref": request.ref, "hash": request.hash, "nessie_error": told.error_code}
-    if told.error_code == "REFERENCE_CONFLICT":
-        return _conflict(told, message, request)
-    if told.error_code == "REFERENCE_ALREADY_EXISTS":
+def _from_nessie(error: NessieError, request: Request, server: str) -> LakegateError:
+    message = _first_line(error.message).rstrip(".")
+    context = {"ref": request.ref, "hash": request.hash, "nessie_error": error.error_code}
+    if error.error_code == "REFERENCE_CONFLICT":
+        return _conflict(error, message, request)
+    if error.error_code == "REFERENCE_ALREADY_EXISTS":
         return AlreadyExistsError(
             f"Cannot {request.task}: a branch or tag of this name exists.",
             hint="Choose another name, or delete the old one first.",
             **context,
         )
-    if told.status == HTTPStatus.NOT_FOUND:
+    if error.status == HTTPStatus.NOT_FOUND:
         return NotFoundError(
             f"Cannot {request.task}: {message}.",
             hint="'lakegate branch list' shows what exists.",
             **context,
         )
-    if request.commits and "content ID" in told.message:
-        # Nessie looks at the ids in the request before it looks at what changed: a key that came, went or was made
-        # anew between reading and committing shows as a bad request.
+    if request.commits and "content ID" in error.message:
+        # Nessie checks the ids in the request first, so a key that was created, dropped or both between reading and
+        # committing shows as a bad request.
         return commit_conflict(request.ref or "", request.hash or "", (), message)
     return InputError(
         f"The catalog refuses to {request.task}: {message}.",
-        hint="Check the names given." if told.status == HTTPStatus.BAD_REQUEST else None,
+        hint="Check the names." if error.status == HTTPStatus.BAD_REQUEST else None,
         uri=server,
         **context,
     )
 
 
-def _conflict(told: NessieError, message: str, request: Request) -> ConflictError:
-    conflicts = told.error_details.conflicts if told.error_details else ()
+def _conflict(error: NessieError, message: str, request: Request) -> ConflictError:
+    conflicts = error.error_details.conflicts if error.error_details else ()
     if request.commits:
         keys = [
-            KeyConflict(key_text(conflict.key.elements), conflict.conflict_type or "UNKNOWN")
+            KeyConflict("its head", "UNEXPECTED_HASH")
+            if conflict.key.elements == (NO_SUCH_KEY,)
+            else KeyConflict(key_text(conflict.key.elements), conflict.conflict_type or "UNKNOWN")
             for conflict in conflicts
             if conflict.key is not None
         ]
@@ -161,7 +323,7 @@ def _conflict(told: NessieError, message: str, request: Request) -> ConflictErro
 
 def _refused(response: httpx.Response, request: Request, server: str) -> ConfigurationError:
     status = response.status_code
-    reason, hint = "does not allow this", "Ask who runs the catalog to allow it to the user of this token."
+    reason, hint = "does not allow this", "Ask whoever runs the catalog to allow it to this token's user."
     if status == HTTPStatus.UNAUTHORIZED:
         reason = "does not accept the token" if "Authorization" in response.request.headers else "wants a token"
         hint = "Set catalog.token to a valid token by reference, for example env:NESSIE_TOKEN, or catalog.oauth2_*."
@@ -174,13 +336,13 @@ def _refused(response: httpx.Response, request: Request, server: str) -> Configu
     )
 
 
-def _overloaded(status: int, told: NessieError | None, request: Request, server: str) -> LakegateError:
-    reason = f"HTTP {status}" + (f": {_first_line(told.message)}" if told else "")
+def _overloaded(status: int, error: NessieError | None, request: Request, server: str) -> LakegateError:
+    reason = f"HTTP {status}" + (f": {_first_line(error.message)}" if error else "")
     if request.commits and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _outcome_unknown(request, server, f"the answer was an error of the server ({reason})")
     return CatalogUnavailableError(
         f"The catalog at {server} cannot serve now ({reason}); cannot {request.task}.",
-        hint="Try again; 'lakegate status' tells how the catalog is.",
+        hint="Try again. See how the catalog is with 'lakegate status'.",
         uri=server,
         ref=request.ref,
     )

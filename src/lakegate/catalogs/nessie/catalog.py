@@ -1,4 +1,4 @@
-"""The :class:`~lakegate.protocols.Catalog` on Nessie."""
+"""The :class:`~lakegate.ports.Catalog` on Nessie."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from lakegate.catalogs.nessie import models
-from lakegate.catalogs.nessie.answers import key_text
-from lakegate.catalogs.nessie.authentication import spark_authentication
+from lakegate.catalogs.nessie import answers
+from lakegate.catalogs.nessie.answers import NO_SUCH_KEY, Request, key_text
 from lakegate.catalogs.nessie.client import NessieClient, path_of
-from lakegate.credentials.tokens import Token
+from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
@@ -63,7 +62,7 @@ class NessieCatalog:
     def __repr__(self) -> str:
         return f"NessieCatalog({self._client.server!r}, {self._warehouse!r})"
 
-    def ping(self) -> models.Configuration:
+    def ping(self) -> answers.Configuration:
         """Ask the server for its configuration, the cheapest proof that it is there and that the token is accepted.
 
         Raises:
@@ -72,51 +71,63 @@ class NessieCatalog:
         """
         return self._client.configuration()
 
+    def identity(self) -> str | None:
+        """Return the moment, in nanoseconds, at which the repository was made: servers and addresses may change."""
+        created = self.ping().repository_creation_timestamp
+        return None if created is None else f"nessie:{created}"
+
     def get_ref(self, name: str) -> Ref:
-        """Return branch or tag ``name``, or the bare commit; see :meth:`lakegate.protocols.Catalog.get_ref`."""
+        """Return branch or tag ``name``, or the bare commit; see :meth:`lakegate.ports.Catalog.get_ref`."""
         if is_commit_hash(name):
-            self._client.newest_commit(path_of("", name))
+            self._newest_commit(path_of("", name))
             return Ref(name=name, hash=name, kind="detached")
-        return _ref(self._client.get_reference(_looked_up(name)))
+        request = Request(f"find branch or tag '{name}'", ref=name)
+        return _ref(self._client.read(f"trees/{path_of(_looked_up(name))}", request, answers.ReferenceAnswer).reference)
 
     def list_refs(self) -> Iterator[Ref]:
         """Yield all branches and tags, fetching page by page."""
-        return (_ref(reference) for reference in self._client.list_references())
+        for page in self._client.pages("trees", Request("list branches and tags"), answers.ReferencesPage):
+            yield from map(_ref, page.references)
 
     def create_branch(self, name: str, source: Ref) -> Ref:
-        """Create a branch at ``source.hash``; see :meth:`lakegate.protocols.Catalog.create_branch`.
+        """Create a branch at ``source.hash``; see :meth:`lakegate.ports.Catalog.create_branch`.
 
         Raises:
             IdentifierError: When ``name`` cannot name a branch.
         """
-        return _ref(self._client.create_reference(validate_ref_name(name), "BRANCH", source.hash))
+        return self._create("BRANCH", validate_ref_name(name), source.hash)
 
     def create_tag(self, name: str, source: Ref) -> Ref:
         """Create a tag at ``source.hash``; raises as :meth:`create_branch`."""
-        return _ref(self._client.create_reference(validate_ref_name(name), "TAG", source.hash))
+        return self._create("TAG", validate_ref_name(name), source.hash)
 
     def assign_ref(self, ref: Ref, target: Ref) -> Ref:
-        """Point ``ref`` at ``target.hash``; see :meth:`lakegate.protocols.Catalog.assign_ref`."""
-        return _ref(self._client.assign_reference(_looked_up(ref.name), _movable(ref), ref.hash, target.hash))
+        """Point ``ref`` at ``target.hash``; see :meth:`lakegate.ports.Catalog.assign_ref`."""
+        return self._move(ref, "PUT", f"move {ref.kind} '{ref.name}' to {target.hash[:12]}", _detached(target.hash))
 
     def delete_ref(self, ref: Ref) -> None:
-        """Delete ``ref`` if it still stands at ``ref.hash``; see :meth:`lakegate.protocols.Catalog.delete_ref`."""
-        self._client.delete_reference(_looked_up(ref.name), _movable(ref), ref.hash)
+        """Delete ``ref`` if it is still at ``ref.hash``; see :meth:`lakegate.ports.Catalog.delete_ref`."""
+        self._move(ref, "DELETE", f"delete {ref.kind} '{ref.name}'")
 
     def history(
         self, ref: str, *, until: str | None = None, run_id: str | None = None, operations: bool = False
     ) -> Iterator[Commit]:
-        """Yield commits, newest first; see :meth:`lakegate.protocols.Catalog.history`.
+        """Yield commits, newest first; see :meth:`lakegate.ports.Catalog.history`.
 
         The server looks no further than ``until``, with a filter too. An ``until`` that is not in the history of
         ``ref`` stops nothing.
         """
-        cel = None if run_id is None else _has_run_id(run_id)
-        entries = self._client.history(_spot(ref), limit_hash=until, cel=cel, operations=operations)
-        return (_commit(entry) for entry in entries if entry.commit_meta.hash != until)
+        path = f"trees/{_spot(ref)}/history"
+        parameters = {
+            "limit-hash": until,
+            "filter": None if run_id is None else _has_run_id(run_id),
+            "fetch": "ALL" if operations else None,
+        }
+        pages = self._client.pages(path, Request("read the history", ref=ref), answers.HistoryPage, parameters)
+        return (_commit(entry) for page in pages for entry in page.log_entries if entry.commit_meta.hash != until)
 
     def resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        """Return the commit of ``ref`` to read at; see :meth:`lakegate.protocols.Catalog.resolve`.
+        """Return the commit of ``ref`` to read at; see :meth:`lakegate.ports.Catalog.resolve`.
 
         With an explicit ``at`` the answer is pinned: its kind is ``detached`` though its name is ``ref``. A commit
         hash may be of any commit that exists, also of one that ``ref`` has left behind.
@@ -132,7 +143,7 @@ class NessieCatalog:
             raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
         # Commit times have nanoseconds, ours microseconds: a time taken from a commit must find that commit.
         instant = f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}999Z"
-        found = self._client.newest_commit(f"{_spot(ref)}*{instant}")
+        found = self._newest_commit(f"{_spot(ref)}*{instant}")
         if found is None:
             raise NotFoundError(
                 f"Nothing was committed to '{ref}' by {at.isoformat()}.",
@@ -143,8 +154,8 @@ class NessieCatalog:
         return Ref(name=ref, hash=found, kind="detached")
 
     def list_tables(self, ref: Ref) -> Iterator[TablePointer]:
-        """Yield every table as it stands at ``ref.hash``. Tables whose names lakegate does not allow are skipped."""
-        for entry in self._client.list_entries(_at(ref), _TABLE, content=True):
+        """Yield every table at ``ref.hash``. Tables whose names lakegate does not allow are skipped."""
+        for entry in self._entries(ref, _TABLE, content=True):
             pointer = _pointer(entry.name, entry.content)
             if pointer is None:
                 _LOG.debug("skipping %s: not a table identifier", key_text(entry.name.elements))
@@ -153,10 +164,10 @@ class NessieCatalog:
 
     def list_namespaces(self, ref: Ref) -> Iterator[tuple[str, ...]]:
         """Yield every namespace that exists at ``ref.hash``."""
-        return (entry.name.elements for entry in self._client.list_entries(_at(ref), _NAMESPACE, content=False))
+        return (entry.name.elements for entry in self._entries(ref, _NAMESPACE, content=False))
 
     def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-        """Return where ``table`` stands at ``ref.hash``; ``None`` when it does not exist there.
+        """Return the state of ``table`` at ``ref.hash``; ``None`` when it does not exist there.
 
         Raises:
             InputError: When the key holds something else, such as a view or a namespace.
@@ -166,22 +177,17 @@ class NessieCatalog:
     def get_tables(
         self, tables: Collection[TableIdentifier], ref: Ref
     ) -> Mapping[TableIdentifier, TablePointer | None]:
-        """Return where each of ``tables`` stands at ``ref.hash``, in one request; raises as :meth:`get_table`."""
-        if not tables:
-            return {}
-        _, contents = self._client.get_contents(_at(ref), [table.parts for table in tables])
-        return {table: _required_table(table, contents.get(table.parts), ref) for table in tables}
+        """Return the state of each of ``tables`` at ``ref.hash``, in one request; raises as :meth:`get_table`."""
+        return self._tables(_at(ref), tables, ref)[1] if tables else {}
 
     def get_ref_with_tables(
         self, name: str, tables: Collection[TableIdentifier]
     ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
-        """Return a reference and where each of ``tables`` stands at its head; raises also as :meth:`get_table`."""
-        found, contents = self._client.get_contents(path_of(_looked_up(name)), [table.parts for table in tables])
-        ref = _ref(found)
-        return ref, {table: _required_table(table, contents.get(table.parts), ref) for table in tables}
+        """Return a reference and the state of each of ``tables`` at its head; raises also as :meth:`get_table`."""
+        return self._tables(path_of(_looked_up(name)), tables)
 
     def commit(self, request: CommitRequest) -> Ref:
-        """Apply ``request`` in one atomic commit; see :meth:`lakegate.protocols.Catalog.commit`.
+        """Apply ``request`` in one atomic commit; see :meth:`lakegate.ports.Catalog.commit`.
 
         A table in ``unchanged`` that did not exist at ``base`` is held to be changed by *any* commit made to the branch
         after ``base``: Nessie cannot express "still does not exist".
@@ -194,12 +200,16 @@ class NessieCatalog:
                 f"'{request.base}' is not a commit hash; cannot commit to branch '{request.branch}'.",
                 branch=request.branch,
             )
+        asked = Request(f"commit to branch '{request.branch}'", ref=request.branch, hash=request.base, commits=True)
+        path = f"trees/{path_of(_looked_up(request.branch), request.base)}/history/commit"
         body = {"commitMeta": _meta(request), "operations": _operations(request)}
-        return _ref(self._client.commit(_looked_up(request.branch), request.base, body))
+        return _ref(self._client.change("POST", path, asked, answers.CommitAnswer, body=body).target_branch)
 
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
-        """Yield the keys that stand differently at two commits."""
-        return (_difference(entry) for entry in self._client.diff(_at(left), _at(right)))
+        """Yield the keys that differ between two commits."""
+        request = Request("compare two commits", ref=left.name)
+        for page in self._client.pages(f"trees/{_at(left)}/diff/{_at(right)}", request, answers.DiffPage):
+            yield from map(_difference, page.diffs)
 
     def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
         """Return the options of a Spark catalog bound to ``ref``; the key ``""`` is the catalog's own class.
@@ -224,18 +234,58 @@ class NessieCatalog:
         """Release connections. Idempotent."""
         self._client.close()
 
+    def _create(self, kind: str, name: str, at: str) -> Ref:
+        request = Request(f"create {kind.lower()} '{name}' at {at[:12]}", ref=name, hash=at)
+        parameters = {"name": name, "type": kind}
+        answer = self._client.change("POST", "trees", request, answers.ReferenceAnswer, parameters, _detached(at))
+        return _ref(answer.reference)
+
+    def _move(self, ref: Ref, method: str, task: str, body: answers.JsonObject | None = None) -> Ref:
+        """Assign or delete ``ref``, if it is still at ``ref.hash``."""
+        if ref.kind == "detached":
+            raise InputError(f"'{ref.name}' at {ref.hash[:12]} is a bare commit, not a branch or tag.", ref=ref.name)
+        path = f"trees/{path_of(_looked_up(ref.name), ref.hash)}"
+        request = Request(task, ref=ref.name, hash=ref.hash)
+        parameters = {"type": ref.kind.upper()}
+        return _ref(self._client.change(method, path, request, answers.ReferenceAnswer, parameters, body).reference)
+
     def _resolve_hash(self, ref: str, commit: str) -> Ref:
         if not is_commit_hash(commit):
             raise InputError(
                 f"'{commit}' is not a commit hash.", hint=f"See hashes with 'lakegate log {ref}'.", ref=ref, at=commit
             )
         if ref != commit and not is_commit_hash(ref):
-            self._client.get_reference(_looked_up(ref))
-        self._client.newest_commit(path_of("", commit))
+            self.get_ref(ref)
+        self._newest_commit(path_of("", commit))
         return Ref(name=ref, hash=commit, kind="detached")
 
+    def _newest_commit(self, at: str) -> str | None:
+        """Return the hash of the first commit of a history, ``None`` when it is empty."""
+        request = Request(f"find commit {at}", ref=at)
+        page = self._client.read(f"trees/{at}/history", request, answers.HistoryPage, {"max-records": "1"})
+        return page.log_entries[0].commit_meta.hash if page.log_entries else None
 
-def _ref(reference: models.Reference) -> Ref:
+    def _entries(self, ref: Ref, content_type: str, *, content: bool) -> Iterator[answers.Entry]:
+        """Yield the keys that hold ``content_type``, with what they hold if it is asked for."""
+        parameters = {"filter": f"entry.contentType == '{content_type}'", "content": str(content).lower()}
+        request = Request("list tables and namespaces", ref=ref.name)
+        for page in self._client.pages(f"trees/{_at(ref)}/entries", request, answers.EntriesPage, parameters):
+            yield from page.entries
+
+    def _tables(
+        self, at: str, tables: Collection[TableIdentifier], ref: Ref | None = None
+    ) -> tuple[Ref, dict[TableIdentifier, TablePointer | None]]:
+        """Return the reference that was read, ``ref`` if it is known already, and the state of each of ``tables``."""
+        request = Request(f"read {', '.join(map(str, tables))}", ref=at)
+        # The keys travel in the body, so no name needs escaping.
+        body = {"requestedKeys": [{"elements": list(table.parts)} for table in tables]}
+        answer = self._client.read(f"trees/{at}/contents", request, answers.ContentsAnswer, body=body)
+        ref = ref or _ref(answer.effective_reference)
+        found = {item.key.elements: item.content for item in answer.contents}
+        return ref, {table: _required_table(table, found.get(table.parts), ref) for table in tables}
+
+
+def _ref(reference: answers.Reference) -> Ref:
     return Ref(name=reference.name or reference.hash, hash=reference.hash, kind=_KINDS[reference.type])
 
 
@@ -249,10 +299,8 @@ def _looked_up(name: str) -> str:
     )
 
 
-def _movable(ref: Ref) -> Literal["BRANCH", "TAG"]:
-    if ref.kind == "detached":
-        raise InputError(f"'{ref.name}' at {ref.hash[:12]} is a bare commit, not a branch or tag.", ref=ref.name)
-    return "BRANCH" if ref.kind == "branch" else "TAG"
+def _detached(commit: str) -> answers.JsonObject:
+    return {"type": "DETACHED", "hash": commit}
 
 
 def _spot(ref: str) -> str:
@@ -274,7 +322,7 @@ def _cel_string(text: str) -> str:
     return "'" + "".join(c if c.isascii() and c.isalnum() else f"\\U{ord(c):08x}" for c in text) + "'"
 
 
-def _commit(entry: models.LogEntry) -> Commit:
+def _commit(entry: answers.LogEntry) -> Commit:
     meta = entry.commit_meta
     operations = entry.operations or ()
     put = [(operation.content, _pointer(operation.key, operation.content)) for operation in operations]
@@ -295,7 +343,7 @@ def _commit(entry: models.LogEntry) -> Commit:
     )
 
 
-def _pointer(key: models.ContentKey, content: models.Content | None) -> TablePointer | None:
+def _pointer(key: answers.ContentKey, content: answers.Content | None) -> TablePointer | None:
     if content is None or content.type != _TABLE or content.metadata_location is None:
         return None
     *namespace, name = key.elements
@@ -314,7 +362,7 @@ def _pointer(key: models.ContentKey, content: models.Content | None) -> TablePoi
     )
 
 
-def _required_table(table: TableIdentifier, content: models.Content | None, ref: Ref) -> TablePointer | None:
+def _required_table(table: TableIdentifier, content: answers.Content | None, ref: Ref) -> TablePointer | None:
     if content is not None and content.type != _TABLE:
         raise InputError(
             f"'{table}' on '{ref.name}' is not a table but {content.type.lower().replace('_', ' ')}.",
@@ -322,10 +370,10 @@ def _required_table(table: TableIdentifier, content: models.Content | None, ref:
             table=str(table),
             ref=ref.name,
         )
-    return _pointer(models.ContentKey(elements=table.parts), content)
+    return _pointer(answers.ContentKey(elements=table.parts), content)
 
 
-def _difference(entry: models.DiffEntry) -> TableDifference:
+def _difference(entry: answers.DiffEntry) -> TableDifference:
     left, right = _pointer(entry.key, entry.from_), _pointer(entry.key, entry.to)
     types = {content.type for content in (entry.from_, entry.to) if content is not None}
     kind: Literal["table", "namespace", "other"] = "other"
@@ -336,7 +384,7 @@ def _difference(entry: models.DiffEntry) -> TableDifference:
     return TableDifference(table=key_text(entry.key.elements), kind=kind, left=left, right=right)
 
 
-def _meta(request: CommitRequest) -> models.JsonObject:
+def _meta(request: CommitRequest) -> answers.JsonObject:
     return {
         "message": request.message,
         "authors": [_author()],
@@ -351,7 +399,7 @@ def _author() -> str:
         return "lakegate"
 
 
-def _operations(request: CommitRequest) -> list[models.JsonObject]:
+def _operations(request: CommitRequest) -> list[answers.JsonObject]:
     changed = {pointer.table for pointer in request.puts} | set(request.deletes)
     operations = [
         {
@@ -372,11 +420,13 @@ def _operations(request: CommitRequest) -> list[models.JsonObject]:
         for table in dict.fromkeys(request.unchanged)
         if table not in changed
     ]
+    if request.at_head:
+        operations.append({"type": "UNCHANGED", "key": {"elements": [NO_SUCH_KEY]}})
     return operations
 
 
-def _content(pointer: TablePointer) -> models.JsonObject:
-    content: models.JsonObject = {
+def _content(pointer: TablePointer) -> answers.JsonObject:
+    content: answers.JsonObject = {
         "type": _TABLE,
         "metadataLocation": pointer.metadata_location,
         "snapshotId": pointer.snapshot_id,
@@ -385,3 +435,22 @@ def _content(pointer: TablePointer) -> models.JsonObject:
         "sortOrderId": pointer.sort_order_id,
     }
     return content if pointer.content_id is None else {**content, "id": pointer.content_id}
+
+
+def spark_authentication(token: Token | None) -> Mapping[str, str]:
+    """Return the options of a Spark catalog for ``token``. They hold the secret: never log them.
+
+    A client of OAuth 2 gets its own access tokens, for as long as the session lives. Any other token is handed over as
+    it is now. Their names are such that Spark redacts them wherever it shows its settings (``spark.redaction.regex``).
+    """
+    if token is None:
+        return {}
+    if not isinstance(token, ClientCredentials):
+        return {"authentication.type": "BEARER", "authentication.token": token.value()}
+    options = {
+        "authentication.type": "OAUTH2",
+        "authentication.oauth2.token-endpoint": token.endpoint,
+        "authentication.oauth2.client-id": token.client_id,
+        "authentication.oauth2.client-secret": token.secret.value(),
+    }
+    return options if token.scope is None else {**options, "authentication.oauth2.client-scopes": token.scope}

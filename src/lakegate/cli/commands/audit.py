@@ -1,16 +1,14 @@
-"""``lakegate audit``."""
+"""Run checks on what a branch adds to a table."""
 
 from __future__ import annotations
 
 import click
 
-from lakegate.cli import completions
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
+from lakegate.cli.check_output import report_payload, show_all, show_evidence, summary
 from lakegate.cli.commandline import command
-from lakegate.cli.options import check_option, output_option, table_argument
-from lakegate.cli.render import checks as render
-from lakegate.cli.render.console import echo_json, next_commands, safe, say
-from lakegate.cli.render.text import counted, duration
+from lakegate.cli.options import check_option, complete_branches, table_argument
+from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
 from lakegate.errors import ExitCode
 
 
@@ -22,27 +20,31 @@ from lakegate.errors import ExitCode
     ),
 )
 @table_argument()
-@click.option("--branch", required=True, metavar="NAME", help="Branch to look at.", shell_complete=completions.branches)
-@check_option("A rule to ask instead of those of the run. Repeatable.")
-@output_option()
-@pass_app
-def audit(app: App, /, *, table: str, branch: str, checks: tuple[str, ...], output: str) -> None:
+@click.option("--branch", required=True, metavar="NAME", help="Branch to audit.", shell_complete=complete_branches)
+@check_option("Check to run instead of those, such as 'unique(trip_id)'. Repeatable.")
+def audit(app: App, /, *, table: str, branch: str, checks: tuple[str, ...]) -> None:
     """Run checks on the rows that a branch adds to TABLE. Publishes nothing.
 
-    Without --check, the checks of the run that wrote the branch are asked again. Exits with 1 when one fails.
+    Without --check, runs the checks of the run that wrote the branch and those in the settings, and records the result
+    as the run's verdict. With --check, runs those checks instead and records nothing. Exits with 1 if a check fails.
     """
     with app.lake() as lake:
         report = lake.audit(table, branch=branch, checks=checks or None)
-    if output == "json":
-        echo_json(render.report_payload(report))
+    if app.json:
+        echo_json(report_payload(report))
     else:
         word = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
         say(f"{word}  [bold]{safe(report.table)}[/] on {safe(report.branch)}  {counted(report.rows, 'row')}")
-        say(f"  [dim]{safe(render.summary(report))}, {duration(report.seconds)}[/]")
-        render.show_all(report)
-        render.show_evidence([*report.failures, *report.warnings])
-        if report.passed:
+        say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
+        show_all(report)
+        show_evidence([*report.failures, *report.warnings])
+        if checks:
+            say("", "[dim]Not recorded: the branch's verdict is unchanged.[/]")
+        elif report.passed:
             next_commands(("Publish it", app.command("publish", branch)))
         else:
-            next_commands(("Drop it", app.command("discard", branch)))
+            next_commands(
+                ("Discard it", app.command("discard", branch)),
+                ("Or publish it anyway", app.command("publish", branch, "--accept", "REASON")),
+            )
     raise click.exceptions.Exit(ExitCode.OK if report.passed else ExitCode.AUDIT_FAILED)

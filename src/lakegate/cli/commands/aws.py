@@ -1,37 +1,99 @@
-"""``lakegate aws``."""
+"""Deploy to AWS: plan, deploy, status, destroy."""
 
-# ruff: noqa: PLC0415 - AWS's library is slow to load, and an extra
 from __future__ import annotations
 
 import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import click
 
-from lakegate.aws.parameters import PARAMETERS
-from lakegate.cli.app import App, pass_app, redact
+from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import PROGRAM, group
-from lakegate.cli.options import output_option
-from lakegate.cli.render import aws as render
-from lakegate.cli.render.console import echo_json
+from lakegate.cli.output import (
+    add_row,
+    count,
+    counted,
+    echo_json,
+    make_table,
+    moment,
+    next_commands,
+    plain,
+    safe,
+    say,
+    show,
+    size,
+)
 from lakegate.config import HOME_NAME
+from lakegate.integrations.aws.parameters import PARAMETERS
 
 if TYPE_CHECKING:
-    from lakegate.aws.deployment import Deployment
-    from lakegate.aws.package import Architecture
-    from lakegate.aws.values import Plan, Survey
+    from lakegate.integrations.aws.building import Builder, Images
+    from lakegate.integrations.aws.deployment import Deployment
+    from lakegate.integrations.aws.package import Architecture
+    from lakegate.integrations.aws.parameters import (
+        BucketContent,
+        BuiltImage,
+        Change,
+        Costs,
+        Deployed,
+        Plan,
+        ServerStatus,
+        Status,
+        Survey,
+    )
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+_BUILDERS = ("auto", "docker", "finch", "podman", "codebuild")
+_builder_option = click.option(
+    "--builder",
+    type=click.Choice(_BUILDERS),
+    default="auto",
+    show_default=True,
+    help="What builds container images. auto: a container engine on this machine, else CodeBuild.",
+)
+
+
+class _Target(NamedTuple):
+    """Which deployment is meant."""
+
+    name: str
+    region: str | None
+    profile: str | None
+    role_arn: str | None
+
+    def deployment(self, app: App) -> Deployment:
+        """Return the deployment, which may not exist yet."""
+        from lakegate.integrations.aws.clients import DeploymentName, open_clients
+        from lakegate.integrations.aws.deployment import Deployment
+
+        DeploymentName(self.name)
+        return Deployment(self.name, open_clients(self.region, self.profile), app.narrator, role=self.role_arn)
+
+    def command(self, app: App, word: str) -> str:
+        """Return the command to type for it next."""
+        given = (("--region", self.region), ("--profile", self.profile))
+        options = (part for option, value in given if value for part in (option, value))
+        return app.command("aws", word, "--name", self.name, *options)
+
+
+class _Code(NamedTuple):
+    """What the function will run, before it is built."""
+
+    settings: Path | None
+    package: str | None
+    builder: str
 
 
 def _name_options(function: F) -> F:
     options = (
         click.option("--name", required=True, metavar="NAME", help="The deployment's name, such as demo."),
-        click.option("--region", metavar="REGION", help="Default: AWS_REGION or the profile's."),
-        click.option("--profile", metavar="PROFILE", help="Of AWS's own configuration. Default: AWS_PROFILE."),
+        click.option("--region", metavar="REGION", help="AWS region. Default: AWS_REGION, or the profile's."),
+        click.option("--profile", metavar="PROFILE", help="Profile in your AWS configuration. Default: AWS_PROFILE."),
     )
     return _with(options, function)
 
@@ -41,7 +103,17 @@ def _template_options(function: F) -> F:
         "--settings",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="A lakegate.toml for the function: checks of tables, channels to tell. Default: the one it has.",
+        help="A lakegate.toml for the function, with checks and alert channels. Default: the deployed one.",
+    )
+    role = click.option(
+        "--role-arn",
+        metavar="ARN",
+        help="Role for CloudFormation to assume. Default: the last one you passed, or your own.",
+    )
+    package = click.option(
+        "--package",
+        type=click.Choice(("zip", "image")),
+        help="Deploy the function as a zip or as a container image. Default: as it is now, or a zip.",
     )
     options = (
         click.option(
@@ -50,10 +122,15 @@ def _template_options(function: F) -> F:
             metavar=None if one.choices else one.metavar,
             type=click.Choice(one.choices) if one.choices else str,
             help=one.help,
+            **_optional_value(one.bare),
         )
         for one in PARAMETERS
     )
-    return _with((settings, *options), function)
+    return _with((settings, package, role, _builder_option, *options), function)
+
+
+def _optional_value(bare: str | None) -> dict[str, Any]:
+    return {} if bare is None else {"is_flag": False, "flag_value": bare}
 
 
 def _with(options: tuple[Callable[[F], F], ...], function: F) -> F:
@@ -67,15 +144,16 @@ def _with(options: tuple[Callable[[F], F], ...], function: F) -> F:
     examples=(
         "lakegate aws plan --name demo",
         "lakegate aws deploy --name demo --region eu-central-1",
+        "lakegate aws image --name demo",
         "lakegate aws status --name demo",
         "lakegate aws destroy --name demo",
     ),
 )
 def aws() -> None:
-    """Deploy to AWS: a bucket, and a function that ingests what lands in it.
+    """Deploy to AWS: a bucket, and a function that ingests the files that land in it.
 
-    Nessie, Spark Connect, the journal's database and a network are made too, unless you bring them. Credentials are
-    found in the usual ways of AWS's own tools.
+    Also creates Nessie, Spark Connect, the journal's database and a network, unless you bring your own. Finds your
+    credentials as AWS's own tools do.
     """
 
 
@@ -88,21 +166,18 @@ def aws() -> None:
 )
 @_name_options
 @_template_options
-@output_option()
-@pass_app
-def plan(
-    app: App, /, *, name: str, region: str | None, profile: str | None, settings: Path | None, output: str, **given: Any
-) -> None:
-    """Show what deploy would make, change and remove; change nothing."""
-    deployment = _deployment(app, name, region, profile)
-    values = _values(given)
-    planned = deployment.plan(values, _package(app, deployment, values, settings))
-    if output == "json":
+def plan(app: App, /, **given: Any) -> None:
+    """Show what deploy would create, change and remove. Changes nothing."""
+    target, code = _take(_Target, given), _take(_Code, given)
+    deployment, values = target.deployment(app), _values(given)
+    zipped, images = _built(app, deployment, values, code, build=False)
+    planned = deployment.plan(values, zipped, images.values).model_copy(update={"notes": images.notes})
+    if app.json:
         echo_json(planned.model_dump(mode="json"))
     else:
         words = [PROGRAM, *app.words]
         words[words.index("plan")] = "deploy"
-        render.show_plan(planned, redact(shlex.join(words)))
+        _show_plan(planned, redact(shlex.join(words)))
 
 
 @aws.command(
@@ -111,45 +186,99 @@ def plan(
         "lakegate aws deploy --name demo",
         "lakegate aws deploy --name demo --catalog-store dynamodb --spark-size medium --yes",
         "lakegate aws deploy --name demo --settings lakegate.toml --function-memory 4096 -o json --yes",
+        "lakegate aws deploy --name demo --package image --builder codebuild",
     ),
 )
 @_name_options
 @_template_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@output_option()
-@pass_app
-def deploy(
+@click.option("--smoke", is_flag=True, help="Afterwards, ingest a test file, wait until it's published, and revert it.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
+    """Create or update a deployment.
+
+    Shows what it will do and asks for confirmation, and asks again before it abandons data. Options that you don't
+    pass keep their deployed values. If a resource can't be created, everything is rolled back.
+    """
+    target, code = _take(_Target, given), _take(_Code, given)
+    deployment, values = target.deployment(app), _values(given)
+
+    def approve(planned: Plan) -> bool:
+        _announce_plan(planned)
+        leaves_data = any(change.leaves_data for change in planned.changes)
+        return _agreed("Make these changes?", yes=yes) and (
+            not leaves_data or _agreed("Continue without that data?", yes=yes)
+        )
+
+    zipped, images = _built(app, deployment, values, code, build=False)
+    if images.is_built:
+        done = deployment.deploy(values, zipped, images.values, approve=approve)
+    elif approve(planned := deployment.plan(values, zipped, images.values)):
+        # Only now, so that declining leaves no image behind.
+        zipped, images = _built(app, deployment, values, code, build=True)
+        done = deployment.deploy(values, zipped, images.values)
+    else:
+        from lakegate.integrations.aws.parameters import Deployed
+
+        done = Deployed(stack=planned.stack, changed=False, declined=True)
+    done = done.model_copy(update={"notes": (*done.notes, *images.notes)})
+    if smoke and not done.declined:
+        done = done.model_copy(update={"smoke": deployment.smoke(done.outputs)})
+    if app.json:
+        echo_json(done.model_dump(mode="json"))
+    else:
+        _show_deployed(done, target.command(app, "status"))
+
+
+@aws.command(
+    "image",
+    examples=(
+        "lakegate aws image --name demo",
+        "lakegate aws image --name demo --architecture arm64 --builder codebuild",
+        "lakegate aws image --name demo --rebuild -o json",
+    ),
+)
+@_name_options
+@click.option(
+    "--architecture",
+    type=click.Choice(("x86_64", "arm64")),
+    help="CPU architecture for Spark. Default: the deployment's --spark-architecture, or x86_64.",
+)
+@click.option(
+    "--base",
+    metavar="IMAGE",
+    help="Spark image to build on; a tag is resolved to its digest. Default: the Spark project's image.",
+)
+@_builder_option
+@click.option("--rebuild", is_flag=True, help="Build it again on the current base image, with its security fixes.")
+def image(
     app: App,
     /,
     *,
-    name: str,
-    region: str | None,
-    profile: str | None,
-    settings: Path | None,
-    yes: bool,
-    output: str,
+    architecture: str | None,
+    base: str | None,
+    builder: str,
+    rebuild: bool,
     **given: Any,
 ) -> None:
-    """Make a deployment, or bring it up to date: the template's resources and the function.
+    """Build Spark's container image and push it to your ECR registry.
 
-    Shows what it will do and asks, once more before it parts from data. What is not given stays as it was deployed.
-    When nothing has to change, it says so. When a resource cannot be made, everything is put back as it was.
+    It contains all the jars that lakegate is tested with, verified by their SHA-256. `lakegate aws deploy` then runs
+    the image by its digest, and Spark downloads nothing when it starts. If an image for this version exists, it isn't
+    built again. Docker, Finch or Podman builds it, or CodeBuild in a stack that is deleted afterwards.
     """
-    deployment = _deployment(app, name, region, profile)
-    values = _values(given)
+    from lakegate.integrations.aws.images import spark_source
 
-    def approve(planned: Plan) -> bool:
-        render.tell_plan(planned)
-        leaves_data = any(change.leaves_data for change in planned.changes)
-        return _agreed("Make these changes?", yes=yes) and (
-            not leaves_data or _agreed("Go on without that data?", yes=yes)
-        )
-
-    done = deployment.deploy(values, _package(app, deployment, values, settings), approve=approve)
-    if output == "json":
-        echo_json(done.model_dump(mode="json"))
+    target = _take(_Target, given)
+    deployment = target.deployment(app)
+    chosen = architecture or deployment.parameters().get("SparkArchitecture") or "x86_64"
+    source = spark_source(cast("Architecture", chosen), base)
+    images = deployment.images(app.folder() / HOME_NAME / "aws")
+    found = None if rebuild or base else images.find(source)
+    built = found or images.build(source, cast("Builder", builder))
+    if app.json:
+        echo_json({**built.model_dump(mode="json"), "built": found is None})
     else:
-        render.show_deployed(done, app.command(*_again("status", name, region, profile)))
+        _show_image(built, target.command(app, "deploy"), is_new=found is None)
 
 
 @aws.command(
@@ -157,19 +286,24 @@ def deploy(
     examples=("lakegate aws status --name demo", "lakegate aws status --name demo --drift --errors 20 -o json"),
 )
 @_name_options
-@click.option("--errors", type=click.IntRange(min=0), default=5, show_default=True, help="Errors of the logs to show.")
-@click.option("--drift", is_flag=True, help="Also look for resources that others changed; takes a while.")
-@output_option()
-@pass_app
-def status(
-    app: App, /, *, name: str, region: str | None, profile: str | None, errors: int, drift: bool, output: str
-) -> None:
-    """Show a deployment: its state and addresses, what waits, what was given up, the last errors."""
-    found = _deployment(app, name, region, profile).status(errors=errors, drift=drift)
-    if output == "json":
+@click.option(
+    "--errors",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=5,
+    show_default=True,
+    help="Number of logged errors to show.",
+)
+@click.option(
+    "--drift", is_flag=True, help="Also detect resources that were changed outside CloudFormation. Takes a while."
+)
+def status(app: App, /, *, errors: int, drift: bool, **given: Any) -> None:
+    """Show a deployment's state, addresses, queues and latest errors."""
+    found = _take(_Target, given).deployment(app).status(errors=errors, drift=drift)
+    if app.json:
         echo_json(found.model_dump(mode="json"))
     else:
-        render.show_status(found)
+        _show_status(found)
 
 
 @aws.command(
@@ -177,77 +311,252 @@ def status(
     examples=("lakegate aws destroy --name demo", "lakegate aws destroy --name demo --keep-data --yes"),
 )
 @_name_options
-@click.option("--keep-data", is_flag=True, help="Keep the bucket, the catalog's tables, a snapshot of the database.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@output_option()
-@pass_app
-def destroy(
-    app: App, /, *, name: str, region: str | None, profile: str | None, keep_data: bool, yes: bool, output: str
-) -> None:
-    """Delete a deployment, all that was made for it.
+@click.option(
+    "--keep-data", is_flag=True, help="Keep the bucket, the catalog's tables, and a snapshot of the database."
+)
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
+    """Delete a deployment and everything that was created for it.
 
-    Shows what goes and asks, once more before data goes: objects with all their versions, the database. What is gone
-    already is no error.
+    Shows what will be deleted and asks for confirmation, and asks again before it deletes data: objects with all their
+    versions, and the database. It's fine if some of it is already deleted.
     """
-    deployment = _deployment(app, name, region, profile)
+    deployment = _take(_Target, given).deployment(app)
     found = deployment.survey()
-    goes = _goes(found, keep_data=keep_data)
+    goes = (found.state is not None or found.has_code) if keep_data else not found.is_empty
     if goes:
-        render.tell_survey(found, keep_data=keep_data)
-        if _agreed("Delete all this?", yes=yes) and (
-            keep_data or not found.has_data or _agreed("Delete the data too? It cannot be brought back.", yes=yes)
+        _announce_deletion(found, keep_data=keep_data)
+        if _agreed("Delete all of this?", yes=yes) and (
+            keep_data or not found.has_data or _agreed("Delete the data too? This can't be undone.", yes=yes)
         ):
             deployment.destroy(found, keep_data=keep_data)
         else:
             raise click.Abort from click.ClickException("Nothing was deleted.")
-    if output == "json":
+    if app.json:
         echo_json({"stack": found.stack, "deleted": goes, "kept_data": keep_data and found.has_data})
     else:
-        render.show_destroyed(found, deleted=goes, keep_data=keep_data)
+        _show_destroyed(found, deleted=goes, keep_data=keep_data)
 
 
-def _goes(found: Survey, *, keep_data: bool) -> bool:
-    return found.state is not None or found.code is not None if keep_data else not found.is_empty
-
-
-def _deployment(app: App, name: str, region: str | None, profile: str | None) -> Deployment:
-    from lakegate.aws.clients import open_clients
-    from lakegate.aws.deployment import Deployment
-    from lakegate.aws.names import DeploymentName
-
-    DeploymentName(name)
-    return Deployment(name, open_clients(region, profile), app.narrator)
+def _take(kind: type[T], given: dict[str, Any]) -> T:
+    """Take the fields of ``kind`` out of a command's options."""
+    return kind(*(given.pop(field, None) for field in kind.__annotations__))
 
 
 def _values(given: Mapping[str, str | None]) -> dict[str, str]:
-    from lakegate.aws.parameters import validated
+    from lakegate.integrations.aws.parameters import validated
 
     return validated({name: value for name, value in given.items() if value is not None})
 
 
-def _package(app: App, deployment: Deployment, values: Mapping[str, str], settings: Path | None) -> Path:
-    from lakegate.aws.package import FunctionPackage, build_package
+def _built(
+    app: App, deployment: Deployment, values: Mapping[str, str], code: _Code, *, build: bool
+) -> tuple[Path, Images]:
+    """Return the function's zip, and the images that are to run."""
+    from lakegate.integrations.aws.building import Images
+    from lakegate.integrations.aws.images import function_source
+    from lakegate.integrations.aws.package import FunctionPackage, build_package, require_fit
 
-    chosen = {**deployment.parameters(), **values}
+    deployed = deployment.parameters()
+    chosen = {**deployed, **values}
     usual = FunctionPackage()
     folder = app.folder() / HOME_NAME / "aws"
+    is_image = code.package == "image" or (code.package is None and bool(deployed.get("ImageUri")))
     wanted = FunctionPackage(
         python=chosen.get("PythonVersion", usual.python),
         architecture=cast("Architecture", chosen.get("Architecture", usual.architecture)),
-        settings=settings or deployment.settings(folder),
+        settings=code.settings or deployment.settings(folder),
     )
     with app.narrator.step("Building the function"):
-        return build_package(folder, wanted)
+        package = build_package(folder, wanted)
+    images = deployment.images(folder)
+    spark = images.spark(values, deployed)
+    if not is_image:
+        require_fit(package)
+        return package, spark
+    source = function_source(wanted.architecture, wanted.python, package)
+    function = images.function(source, cast("Builder", code.builder), build=build)
+    return package, Images(
+        {**spark.values, **function.values}, (*spark.notes, *function.notes), is_built=function.is_built
+    )
 
 
 def _agreed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.UsageError("There is nobody to ask: standard input is no terminal. Give --yes.")
+        raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
     return click.confirm(question, err=True)
 
 
-def _again(word: str, name: str, region: str | None, profile: str | None) -> tuple[str, ...]:
-    given = (("--region", region), ("--profile", profile))
-    return ("aws", word, "--name", name, *(part for option, value in given if value for part in (option, value)))
+_STYLES = {"add": "green", "modify": "yellow", "remove": "red"}
+_WORDS = {"add": "create", "modify": "change", "remove": "remove"}
+
+
+def _show_plan(plan: Plan, command: str) -> None:
+    _print_notes(plan.notes)
+    if not plan.changes:
+        say(f"[bold green]up to date[/]  {safe(plan.stack)}; nothing would change")
+        _show_costs(plan.costs)
+        return
+    say(f"[bold]plan[/]  {safe(_totals(plan))}; nothing was changed")
+    table = make_table("resource", "", "kind", "what")
+    for change in plan.changes:
+        word, what = _WORDS.get(change.action, change.action), _what(change)
+        add_row(table, change.resource, word, change.type, what, style=_STYLES.get(change.action))
+    show(table)
+    _show_costs(plan.costs)
+    say(*(f"[yellow]{safe(text)}[/]" for text in plan.warnings))
+    next_commands(("Do it", command))
+
+
+def _announce_plan(plan: Plan) -> None:
+    """Print the plan on standard error, before asking for confirmation."""
+    click.echo(_totals(plan), err=True)
+    for change in plan.changes:
+        word = _WORDS.get(change.action, change.action)
+        what = _what(change)
+        click.echo(
+            f"  {word:<7} {plain(change.resource)} ({plain(change.type)}){what and f': {plain(what)}'}", err=True
+        )
+    for change in plan.changes:
+        if change.leaves_data:
+            click.echo(f"DATA: {plain(change.resource)} is kept with its data, but no longer used", err=True)
+    if plan.costs:
+        click.echo(f"When idle: about {plan.costs.total_usd:.0f} USD a month (see `lakegate aws plan`)", err=True)
+    for text in plan.warnings:
+        click.echo(text, err=True)
+
+
+def _show_deployed(done: Deployed, command: str) -> None:
+    if done.declined:
+        say(f"[bold yellow]declined[/]  {safe(done.stack)}; nothing was changed")
+        return
+    _print_notes(done.notes)
+    word = "deployed" if done.changed else "up to date"
+    say(f"[bold green]{word}[/]  {safe(done.stack)}" + ("" if done.changed else "; nothing had to change"))
+    _say_facts(done.outputs)
+    if done.smoke:
+        say(f"  [dim]{'smoke':<14}[/] test file published and reverted in {done.smoke.seconds:.0f} s")
+    next_commands(("See its status", command))
+
+
+def _show_image(built: BuiltImage, command: str, *, is_new: bool) -> None:
+    say(f"[bold green]{'built' if is_new else 'up to date'}[/]  {safe(built.uri)}")
+    facts = {
+        "for": f"{built.kind} on {built.architecture}",
+        "tag": built.tag,
+        "built on": built.base or "unknown",
+        "built by": built.builder or "unknown",
+        "size": size(built.size_bytes),
+        "pushed": moment(built.pushed_at),
+    }
+    _say_facts(facts)
+    next_commands(("Run it", command))
+
+
+def _show_status(status: Status) -> None:
+    style = "green" if status.state.endswith("_COMPLETE") and "ROLLBACK" not in status.state else "red"
+    say(f"[bold]{safe(status.stack)}[/]  [{style}]{safe(status.state)}[/]")
+    if status.reason:
+        say(f"  {safe(status.reason)}")
+    _say_facts(status.outputs)
+    if status.waiting is not None:
+        in_flight = count(status.in_flight)
+        say(f"  [dim]{'queue':<14}[/] {count(status.waiting)} waiting, {in_flight} in progress or postponed")
+    if status.dead is not None:
+        text = f"{counted(status.dead, 'notification')} given up" if status.dead else "empty"
+        say(f"  [dim]{'dead letters':<14}[/] {'[red]' if status.dead else ''}{text}{'[/]' if status.dead else ''}")
+    if status.put_off:
+        say(f"  [dim]{'postponed':<14}[/] {moment(status.put_off.time)} {safe(status.put_off.text)}")
+    for server in status.servers:
+        _say_server(server)
+    if status.function:
+        one = status.function
+        say(
+            f"  [dim]{'function':<14}[/] {safe(one.state)}, {safe(one.runtime)}, code {safe(one.code_sha256[:12])}, "
+            f"changed {safe(one.modified_at)}"
+        )
+    if status.missing:
+        say(f"  [dim]{'missing':<14}[/] [red]{safe(', '.join(status.missing))}[/]")
+    if status.drifted is not None:
+        text = f"[yellow]{safe(', '.join(status.drifted))}[/]" if status.drifted else "none"
+        say(f"  [dim]{'drift':<14}[/] {text}")
+    if status.errors:
+        say("", "[bold]Last errors[/]")
+        say(*(f"  [dim]{moment(error.time)}[/] {safe(error.text)}" for error in status.errors))
+
+
+def _say_server(one: ServerStatus) -> None:
+    style = "red" if one.running < one.wanted else "default"
+    stopped = f"; the last one stopped {one.stopped}" if one.stopped else ""
+    runs = f"runs {one.running} of {counted(one.wanted, 'task')}" if one.wanted else "is stopped"
+    say(f"  [dim]{'server':<14}[/] [{style}]{safe(one.name)} {runs}[/]{safe(stopped)}")
+
+
+def _announce_deletion(found: Survey, *, keep_data: bool) -> None:
+    """Print on standard error what will be deleted, and what kept."""
+    if found.state is not None:
+        click.echo(f"Stack {found.stack} ({found.state}), {counted(len(found.resources), 'resource')}:", err=True)
+        for one in found.resources:
+            click.echo(f"  {plain(one.resource)} ({plain(one.type)}) {plain(one.id)}", err=True)
+    for code in found.code:
+        click.echo(f"Function zips: {_bucket(code)}", err=True)
+    for name in found.repositories:
+        click.echo(f"Container images: repository {plain(name)}", err=True)
+    if found.builder:
+        click.echo(f"Image builder: stack {plain(found.builder)}", err=True)
+    data = [
+        *(f"bucket {_bucket(one)}" for one in found.data),
+        *(f"table {name}" for name in found.tables),
+        *(f"database {name}" for name in found.databases),
+        *(f"snapshot {name}" for name in found.snapshots),
+    ]
+    for line in data:
+        click.echo(f"{'Kept' if keep_data else 'DATA'}: {plain(line)}", err=True)
+
+
+def _show_destroyed(found: Survey, *, deleted: bool, keep_data: bool) -> None:
+    if not deleted:
+        say(f"[bold green]gone[/]  {safe(found.stack)} doesn't exist; nothing to delete")
+        return
+    say(f"[bold green]deleted[/]  {safe(found.stack)}")
+    if keep_data and found.has_data:
+        say("  [dim]its data was kept[/]")
+
+
+def _show_costs(costs: Costs | None) -> None:
+    if costs is None:
+        return
+    say("", f"[bold]When idle[/]: about {costs.total_usd:.0f} USD a month")
+    table = make_table("part", "USD a month", "")
+    for part in costs.parts:
+        add_row(table, part.part, "unknown" if part.usd is None else f"{part.usd:.2f}", part.note)
+    show(table)
+    say(*(f"  [dim]-{one.usd:.0f} USD[/]  {safe(one.option)}: {safe(one.what)}" for one in costs.smaller))
+    say(f"  [dim]Prices in {safe(costs.prices_of)}: {safe(costs.source)}; other regions differ[/]")
+
+
+def _print_notes(notes: tuple[str, ...]) -> None:
+    """Print notes on standard error, whatever the format of standard output."""
+    for note in notes:
+        click.echo(f"note: {plain(note)}", err=True)
+
+
+def _totals(plan: Plan) -> str:
+    amounts = {word: sum(change.action == action for change in plan.changes) for action, word in _WORDS.items()}
+    summary = ", ".join(f"{word} {number}" for word, number in amounts.items() if number)
+    return f"{'New stack' if plan.is_new else 'Stack'} {plan.stack}: {summary or counted(len(plan.changes), 'change')}"
+
+
+def _what(change: Change) -> str:
+    anew = {"true": "replaced", "conditional": "may be replaced"}.get(change.replacement or "", "")
+    return ": ".join(filter(None, (anew, ", ".join(change.properties))))
+
+
+def _bucket(content: BucketContent) -> str:
+    return f"{content.name}, {counted(content.objects, 'version')} of objects, {size(content.size_bytes)}"
+
+
+def _say_facts(facts: dict[str, str]) -> None:
+    say(*(f"  [dim]{safe(name):<14}[/] {safe(value)}" for name, value in facts.items()))

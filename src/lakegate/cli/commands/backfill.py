@@ -1,26 +1,62 @@
-"""``lakegate backfill``."""
+"""Ingest the files of a time range, chunk by chunk."""
 
 from __future__ import annotations
 
-import shlex
-from contextlib import nullcontext
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
-from lakegate.cli.app import App, pass_app, redact
-from lakegate.cli.commandline import PROGRAM, command
-from lakegate.cli.options import check_option, output_option, table_argument
-from lakegate.cli.render.console import echo_json
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.options import ingest_options, partition_option, table_argument
+from lakegate.cli.output import (
+    add_row,
+    clip,
+    count,
+    counted,
+    duration,
+    echo_json,
+    make_table,
+    moment,
+    next_commands,
+    plain,
+    safe,
+    say,
+    show,
+    size,
+)
+from lakegate.cli.run_output import STYLES
+from lakegate.cli.stderr import LiveNarrator, amount_of, make_progress
 from lakegate.errors import ExitCode
-from lakegate.model.order import OnChanged
+from lakegate.loading.backfill_plan import Outcome
 
 if TYPE_CHECKING:
-    from lakegate.intake.backfill import Backfill
-    from lakegate.intake.backfill_report import BackfillReport
-    from lakegate.lake.writing import IngestOptions
+    from rich.live import Live
+    from rich.progress import Progress, TaskID
+
+    from lakegate.lake import IngestOptions
+    from lakegate.loading.backfill import Backfill
+    from lakegate.loading.backfill_plan import BackfillChunk, BackfillPlan, BackfillReport, ChunkResult
+    from lakegate.ports import Narrator, Step
 
 _MAX_PARALLEL = 64
+_SHOWN = 20
+_STYLES = {**STYLES, "later": "yellow", "waiting": "yellow", "already": "green"}
+_MEANINGS = {
+    "already": "published before",
+    "empty": "no rows",
+    "later": "may succeed if retried",
+    "waiting": "not started",
+}
+_MARKS = {"published": "[green]✓[/]", "already": "[green]✓[/]", "empty": "[yellow]✓[/]"}
+_FAILED_MARK = "[red]✗[/]"
+_WHOLE_BACKFILL_S = 30 * 86400.0
+_STEP_WIDTH = 36
 
 
 @command(
@@ -38,20 +74,20 @@ _MAX_PARALLEL = 64
     "--from",
     "since",
     metavar="TIME",
-    help="First date, month or time: 2024-01-31, 2024-01, 2024-01-31T06. Default: the oldest file's.",
+    help="Start of the range: 2024-01-31, 2024-01 or 2024-01-31T06. Default: the oldest file.",
 )
-@click.option("--to", "until", metavar="TIME", help="Last one; it is in the range, to its end. Default: the newest's.")
+@click.option("--to", "until", metavar="TIME", help="End of the range, inclusive. Default: the newest file.")
 @click.option(
     "--by",
     type=click.Choice(["path", "modified"]),
     default="path",
     show_default=True,
-    help="What a file's time is: the date in its path, or the time of its last change.",
+    help="Date files by the date in their path, or by when they were last modified.",
 )
 @click.option(
     "--chunk",
     metavar="UNIT|N",
-    help="What one run takes: hour, day, month, year, file, or a number of files. Default: as fine as the dates.",
+    help="What one run ingests: an hour, day, month, year, file, or a number of files. Default: the dates' precision.",
 )
 @click.option(
     "--parallel",
@@ -59,63 +95,52 @@ _MAX_PARALLEL = 64
     default=4,
     show_default=True,
     metavar="N",
-    help="How many chunks at a time.",
+    help="Number of chunks to ingest at a time.",
 )
-@click.option("--stop-on-failure", is_flag=True, help="Begin no more chunks after one that was not published.")
-@check_option("A rule that every chunk must keep, such as 'in_range(fare, 0, 500)'. Repeatable.")
-@click.option("--on-failure", type=click.Choice(["keep", "drop"]), help="What becomes of a rejected chunk's branch.")
-@click.option(
-    "--on-changed",
-    type=click.Choice(get_args(OnChanged)),
-    help="A file published before with other content: refuse it, append its rows, or replace the old ones.",
-)
-@click.option("--partition-by", multiple=True, metavar="TRANSFORM", help="For a new table: 'days(pickup)'. Repeatable.")
-@click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: by the files' names.")
-@click.option("--dry-run", is_flag=True, help="Show the chunks and what is published of them; write nothing.")
-@output_option()
-@pass_app
-def backfill(app: App, /, *, dry_run: bool, output: str, parallel: int, stop_on_failure: bool, **given: Any) -> None:
-    """Ingest the files of a range of time into TABLE, chunk by chunk, oldest first, some at a time.
+@click.option("--stop-on-failure", is_flag=True, help="Start no more chunks once one isn't published.")
+@ingest_options(checked="every chunk", branch_of="chunk")
+@partition_option()
+@click.option("--dry-run", is_flag=True, help="Show the chunks and what's already published. Writes nothing.")
+def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool, **given: Any) -> None:
+    """Ingest the files of a time range into TABLE, oldest first, several chunks at a time.
 
-    PATH is a file, a folder or a pattern, also one that says where the date stands: 'trips/%Y/%m/day_%d*.parquet'. By
-    itself the date is found in names and folders: 2024-01-31, 20240131, 2024-01, 2024/01/31, year=2024/month=01/day=31.
+    PATH is a file, a folder or a pattern, which can include the date: 'trips/%Y/%m/day_%d*.parquet'. Without one, dates
+    are recognized in file and folder names: 2024-01-31, 20240131, 2024-01, 2024/01/31, year=2024/month=01/day=31.
 
-    --from and --to are both in the range: --to 2024-03 is up to the end of March. Times are UTC. A file that is partly
+    --from and --to are inclusive: --to 2024-03 means until the end of March. Times are UTC. A file that is only partly
     in the range is ingested whole.
 
-    A file's content is published to a table once. So a backfill that was stopped, killed, or that failed in parts goes
-    on when it is called again, and is done when it finds everything published.
+    Each version of a file is published to a table once, however often you retry, link or rename it. So you can run a
+    backfill that was stopped, killed, or failed in parts again: it continues where it stopped, and is done when
+    everything is published. The same bytes at another path count as another file; see --on-same-content.
 
-    Exits with 0 when all is published, with 3 when trying again may get further, else with 2 when a chunk could not be
-    ingested, else with 1 when one was rejected.
+    Exits with 0 if everything is published, with 3 if a retry may get further, otherwise with 2 if a chunk could not be
+    ingested, otherwise with 1 if one was rejected.
     """
-    from lakegate.cli.render import backfill as render  # noqa: PLC0415 - completion needs none of this
-    from lakegate.cli.render.backfill_progress import watcher_for  # noqa: PLC0415
-
-    watcher = watcher_for(app)
+    watcher = _watcher(app)
     work = _backfill(app, given)
     plan = work.plan()
-    words = [word for word in app.words if word != "--dry-run"]
-    again = redact(shlex.join([PROGRAM, *words]))
     if dry_run:
-        if output == "json":
-            echo_json(render.plan_payload(plan))
+        if app.json:
+            echo_json(_plan_payload(plan))
         else:
-            render.show_plan(plan, again)
+            _show_plan(app, plan)
         return
     with nullcontext() if watcher is None else watcher.over(plan):
         report = work.run_all(plan, parallel=parallel, stop_on_failure=stop_on_failure, watcher=watcher)
-    if output == "json":
-        echo_json(render.report_payload(report))
+    if app.json:
+        echo_json(_report_payload(report))
     else:
-        render.show_report(app, report, again)
-    raise click.exceptions.Exit(_ending(report))
+        _show_report(app, report)
+    raise click.exceptions.Exit(_exit_code(report))
 
 
 def _backfill(app: App, given: dict[str, Any]) -> Backfill:
-    from lakegate.intake.backfill import Backfill  # noqa: PLC0415 - loads pydantic
+    from lakegate.loading.backfill import Backfill
 
-    options = {key: given[key] for key in ("checks", "on_failure", "on_changed", "partition_by", "format")}
+    options = {
+        key: given[key] for key in ("checks", "on_failure", "on_changed", "on_same_content", "partition_by", "format")
+    }
     return Backfill(
         app.lake,
         given["table"],
@@ -128,7 +153,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
     )
 
 
-def _ending(report: BackfillReport) -> ExitCode:
+def _exit_code(report: BackfillReport) -> ExitCode:
     if report.interrupted:
         return ExitCode.INTERRUPTED
     if report.again:
@@ -136,3 +161,305 @@ def _ending(report: BackfillReport) -> ExitCode:
     if report.having("failed"):
         return ExitCode.USAGE
     return ExitCode.AUDIT_FAILED if report.having("rejected") else ExitCode.OK
+
+
+def _plan_payload(plan: BackfillPlan) -> dict[str, Any]:
+    return {
+        "table": plan.table,
+        "creates": plan.creates,
+        "from": plan.since,
+        "until": plan.until,
+        "files": sum(len(chunk.files) for chunk in plan.chunks),
+        "files_to_do": sum(len(chunk.to_do) for chunk in plan.chunks),
+        "files_beyond": plan.beyond,
+        "size_bytes_to_do": sum(chunk.size_bytes for chunk in plan.chunks),
+        "chunks": [
+            {
+                "name": chunk.name,
+                "files_to_do": len(chunk.to_do),
+                "size_bytes_to_do": chunk.size_bytes,
+                "files": [file.model_dump(mode="json") for file in chunk.files],
+            }
+            for chunk in plan.chunks
+        ],
+    }
+
+
+def _show_plan(app: App, plan: BackfillPlan) -> None:
+    files = sum(len(chunk.files) for chunk in plan.chunks)
+    new = "  (a new table)" if plan.creates else ""
+    span = (f" from {moment(plan.since)}" if plan.since else "") + (
+        f" until {moment(plan.until)}" if plan.until else ""
+    )
+    say(
+        f"[bold cyan]plan[/]  [bold]{safe(plan.table)}[/]{new}  "
+        f"{counted(files, 'file')} in {counted(len(plan.chunks), 'chunk')}{span}"
+    )
+    if plan.beyond:
+        extend = "extends" if plan.beyond == 1 else "extend"
+        say(f"  [yellow]{counted(plan.beyond, 'file')} {extend} beyond the range; files are ingested whole[/]")
+    numbers = ("files", "published", "to ingest", "size")
+    table = make_table("chunk", *numbers, "notes", right=numbers)
+    for chunk in plan.chunks:
+        done = len(chunk.files) - len(chunk.to_do)
+        cells = (chunk.name, count(len(chunk.files)), count(done), count(len(chunk.to_do)), size(chunk.size_bytes))
+        add_row(table, *cells, ", ".join(_notes(chunk)), style=None if chunk.to_do else "dim")
+    say("")
+    show(table, indent=2)
+    to_do = plan.to_do
+    say("")
+    if not to_do:
+        say("Everything is already published.")
+        return
+    files_to_do = sum(len(chunk.to_do) for chunk in to_do)
+    size_bytes = sum(chunk.size_bytes for chunk in to_do)
+    say(f"{counted(len(to_do), 'chunk')} to ingest: {counted(files_to_do, 'file')}, {size(size_bytes)}.")
+    next_commands(("Do it", app.command_without("--dry-run")))
+
+
+def _report_payload(report: BackfillReport) -> dict[str, Any]:
+    return {
+        "table": report.table,
+        "interrupted": report.interrupted,
+        "chunks": {outcome: len(report.having(outcome)) for outcome in get_args(Outcome)},
+        "files": sum(one.files for one in report.having("published")),
+        "rows": sum(one.rows for one in report.results),
+        "seconds": report.seconds,
+        "results": [one.model_dump(mode="json") for one in report.results],
+    }
+
+
+def _show_report(app: App, report: BackfillReport) -> None:
+    published = report.having("published")
+    files, rows = sum(one.files for one in published), sum(one.rows for one in published)
+    speed = f", {files / report.seconds:,.1f} files/s" if files and report.seconds > 0 else ""
+    say(
+        f"[bold]{safe(report.table)}[/]  {counted(rows, 'row')} of {counted(files, 'file')} published in "
+        f"{duration(report.seconds)}{speed}",
+        "",
+    )
+    _show_outcomes(report)
+    problems = report.having("rejected", "failed", "later")
+    _show_problems(problems)
+    if report.given_up:
+        say("", "The next lakegate command that writes finishes or undoes the runs that were in progress.")
+    command = app.command_without("--dry-run")
+    steps = [
+        (f"See what went wrong with {one.chunk}", app.command("runs", one.run_id))
+        for one in problems[:1]
+        if one.run_id is not None
+    ]
+    if report.again:
+        steps.append(("Continue; published files are skipped", command))
+    elif problems:
+        steps.append(("After fixing the cause, retry these chunks", command))
+    if steps:
+        next_commands(*steps)
+
+
+def _show_outcomes(report: BackfillReport) -> None:
+    numbers = Counter(one.outcome for one in report.results)
+    table = make_table("outcome", "chunks", "files", "rows", "size", "", right=("chunks", "files", "rows", "size"))
+    for outcome in get_args(Outcome):
+        ones = report.having(outcome)
+        if not ones:
+            continue
+        rows, length = sum(one.rows for one in ones), sum(one.size_bytes for one in ones)
+        files = sum(one.given for one in ones)
+        cells = (outcome, count(numbers[outcome]), count(files), count(rows or None), size(length))
+        add_row(table, *cells, _MEANINGS.get(outcome, ""), style=_STYLES.get(outcome))
+    show(table, indent=2)
+
+
+def _show_problems(problems: tuple[ChunkResult, ...]) -> None:
+    if not problems:
+        return
+    table = make_table("chunk", "outcome", "run", "why", whole=("outcome", "run"))
+    for one in problems[:_SHOWN]:
+        add_row(table, one.chunk, one.outcome, one.run_id or "", reason(one), style=_STYLES.get(one.outcome))
+    say("")
+    show(table, indent=2)
+    if len(problems) > _SHOWN:
+        say(f"  [dim]… {len(problems) - _SHOWN} more; --output json lists them all[/]")
+
+
+def _notes(chunk: BackfillChunk) -> list[str]:
+    states = Counter(file.state for file in chunk.files)
+    notes = [f"{states['changed']:,} changed since they were published"] if states["changed"] else []
+    return notes + ([f"{states['busy']:,} being ingested"] if states["busy"] else [])
+
+
+class Lines:
+    """Prints one line for each chunk. Implements :class:`lakegate.loading.backfill_plan.Watcher`."""
+
+    def __init__(self, print_line: Callable[[str], None]) -> None:
+        self._print = print_line
+
+    def over(self, plan: BackfillPlan) -> AbstractContextManager[None]:  # noqa: ARG002 - as LiveBackfill
+        """Run the body."""
+        return nullcontext()
+
+    def began(self, chunk: BackfillChunk) -> None:
+        """Say nothing: a line for each chunk is enough."""
+
+    def ended(self, result: ChunkResult) -> None:
+        """Print how a chunk ended."""
+        self._print(chunk_line(result))
+
+    def stopping(self, under_way: int) -> None:
+        """Print that it will stop."""
+        self._print(_stopping_line(under_way))
+
+
+class LiveBackfill:
+    """A bar over all files, the time left, and a line for each chunk that is under way.
+
+    Implements :class:`lakegate.loading.backfill_plan.Watcher`, and :class:`lakegate.ports.Narrator` for the
+    lakes of its threads: what a thread does is shown beside its chunk.
+
+    Args:
+        narrator: Told of steps that belong to no chunk.
+    """
+
+    def __init__(self, narrator: Narrator) -> None:
+        self._narrator = narrator
+        self._shown: _Shown | None = None
+        self._rows: dict[int, tuple[TaskID, str]] = {}
+
+    @contextmanager
+    def over(self, plan: BackfillPlan) -> Iterator[None]:
+        """Show how far ``plan`` is while the body runs."""
+        shown = _Shown.of(plan)
+        with shown.live:
+            self._shown = shown
+            try:
+                yield
+            finally:
+                self._shown = None
+
+    def began(self, chunk: BackfillChunk) -> None:
+        """Show a chunk as under way in this thread."""
+        if self._shown is not None:
+            row = self._shown.rows.add_task(f"  {plain(chunk.name)}", total=None, amount="")
+            self._rows[threading.get_ident()] = (row, chunk.name)
+
+    def ended(self, result: ChunkResult) -> None:
+        """Leave one line of the chunk, and move the bar."""
+        row, _ = self._rows.pop(threading.get_ident(), (None, ""))
+        if self._shown is None:
+            return
+        if row is not None:
+            self._shown.rows.remove_task(row)
+        self._shown.say(f"{_MARKS.get(result.outcome, _FAILED_MARK)} {safe(chunk_line(result))}")
+        self._shown.advance(result)
+
+    def stopping(self, under_way: int) -> None:
+        """Print that it will stop."""
+        if self._shown is not None:
+            self._shown.say(f"[yellow]{safe(_stopping_line(under_way))}[/]")
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        """Show ``text`` beside this thread's chunk while the body runs."""
+        shown, known = self._shown, self._rows.get(threading.get_ident())
+        if shown is None or known is None:
+            with self._narrator.step(text) as step:
+                yield step
+            return
+        row, name = known
+        shown.rows.update(row, description=f"  {plain(name)}  {clip(plain(text), _STEP_WIDTH)}")
+        try:
+            yield _RowStep(shown.rows, row)
+        finally:
+            shown.rows.update(row, description=f"  {plain(name)}", amount="")
+
+    def note(self, text: str) -> None:
+        """Print ``text`` above the bar, with this thread's chunk."""
+        known = self._rows.get(threading.get_ident())
+        if self._shown is None:
+            self._narrator.note(text)
+        else:
+            self._shown.say(f"  [dim]{safe(text if known is None else f'{known[1]}: {text}')}[/]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is on the screen: the bar over all files, and below it a row for each chunk that is under way."""
+
+    live: Live
+    bar: Progress
+    rows: Progress
+    task: TaskID
+    files: int
+
+    @classmethod
+    def of(cls, plan: BackfillPlan) -> _Shown:
+        from rich.console import Console, Group
+        from rich.live import Live
+
+        bar, rows = make_progress(average_s=_WHOLE_BACKFILL_S), make_progress()
+        files = sum(len(chunk.to_do) for chunk in plan.to_do)
+        # By bytes: files may differ much in size, and the time left goes by this.
+        size_bytes = sum(chunk.size_bytes for chunk in plan.to_do)
+        task = bar.add_task(plain(plan.table), total=max(size_bytes, 1), amount=_of_files(0, files), files=0)
+        live = Live(Group(bar, rows), console=Console(stderr=True), refresh_per_second=10, transient=True)
+        return cls(live, bar, rows, task, files)
+
+    def say(self, markup: str) -> None:
+        """Print a line above the bar."""
+        self.live.console.print(markup, highlight=False, soft_wrap=True)
+
+    def advance(self, result: ChunkResult) -> None:
+        """Move the bar by a chunk."""
+        done = self.bar.tasks[0].fields["files"] + result.given
+        self.bar.update(self.task, advance=result.size_bytes, files=done, amount=_of_files(done, self.files))
+
+
+def _of_files(done: int, total: int) -> str:
+    return f"{done:,} of {counted(total, 'file')}"
+
+
+class _RowStep:
+    def __init__(self, progress: Progress, row: TaskID) -> None:
+        self._progress = progress
+        self._row = row
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        self._progress.update(self._row, amount=amount_of(done, total, unit))
+
+
+def _watcher(app: App) -> Lines | LiveBackfill | None:
+    """Return what shows the backfill's progress; on a terminal it is the narrator, too."""
+    if app.logs is not None:
+        return Lines(app.narrator.note)
+    if app.quiet:
+        return None
+    if isinstance(app.narrator, LiveNarrator):
+        live = LiveBackfill(app.narrator)
+        app.narrator = live
+        return live
+    return Lines(lambda text: click.echo(text, err=True))
+
+
+def chunk_line(result: ChunkResult) -> str:
+    """Return how a chunk ended, in one line."""
+    why = reason(result).removesuffix(".")
+    if result.outcome == "published":
+        ended = f"published {counted(result.rows, 'row')}" + (f"; {why}" if why else "")
+    else:
+        ended = result.outcome + (f": {why}" if why else "")
+    return plain(f"{result.chunk}  {ended}, {duration(result.seconds)}")
+
+
+def reason(result: ChunkResult) -> str:
+    """Return why a chunk was not published; nothing if its outcome says it all."""
+    if result.error is not None:
+        return result.error.message
+    if result.failed_checks:
+        return ", ".join(result.failed_checks)
+    return f"{counted(result.left, 'file')} left to other runs" if result.left else ""
+
+
+def _stopping_line(under_way: int) -> str:
+    """Return what an interrupt prints."""
+    return f"Finishing {counted(under_way, 'chunk')}. Interrupt again to stop now; the next command recovers them."

@@ -1,14 +1,19 @@
-"""``lakegate branch``."""
+"""List, create, reset and delete branches."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
-from lakegate.cli import completions
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, branch_argument, from_option, output_option
-from lakegate.cli.render.catalog import print_changed_ref, print_deleted_ref, print_refs
+from lakegate.cli.options import at_option, branch_argument, complete_refs, ref_option
+from lakegate.cli.output import echo_json, make_table, rows_or_nothing, safe, say
+
+if TYPE_CHECKING:
+    from lakegate.model.refs import Ref
 
 
 @group(
@@ -25,26 +30,20 @@ def branch() -> None:
 
 
 @branch.command("list", examples=("lakegate branch list", "lakegate branch list -o json"))
-@output_option()
-@pass_app
-def list_branches(app: App, /, *, output: str) -> None:
-    """List branches with the commits they point at."""
+def list_branches(app: App) -> None:
+    """List branches and the commits they point to."""
     with app.lake() as lake:
-        refs = lake.branches()
-    print_refs(refs, output, empty="No branches.")
+        show_refs(app, lake.branches(), empty="No branches.")
 
 
 @branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))
 @click.argument("name")
-@from_option("Where it starts.")
-@at_option("Start at this time (2026-01-31T07:00:00Z) or commit of it.")
-@output_option()
-@pass_app
-def create_branch(app: App, /, *, name: str, source: str, at: str | None, output: str) -> None:
+@ref_option("--from", "source", text="Branch, tag or commit to start from.")
+@at_option("Start from REF as of this time (2026-01-31T07:00:00Z), or from this commit of it.")
+def create_branch(app: App, /, *, name: str, source: str, at: str | None) -> None:
     """Create the branch NAME. No data is copied."""
     with app.lake() as lake:
-        ref = lake.create_branch(name, source=source, at=at)
-    print_changed_ref(ref, output, done="created")
+        show_changed_ref(app, lake.create_branch(name, source=source, at=at), "created", "at")
 
 
 @branch.command(
@@ -52,32 +51,48 @@ def create_branch(app: App, /, *, name: str, source: str, at: str | None, output
 )
 @branch_argument("name")
 @click.option(
-    "--to",
-    required=True,
-    metavar="REF",
-    help="Where it is to stand: a branch, tag or commit.",
-    shell_complete=completions.refs,
+    "--to", required=True, metavar="REF", help="Branch, tag or commit to point to.", shell_complete=complete_refs
 )
-@at_option("As REF was at this time (2026-01-31T07:00:00Z), or at this commit of it.")
-@click.option("--force", is_flag=True, help="Reset main, too: it loses what was published since.")
-@output_option()
-@pass_app
-def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool, output: str) -> None:
-    """Point the branch NAME at another commit. What was committed only there is reached by it no more.
+@at_option("Point to REF as of this time (2026-01-31T07:00:00Z), or to this commit of it.")
+@click.option("--force", is_flag=True, help="Also reset main, which loses everything published since.")
+def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool) -> None:
+    """Point the branch NAME to another commit. Commits only on this branch become unreachable.
 
     To undo a publish on main, prefer `lakegate revert` and `lakegate table restore`: they keep the history.
     """
     with app.lake() as lake:
-        ref = lake.reset_branch(name, to=to, at=at, force=force)
-    print_changed_ref(ref, output, done="reset")
+        show_changed_ref(app, lake.reset_branch(name, to=to, at=at, force=force), "reset", "to")
 
 
 @branch.command("delete", examples=("lakegate branch delete january",))
 @branch_argument("name")
-@output_option()
-@pass_app
-def delete_branch(app: App, /, *, name: str, output: str) -> None:
-    """Delete the branch NAME and what was committed only there."""
+def delete_branch(app: App, /, *, name: str) -> None:
+    """Delete the branch NAME. Commits only on this branch become unreachable."""
     with app.lake() as lake:
-        ref = lake.delete_branch(name)
-    print_deleted_ref(app, ref, output)
+        show_deleted_ref(app, lake.delete_branch(name))
+
+
+def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
+    """Print branches or tags with the commits they point to; the sentence ``empty`` when there are none."""
+    if app.json:
+        echo_json([ref.model_dump(mode="json") for ref in refs])
+    else:
+        table = make_table("name", "kind", "commit")
+        rows_or_nothing(table, ((ref.name, ref.kind, ref.hash) for ref in refs), empty=empty)
+
+
+def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:
+    """Print what was done with a branch or tag."""
+    if app.json:
+        echo_json(ref.model_dump(mode="json"))
+    else:
+        say(f"[bold green]{done}[/]  {ref.kind} {safe(ref.name)} {preposition} commit {ref.hash}")
+
+
+def show_deleted_ref(app: App, ref: Ref) -> None:
+    """Print which branch or tag was deleted, and how to restore it."""
+    if app.json:
+        echo_json(ref.model_dump(mode="json"))
+        return
+    say(f"[bold yellow]deleted[/]  {ref.kind} {safe(ref.name)}, which was at commit {ref.hash}")
+    say(f"  [dim]To restore it: {safe(app.command(ref.kind, 'create', ref.name, '--at', ref.hash))}[/]")

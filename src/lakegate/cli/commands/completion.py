@@ -1,15 +1,17 @@
-"""``lakegate completion``."""
+"""Print the completion script for your shell."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import get_completion_class
 
+from lakegate.cli.app import App
 from lakegate.cli.commandline import PROGRAM, command
 
 
 @command(
     "completion",
+    formats=(),
     examples=(
         "bash: echo 'eval \"$(lakegate completion bash)\"' >> ~/.bashrc",
         "zsh:  echo 'eval \"$(lakegate completion zsh)\"' >> ~/.zshrc",
@@ -17,14 +19,13 @@ from lakegate.cli.commandline import PROGRAM, command
     ),
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, /, *, shell: str) -> None:
+def completion(_app: App, /, *, shell: str) -> None:
     """Print the completion script for SHELL.
 
-    It completes commands, options, and names of tables, branches and runs where the catalog is up.
+    It completes commands and options, and, while the catalog is running, names of tables, branches and runs.
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"This version of click cannot complete in {shell}.")
-    root = ctx.find_root()
+        raise click.UsageError(f"This version of click can't complete in {shell}.")
+    root = click.get_current_context().find_root()
     click.echo(kind(root.command, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source())

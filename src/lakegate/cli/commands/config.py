@@ -1,4 +1,4 @@
-"""``lakegate config``."""
+"""Show the settings in effect and where each comes from."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from typing import Any
 
 import click
 
-from lakegate.cli.app import App, pass_app, redact
+from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import group
-from lakegate.cli.options import output_option
-from lakegate.cli.render.console import add_row, echo_json, make_table, show
-from lakegate.cli.render.text import cell
+from lakegate.cli.output import add_row, cell, echo_json, make_table, show
 from lakegate.config import ENV_PREFIX, FILE_NAME
-from lakegate.model.references import SecretReference
+from lakegate.model.secrets import SecretReference
 
 
 @group("config", examples=("lakegate config show", "lakegate config path"))
 def config() -> None:
-    """Show the settings in force and where they come from."""
+    """Show the settings in effect and where each comes from."""
 
 
 @config.command("show", examples=("lakegate config show", "LAKEGATE_ENGINE_URL=sc://host:15002 lakegate config show"))
-@output_option()
-@pass_app
-def show_config(app: App, /, *, output: str) -> None:
-    """Show every setting, its value and its origin. Secrets are shown as references only."""
+def show_config(app: App) -> None:
+    """Show every setting, its value and where it comes from. Secrets are shown as references only."""
     values = {key: _presentable(key, value) for key, value in _flat(app.settings().model_dump(mode="json"))}
     origins = {key: _origin(key, app, _file_keys(app.folder())) for key in values}
-    if output == "json":
+    if app.json:
         echo_json({key: {"value": value, "origin": origins[key]} for key, value in values.items()})
         return
     table = make_table("setting", "value", "origin")
@@ -41,12 +37,10 @@ def show_config(app: App, /, *, output: str) -> None:
 
 
 @config.command("path", examples=("lakegate config path", "$EDITOR $(lakegate config path)"))
-@output_option()
-@pass_app
-def config_path(app: App, /, *, output: str) -> None:
-    """Print where this project's lakegate.toml is, or would be."""
+def config_path(app: App) -> None:
+    """Print the path of this project's lakegate.toml, whether it exists or not."""
     path = _file(app.folder())
-    if output == "json":
+    if app.json:
         echo_json({"path": str(path), "exists": path.is_file(), "home": str(app.folder())})
     else:
         click.echo(path)

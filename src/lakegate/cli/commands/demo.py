@@ -1,24 +1,36 @@
-"""``lakegate demo``: a tour that is a smoke test too. What it promises, it checks."""
+"""See write–audit–publish at work on generated taxi trips."""
 
 from __future__ import annotations
 
 import secrets
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
+from lakegate.cli.check_output import show_failing
 from lakegate.cli.commandline import command
-from lakegate.cli.options import output_option
-from lakegate.cli.render.checks import show_failing
-from lakegate.cli.render.console import add_row, echo_json, make_table, next_commands, safe, say, show
-from lakegate.cli.render.runs import headline, run_payload
-from lakegate.cli.render.text import count
+from lakegate.cli.output import (
+    add_row,
+    count,
+    count_at_most,
+    duration,
+    echo_json,
+    make_table,
+    next_commands,
+    safe,
+    say,
+    show,
+)
+from lakegate.cli.run_output import headline, run_payload
 from lakegate.config import HOME_NAME
 from lakegate.errors import LakegateError
 
 if TYPE_CHECKING:
+    from lakegate.integrations.aws.demo.cloud import Upload
+    from lakegate.integrations.aws.demo.tour import Tour
     from lakegate.lake import Lake
     from lakegate.model.run import Run
 
@@ -28,6 +40,7 @@ AWS_FOLDER = "demo-aws"
 _ROWS = 100_000
 _NULL_RATE = 0.01
 _SEEDS = 2**31
+_STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
 
 
 class _Tour(NamedTuple):
@@ -41,31 +54,31 @@ class _Tour(NamedTuple):
     "--aws",
     "on_aws",
     is_flag=True,
-    help="The whole way from an upload to S3: a function, queues and Slack, all on this machine.",
+    help="Show the whole pipeline on AWS, simulated on this machine: S3, a Lambda function, queues and Slack.",
 )
 @click.option(
     "--dir",
     "folder",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the generated files go. Default: .lakegate/demo in the project. With --aws, a project of its own; "
-    "default: .lakegate/demo-aws.",
+    help="Folder for the generated files, by default .lakegate/demo in the project. With --aws, the folder of a "
+    "project of its own, by default .lakegate/demo-aws.",
 )
-@click.option("--rows", type=click.IntRange(min=1000), default=_ROWS, show_default=True, help="Rows in each file.")
-@output_option()
-@pass_app
-def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int, output: str) -> None:
+@click.option(
+    "--rows", type=click.IntRange(min=1000), metavar="N", default=_ROWS, show_default=True, help="Rows in each file."
+)
+def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
     """See write–audit–publish at work: a clean batch is published, one with NULLs is not.
 
-    Starts the local stack, generates taxi trips, and ingests them into demo.trips. Each run adds a new batch; nothing
-    is asked of your own tables.
+    Starts the local stack, generates taxi trips, and ingests them into demo.trips. Each time, it adds a new batch. It
+    doesn't touch your own tables.
 
-    With --aws, MiniStack stands in for AWS, with no account and no Docker: the function is deployed, three files are
-    uploaded, and one is published, one rejected with an alert, one given up to the dead-letter queue. The first time,
-    it fetches MiniStack and the function's packages, about 120 MB.
+    With --aws, MiniStack stands in for AWS, so you need neither an account nor Docker. The demo deploys the function
+    and uploads three files: one is published, one is rejected with an alert, and one ends up in the dead-letter queue.
+    The first time, it downloads MiniStack and the function's packages, about 120 MB.
     """
     if on_aws:
-        _demo_on_aws(app, folder or app.folder() / HOME_NAME / AWS_FOLDER, rows, output)
+        _demo_on_aws(app, folder or app.folder() / HOME_NAME / AWS_FOLDER, rows)
         return
     target = folder or app.folder() / HOME_NAME / "demo"
     _start_stack(app)
@@ -73,7 +86,7 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int, output: s
     with app.lake() as lake:
         tour = _run(lake, clean, dirty)
     _require(tour)
-    if output == "json":
+    if app.json:
         branches = [{"branch": name, "rows": count} for name, count in tour.rows_per_branch]
         clean_run, dirty_run = run_payload(tour.clean), run_payload(tour.dirty)
         echo_json({"published": clean_run, "rejected": dirty_run, "rows_per_branch": branches})
@@ -81,17 +94,18 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int, output: s
         _show(app, tour)
 
 
-def _demo_on_aws(app: App, folder: Path, rows: int, output: str) -> None:
-    from lakegate.cli.demo_aws.tour import Plot, play  # noqa: PLC0415 - loads the lake
-    from lakegate.cli.render.demo_aws import show_tour, tour_payload  # noqa: PLC0415 - likewise
+def _demo_on_aws(app: App, folder: Path, rows: int) -> None:
+    from lakegate.integrations.aws.demo.tour import Plot, play
 
     if app.engine is not None or app.catalog is not None:
-        raise click.UsageError("--aws brings its own Spark and catalog: leave out --engine and --catalog.")
+        raise click.UsageError(
+            "--aws can't be combined with --engine and --catalog: it brings its own Spark and catalog."
+        )
     tour = play(Plot(folder, TABLE, CHECKS, rows, app.generate), app.narrator)
-    if output == "json":
-        echo_json(tour_payload(tour, TABLE))
+    if app.json:
+        echo_json(_aws_payload(tour, TABLE))
     else:
-        show_tour(tour, TABLE)
+        _show_aws(tour, TABLE)
 
 
 def _start_stack(app: App) -> None:
@@ -118,10 +132,10 @@ def _run(lake: Lake, clean: list[str], dirty: list[str]) -> _Tour:
 
 
 def _require(tour: _Tour) -> None:
-    """Fail when the tour did not go as told: then something is broken."""
+    """Fail if the demo didn't go as it should: something is broken."""
     if tour.clean.status != "published":
         raise LakegateError(
-            f"The clean batch was {tour.clean.status}, it should have been published.",
+            f"The clean batch was {tour.clean.status}; it should have been published.",
             hint=f"lakegate runs {tour.clean.run_id}",
         )
     failed = [result.columns for result in tour.dirty.failures]
@@ -131,7 +145,7 @@ def _require(tour: _Tour) -> None:
             hint=f"lakegate runs {tour.dirty.run_id}",
         )
     if tour.dirty.branch not in dict(tour.rows_per_branch):
-        raise LakegateError(f"Branch {tour.dirty.branch} should have been kept, and is not there.")
+        raise LakegateError(f"Branch {tour.dirty.branch} should have been kept, but it doesn't exist.")
 
 
 def _show(app: App, tour: _Tour) -> None:
@@ -139,19 +153,94 @@ def _show(app: App, tour: _Tour) -> None:
     say("[bold]1. A clean batch[/]", f"   [bold green]published[/]  {headline(tour.clean)}", "")
     say("[bold]2. A batch with NULLs in passenger_count[/]", f"   [bold red]rejected[/]  {headline(tour.dirty)}")
     show_failing("Failed checks", tour.dirty.failures, "red")
-    say("", f"[bold]3. What readers of main see, and what is kept aside[/]  rows of {TABLE}")
+    say("", f"[bold]3. What readers of main see, and what is held back[/]  rows of {TABLE}")
     table = make_table("branch", "rows", right=("rows",))
     for name, rows in tour.rows_per_branch:
-        add_row(table, name, count(rows), style="green" if name == "main" else None)
+        add_row(table, name, count(rows) or "unknown", style="green" if name == "main" else None)
     show(table, indent=2)
-    say("", f"The rejected batch stays on branch [bold]{safe(branch)}[/]; main is as it was.")
+    say("", f"The rejected batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.")
     count_rows = f"SELECT count(*) FROM {TABLE}"  # noqa: S608 - shown, not run
     nulls = f"SELECT * FROM {TABLE} WHERE passenger_count IS NULL LIMIT 10"  # noqa: S608 - shown, not run
     next_commands(
-        ("Nothing with a NULL has reached main", app.command("query", count_rows)),
-        ("Look at the rejected rows", app.command("query", nulls, "--ref", branch)),
+        ("Check that no NULL reached main", app.command("query", count_rows)),
+        ("See the rejected rows", app.command("query", nulls, "--ref", branch)),
         ("See what the branch changes", app.command("diff", "main", branch)),
-        ("Drop it", app.command("discard", branch)),
+        ("Discard it", app.command("discard", branch)),
         ("See all runs", app.command("runs")),
         ("Stop the local stack", app.command("down")),
+    )
+
+
+def _aws_payload(tour: Tour, table: str) -> dict[str, Any]:
+    from lakegate.integrations.aws.demo.slack import text_of
+
+    return {
+        "home": str(tour.home),
+        "endpoint": tour.endpoint,
+        "bucket": tour.bucket,
+        "files": [_outcome_payload(outcome) for outcome in tour.outcomes],
+        "alert": list(text_of(tour.alert)),
+        "table": table,
+        "rows_on_main": tour.rows[0],
+        "rows_on_main_at_most": tour.rows[1],
+    }
+
+
+def _outcome_payload(outcome: Upload) -> dict[str, Any]:
+    letter = outcome.letter
+    return {
+        "file": outcome.file.kind,
+        "uri": outcome.uri,
+        "outcome": outcome.outcome,
+        "run": None if outcome.run is None else run_payload(outcome.run),
+        "dead_letter": letter and {"event": letter.event, "received": letter.received, "queue": letter.queue},
+        "seconds": outcome.seconds,
+    }
+
+
+def _show_aws(tour: Tour, table: str) -> None:
+    from lakegate.integrations.aws.demo.slack import text_of
+
+    say(f"[bold]Three files were uploaded to[/] s3://{safe(tour.bucket)}/landing/{safe(table.replace('.', '/'))}/")
+    outcomes = make_table("file", "which is", "outcome", "after", "where to look", right=("after",))
+    for outcome in tour.outcomes:
+        seen_at = f"run {outcome.run.run_id}" if outcome.run else "the dead-letter queue"
+        style = _STYLES[outcome.outcome]
+        add_row(
+            outcomes,
+            outcome.file.kind,
+            outcome.file.about,
+            outcome.outcome,
+            duration(outcome.seconds),
+            seen_at,
+            style=style,
+        )
+    show(outcomes, indent=2)
+    say("", "[bold]Alert in Slack[/] (simulated on this machine)")
+    say(*(f"  [red]│[/] {safe(line)}" for line in text_of(tour.alert)))
+    for letter in (outcome.letter for outcome in tour.outcomes if outcome.letter):
+        say("", "[bold]In the dead-letter queue[/]", f"  {safe(letter.event)} of {safe(letter.key)}")
+        say(f"  [dim]The function received it {letter.received} times and couldn't read the file.[/]")
+    rows = count_at_most(*tour.rows)
+    say("", f"[bold]On main[/] {safe(table)} has {rows} rows, none of them from a bad file.")
+    _show_next(tour, table)
+
+
+def _show_next(tour: Tour, table: str) -> None:
+    from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
+
+    def command(*words: str) -> str:
+        return shlex.join(["lakegate", "--home", str(tour.home), *words])
+
+    rejected = next(outcome.run.run_id for outcome in tour.outcomes if outcome.outcome == "rejected" and outcome.run)
+    next_commands(
+        ("See all runs, the function's and yours", command("runs")),
+        ("See why one was rejected", command("runs", rejected)),
+        (
+            "Access the bucket from here (MiniStack doesn't check credentials)",
+            f"export AWS_ACCESS_KEY_ID={ACCESS_KEY} AWS_SECRET_ACCESS_KEY={SECRET_KEY}",
+        ),
+        ("See the table", command("table", "show", table)),
+        ("Read the function's log", shlex.join(["less", str(tour.log)])),
+        ("Stop everything; files, tables and runs are kept", command("down")),
     )

@@ -1,42 +1,63 @@
-"""``lakegate diff``."""
+"""Show which tables differ between two references."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import branch_argument, output_option
-from lakegate.cli.render.catalog import difference_payload, show_differences
-from lakegate.cli.render.console import echo_json
+from lakegate.cli.options import branch_argument
+from lakegate.cli.output import count_at_most, echo_json, make_table, rows_or_nothing
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
-    from lakegate.model.refs import TableDifference
+    from lakegate.model.refs import TableDifference, TablePointer
 
 
 @command("diff", examples=("lakegate diff main wap/january", "lakegate diff main wap/january -o json"))
 @branch_argument("left")
 @branch_argument("right")
-@output_option()
-@pass_app
-def diff(app: App, /, *, left: str, right: str, output: str) -> None:
+def diff(app: App, /, *, left: str, right: str) -> None:
     """Show which tables differ between the references LEFT and RIGHT, and by how many rows."""
     with app.lake() as lake:
-        differences = lake.diff(left, right)
-        payloads = [difference_payload(one, _rows(lake, one, left, right)) for one in differences]
-    if output == "json":
+        payloads = [_payload(lake, difference, left, right) for difference in lake.diff(left, right)]
+    if app.json:
         echo_json(payloads)
-    else:
-        show_differences(payloads, left, right)
+        return
+    numbers = (f"rows on {left}", f"rows on {right}", "difference")
+    table = make_table("table", "change", *numbers, right=numbers)
+    rows = (
+        (p["table"], p["change"], *_row_counts(p)) if p["kind"] == "table" else (p["table"], p["kind"], "", "", "")
+        for p in payloads
+    )
+    rows_or_nothing(table, rows, empty=f"{left} and {right} hold the same tables in the same state.")
 
 
-def _rows(lake: Lake, difference: TableDifference, left: str, right: str) -> dict[str, int | None]:
-    if difference.kind != "table":
-        return {}
-    sides = {"left": (left, difference.left), "right": (right, difference.right)}
+def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> dict[str, Any]:
+    """Return one difference for machines; a side where the table does not exist is null."""
+
+    def side(ref: str, pointer: TablePointer | None) -> dict[str, Any] | None:
+        if pointer is None:
+            return None
+        table = lake.table(difference.table, ref=ref) if difference.kind == "table" else None
+        return {
+            "snapshot_id": pointer.snapshot_id,
+            "metadata_location": pointer.metadata_location,
+            "rows": table and table.rows,
+            "rows_at_most": table and table.rows_at_most,
+        }
+
     return {
-        side: lake.table(difference.table, ref=ref).rows
-        for side, (ref, pointer) in sides.items()
-        if pointer is not None
+        "table": difference.table,
+        "kind": difference.kind,
+        "change": difference.change,
+        "left": side(left, difference.left),
+        "right": side(right, difference.right),
     }
+
+
+def _row_counts(payload: dict[str, Any]) -> list[str]:
+    sides = [payload["left"], payload["right"]]
+    left, right = (0 if side is None else side["rows"] for side in sides)
+    shown = ("–" if side is None else count_at_most(side["rows"], side["rows_at_most"]) for side in sides)
+    return [*shown, "" if left is None or right is None else f"{right - left:+,}"]

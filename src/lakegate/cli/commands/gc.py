@@ -1,62 +1,90 @@
-"""``lakegate gc``."""
+"""Drop old rejected branches and files that nothing references."""
 
 from __future__ import annotations
 
-import shlex
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App, pass_app, redact
-from lakegate.cli.commandline import PROGRAM, command
-from lakegate.cli.options import output_option
-from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.keeping import gc_payload, show_gc
-from lakegate.errors import ConfigurationError
-from lakegate.model.durations import parse_duration
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.options import span
+from lakegate.cli.output import (
+    add_row,
+    count,
+    counted,
+    echo_json,
+    make_table,
+    moment,
+    next_commands,
+    safe,
+    say,
+    show,
+    size,
+)
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-
-def _span(_ctx: click.Context, _param: click.Parameter, value: str | None) -> timedelta | None:
-    try:
-        return None if value is None else parse_duration(value)
-    except ConfigurationError as error:
-        raise click.BadParameter(f"{error.message} {error.hint}") from None
-    except OverflowError:
-        raise click.BadParameter(f"'{value}' is too long a time.") from None
+    from lakegate.model.maintenance import GcReport
 
 
 @command(
     "gc",
     examples=("lakegate gc --dry-run", "lakegate gc", "lakegate gc --keep-rejected 30d --grace 12h -o json"),
 )
-@click.option("--dry-run", is_flag=True, help="Show what would go, and how much that is; drop and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be dropped and deleted. Changes nothing.")
 @click.option(
     "--keep-rejected",
     metavar="SPAN",
-    callback=_span,
-    help="How long branches of rejected and failed runs are kept, such as 7d. Default: ingest.keep_rejected.",
+    type=span,
+    help="How long to keep branches of rejected and failed runs, such as 7d. Default: ingest.keep_rejected.",
 )
 @click.option(
     "--grace",
     metavar="SPAN",
-    callback=_span,
-    help="Age below which a file is left alone, such as 1d. Default: gc.grace.",
+    type=span,
+    help="Don't delete files younger than this, such as 1d. Default: gc.grace.",
 )
-@output_option()
-@pass_app
-def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: timedelta | None, output: str) -> None:
-    """Drop branches of rejected runs whose time is over, and delete files that no branch or tag reaches.
+def gc(app: App, /, *, dry_run: bool, keep_rejected: timedelta | None, grace: timedelta | None) -> None:
+    """Drop expired branches of rejected runs, and delete files that no branch or tag references.
 
-    A file that any commit of a branch or tag needs (back to gc.history, if that is set) is never deleted, nor one that
-    may be written just now. The warehouse must belong to this catalog alone.
+    Never deletes a file that a commit of any branch or tag needs (as far back as gc.history, if you set it), nor one
+    that may still be being written. The warehouse must not be shared with another catalog.
     """
     with app.lake() as lake:
         report = lake.gc(dry_run=dry_run, keep_rejected=keep_rejected, grace=grace)
-    if output == "json":
-        echo_json(gc_payload(report))
+    if app.json:
+        echo_json({**report.model_dump(mode="json"), "files": report.files, "size_bytes": report.size_bytes})
+        return
+    _show(report)
+    if dry_run and (report.branches or report.folders):
+        next_commands(("Do it", app.command_without("--dry-run")))
+
+
+def _show(report: GcReport) -> None:
+    branches = counted(len(report.branches), "branch", "branches")
+    totals = f"{branches}, {counted(report.files, 'file')}, {size(report.size_bytes)}"
+    if report.dry_run:
+        say(f"[bold]dry run[/]  would delete {totals}; nothing was deleted")
     else:
-        words = [word for word in app.words if word != "--dry-run"]
-        show_gc(report, redact(shlex.join([PROGRAM, *words])))
+        say(f"[bold green]deleted[/]  {totals}")
+    kept = f"{count(report.reached_files)} old but referenced, {count(report.young_files)} too young"
+    ignored = f", {count(report.ignored_files)} not written by lakegate" if report.ignored_files else ""
+    say(f"  [dim]files kept: {kept}{ignored}[/]")
+    if report.branches:
+        table = make_table("branch", "run", "ended")
+        for branch in report.branches:
+            add_row(table, branch.branch, branch.run_id, moment(branch.finished_at))
+        say("")
+        show(table, indent=2)
+    if report.folders:
+        table = make_table("folder", "files", "size", "such as", right=("files", "size"))
+        for folder in report.folders:
+            sample = folder.sample[0].removeprefix(f"{folder.folder}/") if folder.sample else ""
+            add_row(table, folder.folder, count(folder.files), size(folder.size_bytes), sample)
+        say("")
+        show(table, indent=2)
+    for problem in report.problems:
+        say("", f"  [yellow]kept[/]  {safe(problem.message)}")
+        if problem.hint:
+            say(f"    [cyan]{safe(problem.hint)}[/]")

@@ -1,4 +1,4 @@
-"""``lakegate generate``."""
+"""Write synthetic taxi trips as Parquet or CSV files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import output_option
-from lakegate.cli.render.console import add_row, echo_json, make_table, next_commands, show
-from lakegate.cli.render.text import count, size
+from lakegate.cli.output import add_row, count, echo_json, make_table, next_commands, show, size
 
 
 @command(
@@ -23,26 +21,31 @@ from lakegate.cli.render.text import count, size
     ),
 )
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--files", type=click.IntRange(min=1), default=2, show_default=True, help="Number of files.")
-@click.option("--rows", type=click.IntRange(min=1), default=100_000, show_default=True, help="Rows in each file.")
+@click.option("--files", type=click.IntRange(min=1), metavar="N", default=2, show_default=True, help="Number of files.")
+@click.option(
+    "--rows", type=click.IntRange(min=1), metavar="N", default=100_000, show_default=True, help="Rows in each file."
+)
 @click.option(
     "--null-rate",
     type=click.FloatRange(0, 1),
+    metavar="SHARE",
     default=0.0,
     show_default=True,
-    help="Share of rows with a NULL, 0 to 1.",
+    help="Share of rows with a NULL, from 0 to 1.",
 )
-@click.option("--null-column", "null_columns", multiple=True, metavar="COLUMN", help="Where NULLs go. Repeatable.")
-@click.option("--seed", type=int, default=7, show_default=True, help="Same seed, same rows.")
-@click.option("--format", type=click.Choice(["parquet", "csv"]), default="parquet", show_default=True)
-@click.option("--force", "overwrite", is_flag=True, help="Replace files that exist.")
-@output_option()
-@pass_app
-def generate(app: App, /, *, folder: Path, output: str, **given: Any) -> None:
-    """Write synthetic taxi trips as files in DIR."""
+@click.option(
+    "--null-column", "null_columns", multiple=True, metavar="COLUMN", help="Column that gets the NULLs. Repeatable."
+)
+@click.option("--seed", type=int, metavar="N", default=7, show_default=True, help="The same seed gives the same rows.")
+@click.option(
+    "--format", type=click.Choice(["parquet", "csv"]), default="parquet", show_default=True, help="File format."
+)
+@click.option("--force", "overwrite", is_flag=True, help="Overwrite existing files.")
+def generate(app: App, /, *, folder: Path, **given: Any) -> None:
+    """Write synthetic taxi trips as Parquet or CSV files in DIR."""
     paths = app.generate(folder, narrator=app.narrator, **given)
     files = [(str(path), given["rows"], path.stat().st_size) for path in paths]
-    if output == "json":
+    if app.json:
         echo_json({"files": [{"path": path, "rows": rows, "size_bytes": length} for path, rows, length in files]})
         return
     table = make_table("file", "rows", "size", right=("rows", "size"))
@@ -50,4 +53,4 @@ def generate(app: App, /, *, folder: Path, output: str, **given: Any) -> None:
         add_row(table, path, count(rows), size(length))
     show(table)
     words = ("ingest", "nyc.trips", *map(str, paths), "--check", "not_null(passenger_count)")
-    next_commands(("Put them in a table", app.command(*words)))
+    next_commands(("Ingest them into a table", app.command(*words)))

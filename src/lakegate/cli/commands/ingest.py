@@ -1,37 +1,35 @@
-"""``lakegate ingest``."""
+"""Write files to a branch, audit them, publish them."""
 
 from __future__ import annotations
 
 import codecs
-import shlex
 import time
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 
-from lakegate.cli.app import App, pass_app, redact
-from lakegate.cli.commandline import PROGRAM, command
-from lakegate.cli.options import check_option, output_option, table_argument
-from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.plan import Policies, plan_payload, show_plan
-from lakegate.cli.render.runs import run_payload, show_run
-from lakegate.cli.render.skipped import NO_STATUSES, statuses_of
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.options import ingest_options, partition_option, table_argument
+from lakegate.cli.output import add_row, count, counted, echo_json, make_table, next_commands, safe, say, show, size
+from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.order import OnBusy, OnChanged
+from lakegate.model.plan import IngestPlan
+from lakegate.model.request import OnBusy, OnChanged, OnSameContent
 
 if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions
     from lakegate.model.run import Run
 
-_ENDINGS = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": ExitCode.AUDIT_FAILED}
+_EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": ExitCode.AUDIT_FAILED}
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 
 
 def _one_character(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     delimiter = _DELIMITERS.get(value, value) if value is not None else None
     if delimiter is not None and len(delimiter) != 1:
-        raise click.BadParameter(f"'{value}' is not one character (or {', '.join(sorted(_DELIMITERS))}).")
+        raise click.BadParameter(f"'{value}' is neither one character nor any of {', '.join(sorted(_DELIMITERS))}.")
     return delimiter
 
 
@@ -40,7 +38,9 @@ def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | N
         if value is not None:
             codecs.lookup(value)
     except (LookupError, ValueError):
-        raise click.BadParameter(f"'{value}' is not an encoding Python knows, such as utf-8 or cp1252.") from None
+        raise click.BadParameter(
+            f"Unknown encoding '{value}'. Use one that Python knows, such as utf-8 or cp1252."
+        ) from None
     return value
 
 
@@ -55,97 +55,197 @@ def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | N
 )
 @table_argument()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@check_option("A rule the batch must keep, such as 'in_range(fare, 0, 500)'. Repeatable.")
-@click.option("--branch", metavar="NAME", help="Branch to write to; it must not exist. Default: one named for the run.")
-@click.option("--on-failure", type=click.Choice(["keep", "drop"]), help="What becomes of a rejected batch's branch.")
-@click.option(
-    "--on-changed",
-    type=click.Choice(get_args(OnChanged)),
-    help="A file published before with other content: refuse it, append its rows, or replace the old ones.",
-)
+@ingest_options(checked="the batch", branch_of="batch")
 @click.option(
     "--on-busy",
     type=click.Choice(get_args(OnBusy)),
-    help="A file that another run is at: wait for that run, or skip the file.",
+    help="If another run is ingesting a file: wait for that run, or skip the file.",
 )
-@click.option("--partition-by", multiple=True, metavar="TRANSFORM", help="For a new table: 'days(pickup)'. Repeatable.")
-@click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: by the files' names.")
-@click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: what stands between fields.")
+@click.option("--branch", metavar="NAME", help="New branch to write to. Default: one named after the run.")
+@partition_option()
+@click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields.")
 @click.option("--no-header", is_flag=True, help="CSV: the first line is data.")
 @click.option("--encoding", metavar="NAME", callback=_known_encoding, help="CSV: the files' encoding.")
-@click.option("--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: means NULL. Repeatable.")
-@click.option("--dry-run", is_flag=True, help="Check all that can be checked, write nothing.")
-@output_option()
-@pass_app
-def ingest(app: App, /, *, dry_run: bool, output: str, **given: Any) -> None:
+@click.option(
+    "--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: text to read as NULL. Repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="Check everything that can be checked without writing. Writes nothing.")
+def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     """Write files to a branch, audit them there, and publish them to main.
 
-    TABLE is namespace.table; it is created when it does not exist. PATH is a file, a folder or a pattern.
+    TABLE is namespace.table; it's created if it doesn't exist. PATH is a file, a folder or a pattern.
 
-    A file's content is published to a table once: files that are on main already are skipped.
+    Each version of a file is published to a table once, however often you retry, link or rename it: files that are
+    already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
 
-    Exits with 0 when published (or when there was nothing to publish), with 1 when the audit failed: then nothing was
-    published, and the batch stays on its branch to be looked at.
+    Exits with 0 if the batch was published (or there was nothing to publish), and with 1 if its audit failed: then
+    nothing is published, and the batch stays on its branch for you to inspect.
     """
     arguments = _arguments(app, given)
     if dry_run:
-        _plan(app, arguments, output)
+        _dry_run(app, arguments)
         return
     started = time.monotonic()
     with app.lake() as lake:
         run = lake.ingest(**arguments)
-        statuses = statuses_of(lake, run.skipped_files) if output == "table" else NO_STATUSES
+        app.has_ended(run)
+        statuses = NO_STATUSES if app.json else statuses_of(lake, run.skipped_files)
     _require_ended(run)
-    if output == "json":
-        _print_json(run, time.monotonic() - started)
+    if app.json:
+        payload = run_payload(run)
+        elapsed_s = time.monotonic() - started
+        echo_json({**payload, "seconds": elapsed_s if payload["seconds"] is None else payload["seconds"]})
     else:
         show_run(app, run, statuses)
-    raise click.exceptions.Exit(_ENDINGS[run.status])
+    raise click.exceptions.Exit(_EXIT_CODES[run.status])
 
 
 def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
-    arguments = dict(given)
-    csv_given = {
-        "header": False if arguments.pop("no_header") else None,
-        "delimiter": arguments.pop("delimiter"),
-        "encoding": arguments.pop("encoding"),
-        "null_values": arguments.pop("null_values") or None,
+    csv = {
+        "header": False if given.pop("no_header") else None,
+        "delimiter": given.pop("delimiter"),
+        "encoding": given.pop("encoding"),
+        "null_values": given.pop("null_values") or None,
     }
-    changes = {key: value for key, value in csv_given.items() if value is not None}
-    if changes and arguments["format"] == "parquet":
-        raise click.UsageError(f"CSV options ({', '.join(sorted(changes))}) do not go with --format parquet.")
-    arguments["csv"] = _csv_options(app, arguments["table"], changes) if changes else None
-    return arguments
+    changes = {key: value for key, value in csv.items() if value is not None}
+    if changes and given["format"] == "parquet":
+        raise click.UsageError(f"CSV options ({', '.join(sorted(changes))}) can't be combined with --format parquet.")
+    return {**given, "csv": _csv_options(app, given["table"], changes) if changes else None}
 
 
 def _csv_options(app: App, table: str, changes: dict[str, Any]) -> CsvOptions:
-    """Return the table's CSV settings with what the flags change."""
-    configured = app.settings().table(TableIdentifier.parse(table)).csv
-    return configured.model_copy(update=changes)
-
-
-def _plan(app: App, arguments: dict[str, Any], output: str) -> None:
-    defaults = app.settings().ingest
-    policies = Policies(arguments["on_changed"] or defaults.on_changed, arguments["on_busy"] or defaults.on_busy)
-    with app.lake() as lake:
-        plan = lake.plan(**arguments)
-    if output == "json":
-        echo_json(plan_payload(plan, policies))
-    else:
-        words = [word for word in app.words if word != "--dry-run"]
-        show_plan(plan, policies, redact(shlex.join([PROGRAM, *words])))
-
-
-def _print_json(run: Run, elapsed_s: float) -> None:
-    payload = run_payload(run)
-    echo_json({**payload, "seconds": elapsed_s if payload["seconds"] is None else payload["seconds"]})
+    return app.settings().table(TableIdentifier.parse(table)).csv.model_copy(update=changes)
 
 
 def _require_ended(run: Run) -> None:
-    if run.status not in _ENDINGS:
-        reason = run.error.message if run.error else f"it is {run.status}"
+    if run.status not in _EXIT_CODES:
+        reason = run.error.message if run.error else f"its status is {run.status}"
         raise LakegateError(
-            f"Run {run.run_id} did not end: {reason}",
+            f"Run {run.run_id} did not finish: {reason}",
             hint=(run.error.hint if run.error else None) or f"lakegate runs {run.run_id}",
             run_id=run.run_id,
         )
+
+
+class _Policies(NamedTuple):
+    """What to do with files that are not new to the table."""
+
+    on_changed: OnChanged
+    on_busy: OnBusy
+    on_same_content: OnSameContent
+
+
+def _dry_run(app: App, arguments: dict[str, Any]) -> None:
+    defaults = app.settings().ingest
+    policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
+    with app.lake() as lake:
+        plan = lake.plan(**arguments)
+    if app.json:
+        echo_json(_plan_payload(plan, policies))
+        return
+    request = plan.request
+    say(f"[bold]dry run[/]  {_headline(plan, policies)}; nothing written")
+    partition = f", partitioned by {safe(', '.join(request.partition_by))}" if request.partition_by else ""
+    fate = "kept" if request.on_failure == "keep" else "dropped"
+    say(f"  [dim]branch {safe(request.branch)}{partition}; if a check fails, the branch is {fate}[/]", "")
+    _show_files(plan, policies)
+    say("")
+    columns = make_table("column", "type")
+    for column in plan.table_schema.columns:
+        add_row(columns, column.name, column.type + (" (required)" if column.required else ""))
+    show(columns, indent=2)
+    say("")
+    if request.checks:
+        checks = make_table("check", "severity", "meaning")
+        for check, description in zip(request.checks, plan.descriptions, strict=True):
+            add_row(checks, str(check), check.severity, description)
+        show(checks, indent=2)
+    else:
+        say("  [yellow]No checks: whatever the files hold would be published.[/]")
+    next_commands(("Do it", app.command_without("--dry-run")))
+
+
+def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:
+    request, known = plan.request, plan.known
+    return {
+        "table": str(request.table),
+        "exists": plan.exists,
+        "branch": request.branch,
+        "format": request.batch.format,
+        "files": [file.model_dump(mode="json") for file in request.batch.files],
+        "rows": request.batch.rows,
+        "size_bytes": request.batch.size_bytes,
+        "columns": [column.model_dump(mode="json") for column in plan.table_schema.columns],
+        "partition_by": list(request.partition_by),
+        "checks": [
+            {"name": check.name, "check": str(check), "severity": check.severity, "description": description}
+            for check, description in zip(request.checks, plan.descriptions, strict=True)
+        ],
+        "on_failure": request.on_failure,
+        **policies._asdict(),
+        "published_files": skipped_payload(known.published),
+        "busy_files": skipped_payload(known.busy),
+        "changed_files": skipped_payload(known.changed),
+        "same_content_as": skipped_payload(known.same_content),
+    }
+
+
+def _headline(plan: IngestPlan, policies: _Policies) -> str:
+    batch, known = plan.request.batch, plan.known
+    table = f"[bold]{safe(plan.request.table)}[/]"
+    if known.changed and policies.on_changed == "refuse":
+        return f"would [red]refuse[/] {counted(len(known.changed), 'file')} published to {table} with other content"
+    if known.same_content and policies.on_same_content == "refuse":
+        files = counted(len(known.same_content), "file")
+        return f"would [red]refuse[/] {files} for {table} with the same content as others"
+    left_out = (
+        *known.published,
+        *(known.busy if policies.on_busy == "skip" else ()),
+        *(known.same_content if policies.on_same_content == "skip" else ()),
+    )
+    skipped = {one.file.uri for one in left_out}
+    rows = sum(file.rows for file in batch.files if file.uri not in skipped)
+    if len(skipped) == len(batch.files):
+        return f"would skip all {counted(len(skipped), 'file')} for {table}"
+    what = f"would {'append to' if plan.exists else 'create'} {table}: {counted(rows, 'row')}"
+    return what + (f", {len(skipped):,} of {counted(len(batch.files), 'file')} skipped" if skipped else "")
+
+
+def _show_files(plan: IngestPlan, policies: _Policies) -> None:
+    notes = _notes(plan, policies)
+    titles = ("file", "rows", "size", *(("note",) if notes else ()))
+    files = make_table(*titles, right=("rows", "size"))
+    for file in plan.request.batch.files:
+        note, style = notes.get(file.uri, ("new", None))
+        add_row(files, *(file.uri, count(file.rows), size(file.size_bytes), note)[: len(titles)], style=style)
+    show(files, indent=2)
+
+
+_CHANGED = {
+    "refuse": ("would be refused", "red"),
+    "append": ("its rows would be added", "yellow"),
+    "replace": ("its rows would replace the old ones", "yellow"),
+}
+_SAME_CONTENT = {
+    "append": ("its rows would be added anyway", "yellow"),
+    "skip": ("would be skipped", "dim"),
+    "refuse": ("would be refused", "red"),
+}
+_BUSY = {"wait": ("would wait for it", "yellow"), "skip": ("would be skipped", "dim")}
+
+
+def _notes(plan: IngestPlan, policies: _Policies) -> dict[str, tuple[str, str | None]]:
+    """Return, for each file that is not new, what would happen to it and why, and a style."""
+    notes: dict[str, tuple[str, str | None]] = {}
+    for one in plan.known.same_content:
+        action, style = _SAME_CONTENT[policies.on_same_content]
+        notes[one.file.uri] = (f"same content as {one.same_content_as}: {action}", style)
+    for one in plan.known.changed:
+        action, style = _CHANGED[policies.on_changed]
+        notes[one.file.uri] = (f"published by run {one.run_id} with other content: {action}", style)
+    for one in plan.known.busy:
+        action, style = _BUSY[policies.on_busy]
+        notes[one.file.uri] = (f"run {one.run_id} is ingesting it: {action}", style)
+    for one in plan.known.published:
+        notes[one.file.uri] = (f"published by run {one.run_id}: would be skipped", "dim")
+    return notes

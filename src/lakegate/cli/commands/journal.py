@@ -1,48 +1,58 @@
-"""``lakegate journal``."""
+"""Show the journal of runs, or rebuild it from the catalog."""
 
 from __future__ import annotations
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import output_option
-from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.keeping import show_journal_status, show_rebuilt, status_payload
+from lakegate.cli.output import count, counted, echo_json, next_commands, safe, say
 
 
 @group("journal", examples=("lakegate journal status", "lakegate journal rebuild"))
 def journal() -> None:
-    """Show the journal of runs; rebuild it from the catalog's history.
+    """Show the journal of runs, or rebuild it from the catalog's history.
 
-    The catalog is the truth of what is published. The journal remembers it, so that it need not be looked for, and
-    what is under way.
+    The catalog is the source of truth for what's published. The journal caches that, and tracks runs in progress.
     """
 
 
 @journal.command("status", examples=("lakegate journal status", "lakegate journal status -o json"))
-@output_option()
-@pass_app
-def status(app: App, /, *, output: str) -> None:
-    """Show where the journal is and what it knows. Starts nothing."""
+def status(app: App) -> None:
+    """Show where the journal is and what it holds. Starts nothing."""
     with app.lake() as lake:
         found = lake.journal_status()
-    if output == "json":
-        echo_json(status_payload(found))
-    else:
-        show_journal_status(app, found)
+    if app.json:
+        echo_json(found.model_dump(mode="json"))
+        return
+    by_status = ", ".join(f"{count(number)} {name}" for name, number in sorted(found.runs.items()))
+    facts = {
+        "journal": found.location,
+        "version": found.version,
+        "runs": f"{count(sum(found.runs.values()))}" + (f" ({by_status})" if by_status else ""),
+        "files": f"{count(found.files)} published",
+        "newest": found.newest or "none",
+        "main": f"read up to commit {found.synced}" if found.synced else "history not read yet",
+    }
+    say(*(f"[dim]{name:<8}[/] {safe(value)}" for name, value in facts.items()))
+    if found.abandoned:
+        say("", f"{counted(len(found.abandoned), 'run')} stopped without ending: {safe(', '.join(found.abandoned))}")
+        next_commands(("Finish or undo what they started", app.command("recover")))
 
 
 @journal.command("rebuild", examples=("lakegate journal rebuild", "lakegate journal rebuild -o json"))
-@output_option()
-@pass_app
-def rebuild(app: App, /, *, output: str) -> None:
-    """Learn again from main's history what was published.
+def rebuild(app: App) -> None:
+    """Rebuild the journal from main's history.
 
-    For a journal that was lost or restored from an old copy. Runs that it still knows keep all that is known of them;
-    of others it learns what their commits tell.
+    For a journal that was lost or restored from an old backup. Runs that it still knows keep everything recorded about
+    them; other runs get what their commits record.
     """
     with app.lake() as lake:
         found = lake.rebuild_journal()
-    if output == "json":
+    if app.json:
         echo_json(found.model_dump(mode="json"))
-    else:
-        show_rebuilt(found)
+        return
+    known = f"{counted(found.runs, 'run')} and {counted(found.files, 'published file')}"
+    rejected = f", and {counted(found.rejected, 'rejected run')} from branches" if found.rejected else ""
+    say(
+        f"[bold green]rebuilt[/]  {known} from {counted(found.commits, 'commit')}{rejected}",
+        f"  [dim]{safe(found.head.name)} up to commit {found.head.hash}[/]",
+    )

@@ -1,32 +1,57 @@
-"""``lakegate log``."""
+"""Show the commits of a branch or tag, newest first."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli import completions
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import limit_option, output_option
-from lakegate.cli.render.catalog import show_commits
-from lakegate.cli.render.console import echo_json
+from lakegate.cli.options import complete_refs, limit_option
+from lakegate.cli.output import echo_json, moment, safe, say
+from lakegate.wap.history import unreadable_in
+
+if TYPE_CHECKING:
+    from lakegate.model.refs import Commit
+
+_LONGEST_VALUE = 300
 
 
 @command("log", examples=("lakegate log", "lakegate log wap/january --limit 5", "lakegate log -o json"))
-@click.argument("ref", default="main", shell_complete=completions.refs)
+@click.argument("ref", default="main", shell_complete=complete_refs)
 @limit_option(20)
-@output_option()
-@pass_app
-def log(app: App, /, *, ref: str, limit: int, output: str) -> None:
-    """Show the commits of REF (a branch, tag or commit; main when left out), newest first."""
+def log(app: App, /, *, ref: str, limit: int) -> None:
+    """Show the commits of REF (a branch, tag or commit; main by default), newest first."""
     with app.lake() as lake:
         commits = lake.log(ref, limit=limit + 1)
         shown = islice(commits, limit)
-        if output == "json":
-            echo_json([commit.model_dump(mode="json") for commit in shown])
+        if app.json:
+            echo_json([commit_payload(commit) for commit in shown])
         else:
             show_commits(shown)
         if next(commits, None) is not None:
-            click.echo(f"There are earlier commits; --limit {10 * limit} shows more.", err=True)
+            click.echo(f"There are earlier commits. To see more, pass --limit {10 * limit}.", err=True)
+
+
+def commit_payload(commit: Commit) -> dict[str, Any]:
+    """Return a commit for machines; ``unreadable`` says why the source files that it names can't be read here."""
+    return {**commit.model_dump(mode="json"), "unreadable": unreadable_in(commit)}
+
+
+def show_commits(commits: Iterable[Commit]) -> None:
+    """Print commits as they come, each with its full hash, which ``--at`` takes."""
+    for commit in commits:
+        say(f"[yellow]commit {commit.hash}[/]", f"  [dim]{moment(commit.time)}  {safe(commit.author)}[/]")
+        say(*(f"  {safe(line)}" for line in commit.message.splitlines() or [""]))
+        if commit.tables:
+            say(f"  [dim]tables: {safe(', '.join(commit.tables))}[/]")
+        say(*(f"  [dim]{safe(key)}: {safe(_short(value))}[/]" for key, value in sorted(commit.properties.items())))
+        unreadable = unreadable_in(commit)
+        say(*([] if unreadable is None else [f"  [yellow]{safe(unreadable)}[/]"]), "")
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else f"{value[:_LONGEST_VALUE]}… ({len(value):,} characters)"

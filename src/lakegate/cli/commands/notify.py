@@ -1,24 +1,28 @@
-"""``lakegate notify``."""
+"""Show and test alert channels; alert on late tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import output_option
-from lakegate.cli.render import notify as render
-from lakegate.cli.render.console import echo_json
+from lakegate.cli.output import add_row, echo_json, make_table, moment, rows_or_nothing, show
 from lakegate.errors import ExitCode, LakegateError
+from lakegate.model.secrets import SecretReference
 
 if TYPE_CHECKING:
+    from lakegate.config import ChannelSettings
     from lakegate.model.run import Notification
 
+_STYLES = {"failed": "red", "grouped": "dim"}
 
-def _channels(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+
+def _complete_channels(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     try:
         channels = ctx.ensure_object(App).settings().notify.channels
     except LakegateError:
@@ -28,60 +32,107 @@ def _channels(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
 
 @group("notify", examples=("lakegate notify list", "lakegate notify test ops", "lakegate notify late"))
 def notify() -> None:
-    """Show and try out who is told of runs and files; tell of tables that are late.
+    """Show and test the channels that get alerts about runs and files, and alert on late tables.
 
-    Who is told of what stands in the settings, section [notify]. What came of it is shown by `lakegate runs RUN`.
+    Configure channels in the [notify] section of the settings. `lakegate runs RUN` shows which alerts a run sent.
     """
 
 
 @notify.command("list", examples=("lakegate notify list", "lakegate notify list -o json"))
-@output_option()
-@pass_app
-def list_channels(app: App, /, *, output: str) -> None:
-    """Show the channels, what each is told of, and whether its secrets are set. Secrets are never shown."""
+def list_channels(app: App) -> None:
+    """List the channels and their events, and whether their secrets are set. Secrets are never shown."""
     channels = app.settings().notify.channels
-    if output == "json":
-        echo_json([render.channel_payload(channel) for channel in channels])
-    else:
-        render.show_channels(channels)
+    if app.json:
+        echo_json([{**channel.model_dump(mode="json"), "missing": _missing(channel)} for channel in channels])
+        return
+    table = make_table("channel", "type", "events", "tables", "severity", "secrets")
+    rows = (
+        (
+            channel.name,
+            channel.type,
+            ", ".join(channel.events),
+            ", ".join(channel.tables),
+            channel.severity,
+            ", ".join(f"{reference.place} ({_state(reference)})" for reference in _references(channel)),
+        )
+        for channel in channels
+    )
+    rows_or_nothing(table, rows, empty="No channels.")
 
 
 @notify.command("test", examples=("lakegate notify test", "lakegate notify test ops -o json"))
-@click.argument("channel", required=False, shell_complete=_channels)
-@output_option()
-@pass_app
-def test(app: App, /, *, channel: str | None, output: str) -> None:
+@click.argument("channel", required=False, shell_complete=_complete_channels)
+def test(app: App, /, *, channel: str | None) -> None:
     """Send a test message to CHANNEL, or to all channels.
 
-    Exits with 3 when one could not be told.
+    Exits with 3 if a message could not be delivered.
     """
     with app.lake() as lake:
-        told = lake.notify_test(channel)
-    if output == "json":
-        echo_json([one.model_dump(mode="json") for one in told])
+        sent = lake.notify_test(channel)
+    if app.json:
+        echo_json([one.model_dump(mode="json") for one in sent])
     else:
-        render.show_notifications(told)
-    raise click.exceptions.Exit(_ending(told))
+        show_notifications(sent)
+    raise click.exceptions.Exit(_exit_code(sent))
 
 
 @notify.command("late", examples=("lakegate notify late", "lakegate notify late -o json"))
-@output_option()
-@pass_app
-def late(app: App, /, *, output: str) -> None:
-    """Show the tables to which nothing was published in the time that notify.late expects, and tell of them.
+def late(app: App) -> None:
+    """List late tables and send an alert for each.
 
-    For cron. Each table is told of once in that time, until something is published. Then tells how many messages were
-    counted for which an earlier one stood, when its time is over. Only the journal is asked, nothing is started. Exits
-    with 3 when a channel could not be told of a table.
+    A table is late if nothing was published to it within the time set in notify.late. Run this from cron: it reports a
+    late table once per period until something is published to it. Also sends the
+    summaries of grouped messages that are due. It reads the journal only and starts nothing. Exits with 3 if an alert
+    could not be delivered.
     """
     with app.lake() as lake:
         found = lake.notify_late()
-    if output == "json":
+    if app.json:
         echo_json([table.model_dump(mode="json") for table in found])
+    elif not found:
+        click.echo("No table is late.", err=True)
     else:
-        render.show_late(found)
-    raise click.exceptions.Exit(_ending([one for table in found for one in table.notifications]))
+        shown = make_table("table", "expected every", "last published", "run", "alerts")
+        for one in found:
+            alerts = ", ".join(f"{sent.channel}: {sent.outcome}" for sent in one.notifications)
+            add_row(shown, one.table, one.expected_every, moment(one.last) or "never", one.run_id or "", alerts)
+        show(shown)
+        for one in found:
+            for sent in one.notifications:
+                if sent.outcome == "failed":
+                    click.echo(
+                        f"Channel '{sent.channel}' didn't get the alert for {one.table}: {sent.reason}", err=True
+                    )
+    raise click.exceptions.Exit(_exit_code([sent for one in found for sent in one.notifications]))
 
 
-def _ending(told: Sequence[Notification]) -> ExitCode:
-    return ExitCode.RETRYABLE if any(one.outcome == "failed" for one in told) else ExitCode.OK
+def show_notifications(sent: Sequence[Notification], *, indent: int = 0) -> None:
+    """Print which alerts were sent, and which failed."""
+    table = make_table("channel", "event", "outcome", "at", "reason")
+    for one in sent:
+        cells = (one.channel, one.event, one.outcome, moment(one.at), one.reason or "")
+        add_row(table, *cells, style=_STYLES.get(one.outcome))
+    show(table, indent=indent)
+
+
+def _exit_code(sent: Sequence[Notification]) -> ExitCode:
+    return ExitCode.RETRYABLE if any(one.outcome == "failed" for one in sent) else ExitCode.OK
+
+
+def _references(channel: ChannelSettings) -> Iterator[SecretReference]:
+    for reference in (channel.url, channel.token, channel.secret):
+        if reference is not None:
+            yield SecretReference.parse(reference)
+
+
+def _state(reference: SecretReference) -> str:
+    """Return whether the secret is there, as far as this machine can know."""
+    if reference.scheme == "env":
+        return "set" if os.environ.get(reference.place) else "not set"
+    if reference.scheme == "file":
+        return "found" if Path(reference.place).is_file() else "not found"
+    return "in AWS"
+
+
+def _missing(channel: ChannelSettings) -> list[str]:
+    return [reference.place for reference in _references(channel) if _state(reference).startswith("not")]

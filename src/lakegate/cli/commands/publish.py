@@ -1,26 +1,40 @@
-"""``lakegate publish``."""
+"""Publish an audited branch to main in one commit."""
 
 from __future__ import annotations
 
-from lakegate.cli.app import App, pass_app
+import click
+
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import branch_argument, output_option
-from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.runs import run_payload, show_run
+from lakegate.cli.options import branch_argument
+from lakegate.cli.output import echo_json
+from lakegate.cli.run_output import run_payload, show_run
 
 
-@command("publish", examples=("lakegate publish wap/january", "lakegate publish wap/january -o json"))
+@command(
+    "publish",
+    examples=(
+        "lakegate publish wap/january",
+        "lakegate publish wap/january -o json",
+        'lakegate publish wap/january --accept "NULLs are right here: the meters were off"',
+    ),
+)
 @branch_argument()
-@output_option()
-@pass_app
-def publish(app: App, /, *, branch: str, output: str) -> None:
-    """Publish BRANCH to main, all its tables in one commit.
+@click.option(
+    "--accept",
+    metavar="REASON",
+    help="Publish even though the audit failed. The commit, the journal and the alert name you and the reason.",
+)
+def publish(app: App, /, *, branch: str, accept: str | None) -> None:
+    """Publish BRANCH to main, with all its tables in one commit.
 
-    Only what passed its audit is published; one that failed exits with 1. It never publishes twice.
+    The branch must have passed the checks of its run and those in the settings; if it failed them, publishes nothing
+    and exits with 1. A branch is never published twice. To override a failed audit, pass --accept with a reason.
     """
     with app.lake() as lake:
-        run = lake.publish(branch)
-    if output == "json":
+        run = lake.publish(branch, accept=accept)
+        app.has_ended(run)
+    if app.json:
         echo_json(run_payload(run))
     else:
         show_run(app, run)

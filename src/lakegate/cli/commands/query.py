@@ -1,19 +1,34 @@
-"""``lakegate query``."""
+"""Run SQL against any branch, tag, commit or time."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import at_option, output_option, ref_option
-from lakegate.cli.render import query as render
+from lakegate.cli.options import at_option, ref_option
+from lakegate.cli.output import cell, clip, counted, far_date, json_safe, make_table, null, plain, show, width_or
+from lakegate.cli.streams import as_json, lost_output
+from lakegate.errors import QueryError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TABLE_ROWS = 1000
+_WIDEST_CELL = 80
+_BATCH = 1000
 
 
 @command(
     "query",
+    formats=("table", "json", "csv"),
     examples=(
         "lakegate query 'SELECT count(*) FROM nyc.trips'",
         "lakegate query 'SELECT * FROM nyc.trips WHERE fare < 0' --ref wap/january",
@@ -24,25 +39,125 @@ from lakegate.cli.render import query as render
 @click.argument("sql")
 @ref_option()
 @at_option()
-@output_option("csv")
-@pass_app
-def query(app: App, /, *, sql: str, ref: str, at: str | None, output: str) -> None:
-    """Run the query SQL; '-' reads it from standard input.
+def query(app: App, /, *, sql: str, ref: str, at: str | None) -> None:
+    """Run the query SQL. Pass '-' to read it from standard input.
 
-    Plain table names, such as nyc.trips, mean the tables as they stand on --ref. A table shows the first 1,000 rows;
-    json and csv hold them all.
+    Table names such as nyc.trips refer to the tables on --ref. The table format shows the first 1,000 rows; json and
+    csv print all of them.
     """
     text = sys.stdin.read() if sql == "-" else sql
     if not text.strip():
         raise click.UsageError("The query is empty.")
     with app.lake() as lake:
         asked = lake.query(text, ref=ref, at=at)
-        if output == "json":
-            render.require_distinct(asked.columns)
+        if app.json:
+            _require_distinct(asked.columns)
         result = asked.to_arrow()
-    if output == "json":
-        render.print_json(result)
-    elif output == "csv":
-        render.print_csv(result)
+    if app.json:
+        print_json(result)
+    elif app.output == "csv":
+        print_csv(result)
     else:
-        render.print_table(result)
+        print_table(result)
+
+
+def _require_distinct(columns: Sequence[str]) -> None:
+    """Refuse columns of the same name: a JSON object would hold only the last one."""
+    repeated = next((name for name in columns if list(columns).count(name) > 1), None)
+    if repeated is not None:
+        raise QueryError(
+            f"The query returns several columns named '{repeated}'; a JSON object can't hold them.",
+            hint="Rename them with AS, or use --output csv.",
+            column=repeated,
+        )
+
+
+def print_table(result: pa.Table) -> None:
+    """Print the first rows as a table, and on standard error how many there are."""
+    names = [plain(name) for name in result.column_names]
+    right = [name for name, field in zip(names, result.schema, strict=True) if _is_number(field.type)]
+    table = make_table(*names, right=right)
+    widest = min(_WIDEST_CELL, width_or(_WIDEST_CELL))
+    for row in _rows(result.slice(0, _TABLE_ROWS)):
+        table.add_row(*(null(clip(cell(value), widest)) for value in row))
+    show(table)
+    if result.num_rows > _TABLE_ROWS:
+        click.echo(
+            f"Showing {_TABLE_ROWS:,} of {result.num_rows:,} rows. To print all of them, pass --output csv.", err=True
+        )
+    elif sys.stderr.isatty():
+        click.echo(counted(result.num_rows, "row"), err=True)
+
+
+def print_json(result: pa.Table) -> None:
+    """Print a JSON array of objects, one row on each line."""
+    names = result.column_names
+    separator = "["
+    for row in _rows(result):
+        record = dict(zip(names, map(json_safe, row), strict=True))
+        click.echo(f"{separator}\n{as_json(record)}", nl=False)
+        separator = ","
+    click.echo("\n]" if result.num_rows else "[]")
+
+
+def print_csv(result: pa.Table) -> None:
+    """Print CSV (RFC 4180, LF): a header, then the rows; NULL is an empty field.
+
+    It's UTF-8 whatever the terminal's encoding: CSV has no escapes for characters that another encoding lacks.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(result.column_names)
+    for row in _rows(result):
+        writer.writerow(["" if value is None else _csv_field(value) for value in row])
+
+
+def _csv_field(value: Any) -> Any:
+    safe = json_safe(value)
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(safe, bool):
+        return str(safe).lower()
+    return json.dumps(safe, ensure_ascii=False) if isinstance(safe, (list, dict)) else safe
+
+
+def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
+    for batch in result.to_batches(max_chunksize=_BATCH):
+        if lost_output() is not None:
+            return
+        columns = [_values(column) for column in batch.columns]
+        yield from zip(*columns, strict=True)
+
+
+def _values(column: Any) -> list[Any]:
+    """Return a column's values; as text where Python has no value for them."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):  # UnicodeDecodeError among them
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    """Return one value. Bytes that aren't UTF-8 become escapes; dates beyond Python's calendar become ISO 8601 text."""
+    import pyarrow as pa
+
+    kind = scalar.type
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        if pa.types.is_struct(kind):
+            return {name: _value(inner) for name, inner in scalar.items()}
+        if pa.types.is_map(kind):
+            return [{"key": _value(pair["key"]), "value": _value(pair["value"])} for pair in scalar.values]
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return [_value(inner) for inner in scalar.values]
+        if pa.types.is_temporal(kind):
+            return far_date(scalar.value, getattr(kind, "unit", None))
+        return scalar.as_buffer().to_pybytes().decode(errors="backslashreplace")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

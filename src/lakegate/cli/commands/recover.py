@@ -1,39 +1,66 @@
-"""``lakegate recover``."""
+"""Finish or undo runs whose process died."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
 import click
 
-from lakegate.cli import completions
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import output_option
-from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.keeping import show_recovered, tell_parked
-from lakegate.cli.render.runs import journal_payload
+from lakegate.cli.options import complete_runs
+from lakegate.cli.output import add_row, count, echo_json, make_table, moment, next_commands, show
+from lakegate.cli.run_output import STYLES, journal_payload
+
+if TYPE_CHECKING:
+    from lakegate.model.run import Run
 
 
 @command("recover", examples=("lakegate recover", "lakegate recover 20260131T0705", "lakegate recover -o json"))
-@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=completions.runs)
-@output_option()
-@pass_app
-def recover(app: App, /, *, runs: tuple[str, ...], output: str) -> None:
-    """Finish or undo every run whose process died in the middle.
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
+    """Finish or undo every run whose process died.
 
-    The catalog is asked what became of each: one that was published is noted, one that had passed its audit is
-    published, any other is undone. Every ingest does this first, so there is seldom something left to do. Safe at any
-    time, and beside runs that are under way.
+    Looks in the catalog for what each run got done: a run that published is recorded as published, one that passed its
+    audit is published, and any other is undone. Every ingest does this first, so there's seldom anything left to do.
+    It's safe at any time, also while other runs are in progress.
 
-    A run that an orchestrator takes in steps waits between them, and is left alone until its time is over
-    (journal.park_s). Name it, by its id or the beginning of it, to finish or undo it now.
+    A run that an orchestrator executes step by step is suspended between its steps and isn't touched until
+    journal.park_s has passed. To finish or undo it now, pass its id or a prefix of it.
     """
     with app.lake() as lake:
-        settled = lake.recover(runs)
-        parked = {} if runs else lake.parked()
-    if output == "json":
-        echo_json([journal_payload(run) for run in settled])
-    elif settled:
-        show_recovered(app, settled)
+        recovered = lake.recover(runs)
+        suspended = {} if runs else lake.suspended_runs()
+    if app.json:
+        echo_json([journal_payload(run) for run in recovered])
+    elif recovered:
+        _show(app, recovered)
     else:
         click.echo("Nothing to recover.", err=True)
-    tell_parked(app, parked)
+    _note_suspended(app, suspended)
+
+
+def _show(app: App, runs: Sequence[Run]) -> None:
+    table = make_table("run", "table", "is now", "how", whole=("is now",))
+    for run in runs:
+        how = " ".join(filter(None, (run.detail, run.error.message if run.error else None)))
+        add_row(table, run.run_id, run.table, run.status, how, style=STYLES.get(run.status))
+    show(table)
+    kept = [run for run in runs if run.branch_kept]
+    if kept:
+        next_commands(*((f"See why {run.run_id} failed its audit", app.command("runs", run.run_id)) for run in kept))
+
+
+def _note_suspended(app: App, suspended: Mapping[str, datetime]) -> None:
+    if not suspended:
+        return
+    first, until = next(iter(suspended.items()))
+    if len(suspended) == 1:
+        note = f"1 run is suspended until its next step; it's left alone until {moment(until)}."
+    else:
+        number = count(len(suspended))
+        note = f"{number} runs are suspended until their next step; the first is left alone until {moment(until)}."
+    click.echo(note, err=True)
+    click.echo(f"To finish or undo one now: {app.command('recover', first)}", err=True)

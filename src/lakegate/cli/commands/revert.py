@@ -1,16 +1,14 @@
-"""``lakegate revert``."""
+"""Undo what a run published, in one commit."""
 
 from __future__ import annotations
 
 import click
 
-from lakegate.cli import completions
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import output_option
-from lakegate.cli.render.console import echo_json, next_commands
-from lakegate.cli.render.runs import journal_payload
-from lakegate.cli.render.undo import show_undoing
+from lakegate.cli.options import complete_published_runs
+from lakegate.cli.output import echo_json, next_commands
+from lakegate.cli.run_output import journal_payload, show_revert
 
 
 @command(
@@ -21,22 +19,22 @@ from lakegate.cli.render.undo import show_undoing
         "lakegate revert 20260131T0705 --cascade",
     ),
 )
-@click.argument("run", shell_complete=completions.published_runs)
-@click.option("--cascade", is_flag=True, help="Undo the runs, too, that depend on it.")
-@click.option("--dry-run", is_flag=True, help="Show what would be undone; change nothing.")
-@output_option()
-@pass_app
-def revert(app: App, /, *, run: str, cascade: bool, dry_run: bool, output: str) -> None:
-    """Undo what RUN (its id, or the start of it) published, in one commit across its tables.
+@click.argument("run", shell_complete=complete_published_runs)
+@click.option("--cascade", is_flag=True, help="Also undo the runs that depend on it.")
+@click.option("--dry-run", is_flag=True, help="Show what would be undone. Changes nothing.")
+def revert(app: App, /, *, run: str, cascade: bool, dry_run: bool) -> None:
+    """Undo what RUN (a run id or a prefix of one) published, in one commit across its tables.
 
-    What was published later stays, unless it depends on RUN: then nothing is undone, or all of it with --cascade. The
-    source files may be ingested again.
+    Later publishes stay, unless they depend on RUN: then nothing is undone, or all of it with --cascade. You can ingest
+    the source files again.
     """
     with app.lake() as lake:
-        undoing = lake.revert(run, cascade=cascade, dry_run=dry_run)
-    if output == "json":
-        echo_json(journal_payload(undoing))
+        reverted = lake.revert(run, cascade=cascade, dry_run=dry_run)
+        if not dry_run:
+            app.has_ended(reverted)
+    if app.json:
+        echo_json(journal_payload(reverted))
         return
-    show_undoing(app, undoing, "reverted", undoing.table)
+    show_revert(app, reverted, "reverted", reverted.table)
     if dry_run:
-        next_commands(("Do it", app.command("revert", run, *(["--cascade"] if cascade else []))))
+        next_commands(("Do it", app.command_without("--dry-run")))

@@ -1,23 +1,35 @@
-"""``lakegate runs``."""
+"""List runs, or show one: its steps, files and checks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from lakegate.cli import completions
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
+from lakegate.cli.check_output import show_all
 from lakegate.cli.commandline import command
-from lakegate.cli.options import limit_option, output_option
-from lakegate.cli.render import runs as render
-from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.onerun import show_details
-from lakegate.cli.render.picture import MOST_COMMITS
-from lakegate.cli.render.skipped import statuses_of
+from lakegate.cli.commands.notify import show_notifications
+from lakegate.cli.options import complete_runs, complete_tables, limit_option
+from lakegate.cli.output import (
+    add_row,
+    clip,
+    count,
+    counted,
+    duration,
+    echo_json,
+    make_table,
+    moment,
+    safe,
+    say,
+    share,
+    show,
+    size,
+)
+from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
 from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.model.durations import parse_duration
 from lakegate.model.run import RunKind, RunStatus
@@ -25,10 +37,18 @@ from lakegate.model.run import RunKind, RunStatus
 if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.model.refs import Commit
-    from lakegate.model.run import Run
+    from lakegate.model.run import Run, RunStep
 
 
-def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
+_BAR_WIDTH = 24
+_OUTCOMES = {"done": "", "failed": "failed", "running": "in progress"}
+_MOST_COMMITS = 50
+_NAMED = 3
+_SHORT = 12
+_MESSAGE = 60
+
+
+def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
     if value is None:
         return None
     try:
@@ -39,7 +59,7 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
         given = datetime.fromisoformat(value)
     except ValueError:
         raise click.BadParameter(
-            f"'{value}' is neither a time (2026-01-31T07:00:00Z) nor a length of time (90m, 24h, 7d)."
+            f"'{value}' is neither a time (2026-01-31T07:00:00Z) nor a duration (90m, 24h, 7d)."
         ) from None
     return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
 
@@ -53,52 +73,204 @@ def _moment(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
         "lakegate runs 20260131T0705",
     ),
 )
-@click.argument("run", required=False, shell_complete=completions.runs)
-@click.option("--table", metavar="TABLE", help="Only runs of this table.", shell_complete=completions.tables)
-@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs that stand so.")
-@click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs that were started so.")
+@click.argument("run", required=False, shell_complete=complete_runs)
+@click.option("--table", metavar="TABLE", help="Only runs of this table.", shell_complete=complete_tables)
+@click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs with this status.")
+@click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs of this kind.")
 @click.option(
-    "--since", metavar="TIME|SPAN", callback=_moment, help="Only runs begun since then: 2026-01-31T07:00:00Z, 24h, 7d."
+    "--since", metavar="TIME|SPAN", callback=_since, help="Only runs started since: 2026-01-31T07:00:00Z, 24h, 7d."
 )
 @limit_option(50)
-@output_option()
-@pass_app
-def runs(app: App, /, *, run: str | None, limit: int, output: str, **filters: Any) -> None:
-    """List runs, newest first; or show one RUN (its id, or the start of it).
+def runs(app: App, /, *, run: str | None, limit: int, **filters: Any) -> None:
+    """List runs, newest first; or show one RUN (a run id or a prefix of one).
 
-    One run is shown with its way past main, the time of each step, its files, and its audit report. A run's id begins
-    with the time it was started, in UTC.
+    For one run, shows its history relative to main, the duration of each step, its files and its audit report. A run id
+    starts with the time the run started, in UTC.
     """
     given = [f"--{name}" for name, value in filters.items() if value is not None]
     if run is not None and given:
-        raise click.UsageError(f"{', '.join(given)} choose from the list; they do not go with a RUN.")
+        raise click.UsageError(f"{', '.join(given)} can't be combined with a RUN.")
     with app.lake() as lake:
-        if run is None:
-            _list(lake.runs(**filters, limit=limit), output)
-        else:
-            _show(app, lake, lake.run(run), output)
-
-
-def _list(found: Sequence[Run], output: str) -> None:
-    if output == "json":
-        echo_json([render.journal_payload(one) for one in found])
+        if run is not None:
+            _show(app, lake, lake.run(run))
+            return
+        found = lake.runs(**filters, limit=limit)
+    if app.json:
+        echo_json([journal_payload(one) for one in found])
     elif found:
-        render.show_runs(found)
+        show_runs(found)
     else:
         click.echo("No runs.", err=True)
 
 
-def _show(app: App, lake: Lake, run: Run, output: str) -> None:
-    if output == "json":
-        echo_json(render.journal_payload(run))
-    else:
-        show_details(app, run, statuses_of(lake, run.skipped_files), _newer(app, lake, run))
+def _show(app: App, lake: Lake, run: Run) -> None:
+    if app.json:
+        echo_json(journal_payload(run))
+        return
+    show_outcome(run, statuses_of(lake, run.skipped_files))
+    facts = [(name, value) for name, value in _facts(run) if value]
+    say("", *(f"  [dim]{name:<11}[/] {safe(value)}" for name, value in facts))
+    drawn = draw(run, _commits_meanwhile(app, lake, run))
+    if drawn:
+        say("", *(f"  {line}" for line in drawn))
+    _show_steps(run.steps)
+    _show_files(run)
+    for report in run.reports:
+        if len(run.reports) > 1:
+            say("", f"  Checks of [bold]{safe(report.table)}[/]")
+        show_all(report)
+    if run.notifications:
+        say("")
+        show_notifications(run.notifications, indent=2)
+    show_next(app, run)
 
 
-def _newer(app: App, lake: Lake, run: Run) -> Sequence[Commit]:
-    """Return what main got between the run's base and its publish, where that can be asked for without a wait."""
+def _commits_meanwhile(app: App, lake: Lake, run: Run) -> Sequence[Commit]:
+    """Return main's commits between the run's base and its publish, newest first, if the catalog is running."""
     if run.publication is not None and run.base is not None:
         with suppress(LakegateError):
             if app.catalog_answers():
-                return lake.commits_before(run, limit=MOST_COMMITS)
+                return lake.commits_before(run, limit=_MOST_COMMITS)
     return ()
+
+
+def bar(part: float, whole: float) -> str:
+    """Return a bar for a share of the whole; anything above zero shows.
+
+    Example:
+        >>> bar(1, 2), bar(0.001, 5), bar(0, 5)
+        ('████████████', '█', '')
+    """
+    if whole <= 0 or part <= 0:
+        return ""
+    return "█" * max(1, round(_BAR_WIDTH * min(part / whole, 1.0)))
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    return [
+        ("kind", "" if run.kind == "ingest" else run.kind),
+        ("name", run.name or ""),
+        ("started", moment(run.started_at)),
+        ("finished", moment(run.finished_at)),
+        ("branch", f"{run.branch} ({'kept' if run.branch_kept else 'deleted'})" if run.branch else ""),
+        ("base", run.base or ""),
+        ("commit", run.publication.commit if run.publication else ""),
+        ("replayed", ", ".join(run.publication.replayed) if run.publication else ""),
+        ("reads", ", ".join(run.reads)),
+        ("reverts", ", ".join(run.reverts)),
+        ("reverted by", run.reverted_by or ""),
+        ("detail", run.detail or ""),
+        ("error", run.error.message if run.error else ""),
+        ("hint", (run.error.hint or "") if run.error else ""),
+    ]
+
+
+def _show_steps(steps: Sequence[RunStep]) -> None:
+    if not steps:
+        return
+    total = sum(_seconds(step) for step in steps)
+    table = make_table("step", "started", "took", "share", "", "", right=("took", "share"))
+    for step in steps:
+        took = _seconds(step)
+        cells = (
+            step.name,
+            moment(step.started_at),
+            "" if step.finished_at is None else duration(took),
+            share(round(1000 * took), round(1000 * total)),
+            bar(took, total),
+            _OUTCOMES[step.outcome],
+        )
+        add_row(table, *cells, style="red" if step.outcome == "failed" else None)
+    say("")
+    show(table, indent=2)
+
+
+def _seconds(step: RunStep) -> float:
+    return 0.0 if step.finished_at is None else (step.finished_at - step.started_at).total_seconds()
+
+
+def _show_files(run: Run) -> None:
+    written = run.request.batch.files if run.request else ()
+    left_out = [known for known in run.skipped_files if known.file.uri not in {file.uri for file in written}]
+    if not written and not left_out:
+        return
+    table = make_table("file", "rows", "size", "", right=("rows", "size"))
+    for file in written:
+        # A run that had nothing to do still lists all its files.
+        owner = next((known.run_id for known in run.skipped_files if known.file.uri == file.uri), None)
+        about = f"version {file.version_id}" if file.version_id else ""
+        add_row(table, file.uri, count(file.rows), size(file.size_bytes), f"skipped: {owner}" if owner else about)
+    for known in left_out:
+        file = known.file
+        add_row(table, file.uri, count(file.rows), size(file.size_bytes), f"skipped: {known.run_id}", style="dim")
+    say("")
+    show(table, indent=2)
+
+
+def draw(run: Run, newer: Sequence[Commit]) -> list[str]:
+    """Draw a run's branch beside its target, as ``git log --graph`` would: newest on top, the target on the left.
+
+    Args:
+        run: The run.
+        newer: Commits of the target between the run's base and its publish, newest first; none if they aren't known.
+    """
+    if run.base is None or not (run.branch or run.publication):
+        return []
+    return [
+        *_on_target_after(run),
+        *_branch(run, newer),
+        f"[yellow]●[/]    {run.base[:_SHORT]}  {safe(run.target)} when the run started",
+    ]
+
+
+def _on_target_after(run: Run) -> Iterator[str]:
+    if run.reverted_by is not None:
+        yield f"[red]✗[/]    reverted by run {safe(run.reverted_by)}"
+    if run.publication is not None:
+        what = f"{published_text(run, run.publication)}: {safe(', '.join(run.publication.tables))}"
+        yield f"[green]◆[/]    {run.publication.commit[:_SHORT]}  {safe(run.target)}: published, {what}"
+
+
+def _branch(run: Run, newer: Sequence[Commit]) -> Iterator[str]:
+    if not run.branch:
+        yield from (f"{mark}    {text}" for mark, text in _newer_commits(run, newer))
+        return
+    if run.publication is None:
+        yield f"┊ [cyan]●[/]  {_written(run)}"
+    else:
+        yield "├─╮"
+        yield f"│ [cyan]●[/]  {_written(run)}"
+        yield from (f"{mark} │  {text}" for mark, text in _newer_commits(run, newer))
+    yield "├─╯"
+
+
+def _newer_commits(run: Run, newer: Sequence[Commit]) -> Iterator[tuple[str, str]]:
+    """Yield the target's commits in the meantime: a mark and a text for each line."""
+    replayed = run.publication.replayed if run.publication else ()
+    if not newer:
+        if replayed:
+            yield "○", f"newer changes to {safe(', '.join(replayed))}"
+        return
+    for commit in newer[:_NAMED]:
+        touched = " (rebased onto)" if set(commit.tables) & set(replayed) else ""
+        subject = clip(commit.message.partition("\n")[0], _MESSAGE)
+        yield "○", f"{commit.hash[:_SHORT]}  {safe(subject)}{touched}"
+    left = len(newer) - _NAMED
+    if left > 0:
+        more = f"{left} or more other commits" if len(newer) >= _MOST_COMMITS else counted(left, "other commit")
+        yield "┊", f"{more} on {safe(run.target)} in between"
+
+
+def _written(run: Run) -> str:
+    head = f"{run.staged[-1].head[:_SHORT]}  " if run.staged else ""
+    kept = "kept" if run.branch_kept else "deleted"
+    return f"{head}{safe(run.branch)}: {', '.join((*_state(run), kept))}"
+
+
+def _state(run: Run) -> Iterator[str]:
+    if not run.staged:
+        yield "nothing written" if run.finished_at else "being written"
+        return
+    yield "written"
+    if run.reports:
+        yield "audit failed" if run.failures else "audit passed"

@@ -1,16 +1,35 @@
-"""``lakegate table``."""
+"""List tables, inspect one, or restore one to an earlier state."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, output_option, ref_option, table_argument
-from lakegate.cli.render import tables as render
-from lakegate.cli.render.console import echo_json
-from lakegate.cli.render.runs import journal_payload
-from lakegate.cli.render.undo import show_undoing
+from lakegate.cli.options import at_option, ref_option, table_argument
+from lakegate.cli.output import (
+    add_row,
+    cell,
+    count,
+    count_at_most,
+    echo_json,
+    make_table,
+    moment,
+    rows_or_nothing,
+    safe,
+    say,
+    show,
+    size,
+)
+from lakegate.cli.run_output import journal_payload, show_revert
+
+if TYPE_CHECKING:
+    from lakegate.model.tables import Snapshot, TableMetadata
+
+_SNAPSHOTS = 10
 
 
 @group(
@@ -23,70 +42,137 @@ from lakegate.cli.render.undo import show_undoing
     ),
 )
 def table() -> None:
-    """List tables; show one's schema, snapshots and files; put one back as it was. Needs no Spark."""
+    """List tables, show one's columns, snapshots and files, or restore one. Doesn't need Spark."""
 
 
 @table.command("list", examples=("lakegate table list", "lakegate table list --ref wap/january"))
 @ref_option()
-@output_option()
-@pass_app
-def list_tables(app: App, /, *, ref: str, output: str) -> None:
-    """List the tables of a branch, tag or commit."""
+def list_tables(app: App, /, *, ref: str) -> None:
+    """List the tables of a branch, tag or commit.
+
+    Row counts come from metadata. If a table has delete files, its count is an upper bound (`≤ 311`; in JSON, `rows` is
+    null and `rows_at_most` is 311), and only a query can count the rows exactly.
+    """
     with app.lake() as lake:
         tables = lake.tables(ref)
-    if output == "json":
-        echo_json([render.table_payload(one) for one in tables])
-    else:
-        render.show_tables(tables, ref)
+    if app.json:
+        echo_json([_payload(one) for one in tables])
+        return
+    shown = make_table("table", "rows", "files", "size", "changed", right=("rows", "files", "size"))
+    rows = (
+        (
+            str(one.table),
+            count_at_most(one.rows, one.rows_at_most),
+            count(one.data_files),
+            size(one.size_bytes),
+            moment(one.snapshot.time if one.snapshot else None),
+        )
+        for one in tables
+    )
+    rows_or_nothing(shown, rows, empty=f"No tables on {ref}.")
 
 
 @table.command("show", examples=("lakegate table show nyc.trips", "lakegate table show nyc.trips --at 2026-01-31"))
 @table_argument()
 @ref_option()
 @at_option()
-@output_option()
-@pass_app
-def show_table(app: App, /, *, table: str, ref: str, at: str | None, output: str) -> None:
+def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
     """Show TABLE's columns, partitioning, size and snapshots."""
     with app.lake() as lake:
         one = lake.table(table, ref=ref, at=at)
         metadata, snapshots = one.metadata, one.snapshots()
-    if output == "json":
-        echo_json(render.details_payload(metadata, snapshots))
-    else:
-        render.show_details(metadata, snapshots, f"{ref} at {at}" if at else ref)
+    if app.json:
+        details = {
+            "location": metadata.location,
+            "columns": [column.model_dump(mode="json") for column in metadata.table_schema.columns],
+            "partition_by": list(metadata.partition_by),
+            "properties": metadata.properties,
+            "snapshots": [snapshot.model_dump(mode="json") for snapshot in snapshots],
+        }
+        echo_json({**_payload(metadata), **details})
+        return
+    say(f"[bold]{safe(metadata.table)}[/] on {safe(f'{ref} at {at}' if at else ref)}")
+    facts = {
+        "rows": count_at_most(metadata.rows, metadata.rows_at_most),
+        "files": count(metadata.data_files),
+        "size": size(metadata.size_bytes),
+        "partitioned": ", ".join(metadata.partition_by) or "no",
+        "location": metadata.location,
+        "metadata": metadata.metadata_location,
+    }
+    say(*(f"  [dim]{name:<12}[/] {safe(value)}" for name, value in facts.items()), "")
+    columns = make_table("column", "type", "required")
+    for column in metadata.table_schema.columns:
+        add_row(columns, column.name, column.type, "yes" if column.required else "")
+    show(columns, indent=2)
+    _show_snapshots(snapshots)
 
 
 @table.command("files", examples=("lakegate table files nyc.trips", "lakegate table files nyc.trips --ref wap/january"))
 @table_argument()
 @ref_option()
 @at_option()
-@output_option()
-@pass_app
-def list_files(app: App, /, *, table: str, ref: str, at: str | None, output: str) -> None:
-    """List the data files of TABLE."""
+def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
+    """List TABLE's data files."""
     with app.lake() as lake:
         files = list(lake.table(table, ref=ref, at=at).files())
-    if output == "json":
-        echo_json([render.file_payload(file) for file in files])
-    else:
-        render.show_files(files, table)
+    if app.json:
+        fields = ("path", "rows", "size_bytes", "partition")
+        echo_json([{field: getattr(file, field) for field in fields} for file in files])
+        return
+    shown = make_table("file", "rows", "size", "partition", right=("rows", "size"))
+    rows = (
+        (
+            file.path,
+            count(file.rows),
+            size(file.size_bytes),
+            ", ".join(f"{key}={cell(value)}" for key, value in file.partition.items()),
+        )
+        for file in files
+    )
+    rows_or_nothing(shown, rows, empty=f"{table} has no data files.")
 
 
 @table.command("restore", examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))
 @table_argument()
-@click.option("--at", required=True, metavar="TIME|COMMIT", help="The time (2026-01-31T07:00:00Z) or commit to go to.")
-@output_option()
-@pass_app
-def restore_table(app: App, /, *, table: str, at: str, output: str) -> None:
-    """Put TABLE on main back as it was, whoever changed it since, in one new commit.
+@click.option("--at", required=True, metavar="TIME|COMMIT", help="Time (2026-01-31T07:00:00Z) or commit to go back to.")
+def restore_table(app: App, /, *, table: str, at: str) -> None:
+    """Restore TABLE on main to an earlier state, in one new commit.
 
-    Other tables are not touched, and what relies on TABLE is not asked. The source files that it loses may be ingested
-    again.
+    Undoes every later change to TABLE, whoever made it. Doesn't touch other tables, and doesn't check what depends on
+    TABLE. If that removes the rows of a source file, you can ingest the file again.
     """
     with app.lake() as lake:
         run = lake.restore_table(table, at=at)
-    if output == "json":
+    if app.json:
         echo_json(journal_payload(run))
     else:
-        show_undoing(app, run, "restored", table)
+        show_revert(app, run, "restored", table)
+
+
+def _payload(metadata: TableMetadata) -> dict[str, Any]:
+    snapshot = metadata.snapshot
+    return {
+        "table": str(metadata.table),
+        "rows": metadata.rows,
+        "rows_at_most": metadata.rows_at_most,
+        "data_files": metadata.data_files,
+        "size_bytes": metadata.size_bytes,
+        "snapshot_id": snapshot.snapshot_id if snapshot else None,
+        "changed_at": snapshot.time if snapshot else None,
+        "metadata_location": metadata.metadata_location,
+    }
+
+
+def _show_snapshots(snapshots: Sequence[Snapshot]) -> None:
+    if not snapshots:
+        return
+    say("")
+    shown = make_table("snapshot", "time", "operation", "added rows", right=("added rows",))
+    for snapshot in list(reversed(snapshots))[:_SNAPSHOTS]:
+        added = snapshot.summary.get("added-records")
+        cells = (str(snapshot.snapshot_id), moment(snapshot.time), snapshot.operation or "")
+        add_row(shown, *cells, count(int(added)) if added else "")
+    show(shown, indent=2)
+    if len(snapshots) > _SNAPSHOTS:
+        say(f"  [dim]… {len(snapshots) - _SNAPSHOTS} earlier snapshots; --output json lists them all[/]")

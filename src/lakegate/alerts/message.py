@@ -1,0 +1,337 @@
+"""What a notice says, for every kind of channel to show in its own way, and how data is shown in it safely."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from lakegate.config import NotifySettings
+from lakegate.model.checks import CheckResult
+from lakegate.model.notices import AlertGroup, Notice
+from lakegate.model.run import Run, changed_rows
+from lakegate.progress import redact, without_secrets
+
+ELLIPSIS = "…"
+_WIDE = 0x10000
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def one_line(value: object) -> str:
+    r"""Return ``value`` on one line, with invisible characters escaped: they could turn or hide the text around them.
+
+    Example:
+        >>> print(one_line("a\nb\u202ec"))
+        a\nb\u202ec
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def clip(text: str, limit: int) -> str:
+    """Return ``text`` in at most ``limit`` characters, as UTF-16 counts them, which is the strictest way to count.
+
+    Example:
+        >>> clip("passenger_count", 10), clip("🐘🐘🐘", 4)
+        ('passenger…', '🐘…')
+    """
+    return _cut([(c, _width(c)) for c in text[: limit + 1]], limit)
+
+
+def escape(text: str, limit: int) -> str:
+    """Return ``text`` for Slack's mrkdwn, in at most ``limit`` characters: nothing in it mentions or links.
+
+    Source: https://docs.slack.dev/messaging/formatting-message-text#escaping
+
+    Example:
+        >>> escape("<!here> & co", 100), escape("<<<", 9)
+        ('&lt;!here&gt; &amp; co', '&lt;&lt;…')
+    """
+    pieces = [_ENTITIES.get(c, c) for c in one_line(text[: limit + 1])[: limit + 1]]
+    return _cut([(piece, len(piece) if len(piece) > 1 else _width(piece)) for piece in pieces], limit)
+
+
+def code(text: str, limit: int) -> str:
+    r"""Return ``text`` as code in Slack's mrkdwn, in at most ``limit`` characters: nothing in it ends the code.
+
+    Example:
+        >>> code("a`b", 10) == "`a\N{MODIFIER LETTER GRAVE ACCENT}b`"
+        True
+    """
+    return f"`{escape(without_ticks(text), limit - 2) or ' '}`"
+
+
+def without_ticks(text: str) -> str:
+    """Return ``text`` with a letter that looks like it for each backtick, which would end code in Slack's mrkdwn.
+
+    No apostrophe: that would end a quoted word of a command, and what comes after it would be commands of its own.
+    """
+    return text.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}")
+
+
+def cell(value: Any, limit: int = 60) -> str:
+    """Return a value of a row, as people read it.
+
+    Example:
+        >>> cell(None), cell(2.5), cell("x" * 99, limit=4)
+        ('NULL', '2.5', 'xxx…')
+    """
+    return "NULL" if value is None else clip(one_line(value), limit)
+
+
+def _cut(pieces: list[tuple[str, int]], limit: int) -> str:
+    if sum(width for _, width in pieces) <= limit:
+        return "".join(piece for piece, _ in pieces)
+    kept, left = [], limit - 1
+    for piece, width in pieces:
+        if width > left:
+            break
+        kept.append(piece)
+        left -= width
+    return "".join((*kept, ELLIPSIS)) if limit > 0 else ""
+
+
+def _width(character: str) -> int:
+    return 2 if ord(character) >= _WIDE else 1
+
+
+MAX_FAILURES = 10
+"""Failed checks that a message shows; the report has all."""
+MAX_EXAMPLES = 3
+"""Rows that a message shows of each of them."""
+
+_PLAIN = re.compile(r"[\w ./:%+=,(){}~'&-]+", re.ASCII)
+"""Names of files that all channels show as they are."""
+_LONGEST_COMMAND = 280
+
+_Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One check that failed.
+
+    Attributes:
+        table: The table.
+        result: What the check found; without examples unless they are allowed.
+    """
+
+    table: str
+    result: CheckResult
+
+    @property
+    def text(self) -> str:
+        """How many rows fail, and why."""
+        result = self.result
+        of = f" of {result.total_rows:,}" if result.total_rows else ""
+        rows = f"{result.failing_rows:,}{of} row{'' if (result.total_rows or result.failing_rows) == 1 else 's'}"
+        return f"{rows}. {result.detail}" if result.detail else rows
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What to send.
+
+    Attributes:
+        key: Identifies the message over all tries.
+        notice: What it is about.
+        title: What happened to what, in a few words.
+        summary: The same in a sentence.
+        facts: Names and values.
+        failures: Checks that failed, those that block the publish first.
+        more_failures: How many more there were.
+        commands: What to type next, each with its purpose.
+        link: Address of a report.
+        group: The message's place among those that say the same.
+        beside: What that means, in a sentence or two, or empty.
+    """
+
+    key: str
+    notice: Notice
+    title: str
+    summary: str
+    facts: _Pairs
+    failures: tuple[Failure, ...]
+    more_failures: int
+    commands: _Pairs
+    link: str | None
+    group: AlertGroup
+    beside: str
+
+
+def compose(notice: Notice, settings: NotifySettings, group: AlertGroup, *, window_s: float) -> Message:
+    """Return the message for a notice.
+
+    Args:
+        notice: What it is about.
+        settings: Whether rows may be shown, and where reports are.
+        group: The message's place among those that say the same.
+        window_s: Seconds for which it covers them.
+    """
+    run = notice.run
+    found = [] if run is None else list(_failures(run, examples=settings.examples))
+    return Message(
+        key=f"msg_{secrets.token_hex(12)}",
+        notice=notice,
+        title=title_of(notice),
+        summary=_summary(notice),
+        facts=tuple(_facts(notice)),
+        failures=tuple(found[:MAX_FAILURES]),
+        more_failures=max(len(found) - MAX_FAILURES, 0),
+        commands=tuple(_commands(notice, settings, group)),
+        link=_link(run, settings.report_url),
+        group=group,
+        beside=_beside(notice, group, window_s, settings),
+    )
+
+
+def title_of(notice: Notice) -> str:
+    """Return what happened to what, in a few words."""
+    if notice.event == "test":
+        return "Test message"
+    what = ", ".join(notice.tables) or "a transaction"
+    return f"{what}: {_event(notice)}{' (recovered)' if notice.recovered else ''}"
+
+
+def _event(notice: Notice) -> str:
+    many = notice.counted
+    if notice.event == "given_up":
+        return "file given up" if many is None else f"{many:,} more file{'' if many == 1 else 's'} given up"
+    if many is not None:
+        return f"{many:,} more {notice.event}"
+    kind = "" if notice.run is None or notice.run.kind in ("ingest", "branch") else f"{notice.run.kind} "
+    return f"{kind}{notice.event}"
+
+
+def _summary(notice: Notice) -> str:
+    if notice.counted is not None:
+        whom = "It says" if notice.counted == 1 else "They say"
+        return f"{whom} the same as an earlier message, which covered them all."
+    if notice.run is not None:
+        return _summary_of_run(notice.run)
+    if notice.late is not None:
+        late = notice.late
+        since = "yet" if late.last is None else f"since {late.last:%Y-%m-%d %H:%M} UTC"
+        return f"Nothing was published to {late.table} {since}; expected every {late.expected_every}."
+    if notice.file is not None:
+        tries = f"{notice.file.tries:,} time{'' if notice.file.tries == 1 else 's'}"
+        return f"Tried {tries}, and given up until it changes. {without_secrets(notice.file.reason)}"
+    return "This is what a message of lakegate looks like here. Nothing has happened."
+
+
+def _summary_of_run(run: Run) -> str:
+    if run.status == "rejected":
+        checks = sum(len(report.results) for report in run.reports)
+        return f"{len(run.failures)} of {checks} check{'' if checks == 1 else 's'} failed; nothing was published."
+    if run.status == "failed":
+        why = "" if run.error is None else f" {without_secrets(run.error.message)}"
+        return f"Nothing was published.{why}"
+    published = run.publication
+    changed = "" if published is None else changed_rows(published.rows, published.rows_removed)
+    rows = "" if published is None else f"{changed} in commit {published.commit[:12]}."
+    if run.accepted is not None:
+        failed = f"{len(run.failures)} check{'' if len(run.failures) == 1 else 's'} failed;"
+        rows = f"{rows} {failed} {run.accepted.actor} published it anyway: {run.accepted.reason}"
+    warnings = sum(len(report.warnings) for report in run.reports)
+    return " ".join(filter(None, (rows, f"{warnings} checks failed that only warn." if warnings else "")))
+
+
+def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
+    run, file = notice.run, notice.file
+    if file is not None:
+        yield "Table", file.table
+        yield "File", redact(file.uri)
+        if file.run_id is not None:
+            yield "Run", file.run_id
+    if run is not None:
+        yield from _facts_of_run(run)
+
+
+def _facts_of_run(run: Run) -> Iterator[tuple[str, str]]:
+    yield "Table", ", ".join(run.tables)
+    yield "Run", run.run_id
+    if run.branch and run.branch_kept:
+        yield "Branch", run.branch
+    rows = run.request.batch.rows if run.request is not None else sum(staged.rows for staged in run.staged)
+    if rows:
+        yield "Rows", f"{rows:,}"
+    if run.name:
+        yield "Name", run.name
+    if run.detail:
+        yield "Recovery", run.detail
+    if run.error is not None and run.error.hint:
+        yield "Hint", without_secrets(run.error.hint)
+
+
+def _failures(run: Run, *, examples: bool) -> Iterator[Failure]:
+    for severity in ("error", "warn"):
+        for report in run.reports:
+            for result in report.failures if severity == "error" else report.warnings:
+                kept = tuple(map(_shown, result.examples[:MAX_EXAMPLES])) if examples else ()
+                yield Failure(report.table, result.model_copy(update={"examples": kept}))
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.startswith("_")}
+
+
+def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> Iterator[tuple[str, str]]:
+    run = notice.run
+    if run is None:
+        yield from _commands_without_run(notice)
+        return
+    yield "Look at it", shlex.join(("lakegate", "runs", run.run_id))
+    if run.branch and run.branch_kept and run.status != "published":
+        yield "See what its branch changes", shlex.join(("lakegate", "diff", run.target, run.branch))
+        yield "Discard it", shlex.join(("lakegate", "discard", run.branch))
+        if run.staged:
+            again = () if run.status != "rejected" else ("--accept", "REASON")
+            yield "Or publish it", shlex.join(("lakegate", "publish", run.branch, *again))
+    if (group.number > 1 or group.missed) and run.tables:
+        # Those that were missed may be from any time before.
+        since = ("--since", settings.group) if group.number > 1 else ()
+        words = ("lakegate", "runs", "--table", run.tables[0], "--status", run.status, *since)
+        yield "See all of the same", shlex.join(words)
+
+
+def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
+    file = notice.file
+    if file is not None:
+        if file.run_id is not None:
+            yield "Look at its last run", shlex.join(("lakegate", "runs", file.run_id))
+        command = shlex.join(("lakegate", "ingest", file.table, redact(file.uri)))
+        # Others can be no part of a command that people copy: they do not see all of it, or not as it is.
+        if _PLAIN.fullmatch(file.uri) and len(command) <= _LONGEST_COMMAND:
+            yield "Try it by hand", command
+        return
+    status = () if notice.event in ("late", "test", "given_up") else ("--status", notice.event)
+    for table in notice.tables:
+        yield "See its runs", shlex.join(("lakegate", "runs", "--table", table, *status))
+
+
+def _link(run: Run | None, template: str | None) -> str | None:
+    if run is None or template is None:
+        return None
+    values = {"run_id": run.run_id, "table": run.tables[0] if run.tables else "", "branch": run.branch}
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", quote(value, safe="", errors="replace"))
+    return template
+
+
+def _beside(notice: Notice, group: AlertGroup, window_s: float, settings: NotifySettings) -> str:
+    if notice.event in ("late", "test"):
+        return ""
+    parts = []
+    if group.number > 1:
+        parts.append(f"{group.number:,} of the same {'so far' if notice.counted is None else 'in all'}.")
+    elif group.missed and notice.counted is None:
+        parts.append(f"{group.missed:,} more of the same before this, which weren't sent one by one.")
+    if window_s > 0 and group.number == 1:
+        parts.append(f"More of the same within {settings.group} are counted, not sent one by one.")
+    return " ".join(parts)

@@ -1,0 +1,238 @@
+"""Slack, by an incoming webhook or as a bot, through ``slack_sdk``: in Block Kit, within its limits.
+
+Retrying is :func:`lakegate.alerts.sending.deliver`'s: ``slack_sdk``'s own handlers wait for as long as Slack asks. All
+text is ``verbatim``, so that Slack makes no links or mentions of what looks like them; what would make them on purpose
+is escaped.
+
+Sources: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks,
+https://docs.slack.dev/reference/methods/chat.postMessage, https://docs.slack.dev/reference/block-kit/blocks and
+https://docs.slack.dev/reference/block-kit/composition-objects/text-object
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException, InvalidURL
+from math import ceil
+from typing import Any
+from urllib.error import URLError
+
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.webhook import WebhookClient
+
+from lakegate.alerts.message import Failure, Message, cell, clip, code, escape, one_line, without_ticks
+from lakegate.alerts.sending import Deadline, UndeliveredError, refused
+from lakegate.config import ChannelSettings
+
+_SAID = 80
+_TRANSIENT = {"fatal_error", "internal_error", "ratelimited", "request_timeout", "service_unavailable"}
+# The SDK writes addresses, which are secrets, at every level.
+_MUTE = logging.getLogger(__name__)
+_MUTE.setLevel(logging.CRITICAL + 1)
+
+
+class WebhookSlackSender:
+    """Implements :class:`lakegate.alerts.sending.Sender` by an incoming webhook, which has no threads.
+
+    Args:
+        url: The webhook's address.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._client = WebhookClient(url, logger=_MUTE, retry_handlers=[])
+        self._client.proxy = None  # the SDK's choice knows no NO_PROXY; urllib's does
+
+    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
+        """Send the message.
+
+        Raises:
+            UndeliveredError: When Slack did not take it.
+        """
+        del thread
+        self._client.timeout = _seconds(deadline)
+        with _explained():
+            answer = self._client.send_dict(
+                {
+                    "text": fallback(message),
+                    "blocks": blocks(message),
+                    "unfurl_links": False,
+                    "unfurl_media": False,
+                }
+            )
+        if answer.status_code != 200:  # noqa: PLR2004 - HTTP's own
+            raise refused(
+                answer.status_code, said=_words(answer.body), after=_http_header(answer.headers, "Retry-After")
+            )
+        return None
+
+
+class BotSlackSender:
+    """Implements :class:`lakegate.alerts.sending.Sender` as a bot, which puts what is the same into one thread.
+
+    Args:
+        token: The bot's token.
+        channel: Id of a channel, or ``#name``.
+        api_url: Another server than Slack's.
+    """
+
+    def __init__(self, token: str, channel: str, api_url: str | None) -> None:
+        self._channel = channel
+        self._client = WebClient(token, base_url=api_url or WebClient.BASE_URL, logger=_MUTE, retry_handlers=[])
+        self._client.proxy = None
+
+    def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
+        """Send the message and return its time stamp, which names a thread.
+
+        Raises:
+            UndeliveredError: When Slack did not take it.
+        """
+        self._client.timeout = _seconds(deadline)
+        body = {
+            "channel": self._channel,
+            "text": fallback(message),
+            "blocks": blocks(message),
+            "parse": "none",
+            "link_names": False,
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        with _explained():
+            answer = self._client.api_call("chat.postMessage", json=body | ({"thread_ts": thread} if thread else {}))
+        stamp = answer.get("ts")
+        return str(stamp) if stamp else None
+
+
+def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSlackSender | BotSlackSender:
+    """Return the sender for a channel of the settings, with what its references stand for."""
+    if "url" in secrets:
+        return WebhookSlackSender(secrets["url"])
+    return BotSlackSender(secrets["token"], channel.channel or "", channel.api_url)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say in words without secrets what went wrong."""
+    try:
+        yield
+    except SlackApiError as error:
+        raise _refused(error) from None
+    except TimeoutError:
+        raise _no_answer() from None
+    except URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise _no_answer() from None
+        raise UndeliveredError("it cannot be connected to", again=True) from None
+    except (InvalidURL, SlackClientError, ValueError):
+        raise UndeliveredError("its address cannot be used") from None
+    except (HTTPException, OSError):
+        raise UndeliveredError("it cut the connection", again=True) from None
+
+
+def _refused(error: SlackApiError) -> UndeliveredError:
+    answer = error.response
+    if answer.status_code != 200:  # noqa: PLR2004 - HTTP's own
+        return refused(answer.status_code, said=_words(answer.data), after=_http_header(answer.headers, "Retry-After"))
+    said = _words(answer.data)
+    return UndeliveredError(f"Slack says: {said or 'not ok'}", again=said in _TRANSIENT)
+
+
+def _no_answer() -> UndeliveredError:
+    return UndeliveredError("it gave no answer in time; the message may have arrived")
+
+
+def _words(said: object) -> str:
+    """Return Slack's own word for what is wrong, such as ``invalid_blocks``; nothing of any other text."""
+    if isinstance(said, str) and said.startswith("{"):
+        try:
+            said = json.loads(said)
+        except ValueError:
+            return ""
+    word = said.get("error") if isinstance(said, Mapping) else said
+    text = clip(one_line(word), _SAID) if isinstance(word, str) else ""
+    return text if text.replace("_", "").isalnum() and text.islower() else ""
+
+
+def _http_header(headers: Mapping[str, str], name: str) -> str | None:
+    return next((value for key, value in headers.items() if key.lower() == name.lower()), None)
+
+
+def _seconds(deadline: Deadline) -> int:
+    # The SDK wants whole seconds; who waits for us keeps the time.
+    return max(ceil(deadline.left_s), 1)
+
+
+MAX_BLOCKS = 50
+MAX_HEADER = 150
+MAX_SECTION = 3000
+MAX_FIELDS = 10
+MAX_FIELD = 2000
+_VALUE = 300
+_SENTENCE = 600
+_ROW = 500
+_SIGNS = {"error": "\N{LARGE RED CIRCLE}", "warn": "\N{LARGE YELLOW CIRCLE}", "info": "\N{LARGE GREEN CIRCLE}"}
+
+Block = dict[str, Any]
+
+
+def blocks(message: Message) -> list[Block]:
+    """Return the message's blocks."""
+    return list(_blocks(message))
+
+
+def fallback(message: Message) -> str:
+    """Return what Slack shows where it shows no blocks: in a notification, or to a screen reader."""
+    return f"{escape(message.title, _VALUE)}: {escape(message.summary, _SENTENCE)}"
+
+
+def _blocks(message: Message) -> Iterator[Block]:
+    yield {"type": "header", "text": {"type": "plain_text", "text": _header(message), "emoji": False}}
+    if message.summary:
+        yield _section(escape(message.summary, _SENTENCE))
+    if message.facts:
+        fields = [_mrkdwn(f"*{name}*\n{code(value, _VALUE)}") for name, value in message.facts[:MAX_FIELDS]]
+        yield {"type": "section", "fields": fields}
+    for failure in message.failures:
+        yield _section(_failure(failure, with_table=len(message.notice.tables) > 1))
+        if failure.result.examples:
+            yield _section(_examples(failure))
+    if message.more_failures:
+        yield _section(f"… and {message.more_failures} more that failed.")
+    if message.commands:
+        yield _section("\n".join(f"{purpose}: {code(command, _VALUE)}" for purpose, command in message.commands))
+    if message.link is not None:
+        yield _section(f"<{clip(message.link, 2 * _SENTENCE)}|Report of the run>")
+    if message.beside:
+        yield {"type": "context", "elements": [_mrkdwn(escape(message.beside, _SENTENCE))]}
+
+
+def _header(message: Message) -> str:
+    # Plain text knows no escapes, and no mentions either; without these two signs it stays so.
+    title = one_line(message.title).replace("<", "(").replace(">", ")")
+    return clip(f"{_SIGNS[message.notice.severity]} {title}", MAX_HEADER)
+
+
+def _failure(failure: Failure, *, with_table: bool) -> str:
+    result = failure.result
+    of = f" of {code(failure.table, _VALUE)}" if with_table else ""
+    columns = ", ".join(code(column, _VALUE) for column in result.columns[:5])
+    about = f", column{'s' if len(result.columns) > 1 else ''} {columns}" if columns else ""
+    level = "Failed" if result.severity == "error" else "Warning"
+    return f"*{level}*{of}: {code(result.check, _VALUE)}{about}\n{escape(failure.text, _SENTENCE)}"
+
+
+def _examples(failure: Failure) -> str:
+    rows = (", ".join(f"{one_line(k)}={cell(v)}" for k, v in row.items()) for row in failure.result.examples)
+    lines = "\n".join(escape(without_ticks(row), _ROW) for row in rows)
+    return f"```{lines}```"
+
+
+def _section(text: str) -> Block:
+    return {"type": "section", "text": _mrkdwn(text)}
+
+
+def _mrkdwn(text: str) -> Block:
+    return {"type": "mrkdwn", "text": text, "verbatim": True}

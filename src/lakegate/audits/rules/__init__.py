@@ -1,1 +1,0 @@
-"""The built-in rules, one file each. Every file exposes ``RULE``."""

@@ -1,0 +1,431 @@
+"""The planner: answers every check where that is cheapest, and reports which evidence each answer rests on.
+
+File metrics first (milliseconds at any number of rows). Whatever they leave open about single rows goes into *one*
+aggregation over the added rows; each question about keys (uniqueness, a foreign key) is a job of its own. Only failing
+checks fetch examples.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from lakegate.checks.definition import refuse
+from lakegate.checks.questions import (
+    DuplicateRows,
+    FailingRows,
+    Finding,
+    KeyQuestion,
+    OrphanRows,
+    Question,
+    RowTotal,
+)
+from lakegate.checks.registry import find_check
+from lakegate.checks.validation import Schemas, no_such_table, validate_checks
+from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
+from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Schema
+from lakegate.model.tables import AddedFiles, AddedRows, Rows, ScanResult
+from lakegate.ports import Engine, Narrator
+
+Others: TypeAlias = Callable[[TableIdentifier], tuple[Rows, ...]]
+"""Gives where to read a table as it would be after publishing, without the rows that are audited; ``()`` when there are
+no others: the table does not exist, or the audited rows are all of it."""
+
+EXAMPLES = 10
+"""Failing rows shown for each failing check."""
+
+_NO_ROW = "FALSE"  # for when only the number of rows is asked for
+
+
+def run_audit(
+    *,
+    run_id: str,
+    rows: AddedRows,
+    schema: Schema,
+    added: AddedFiles,
+    checks: Sequence[Check],
+    engine: Callable[[], Engine],
+    metadata_location: str,
+    narrator: Narrator | None = None,
+    others: Others | None = None,
+    at: str | None = None,
+    schemas: Schemas | None = None,
+) -> AuditReport:
+    """Run all checks on the rows that a run added.
+
+    Args:
+        run_id: The run, for the report.
+        rows: What the engine is to look at.
+        schema: The table's columns on the branch.
+        added: The manifests' view of the same rows.
+        checks: In the order of the report.
+        engine: Called at most once, and only when manifests leave something open or a check failed.
+        metadata_location: The table metadata that is audited, for the report.
+        narrator: Where to report progress.
+        others: Gives where to read tables as they would be after publishing; needed by checks of scope ``table``.
+        at: Hash of the commit that ``others`` reads at, for the report.
+        schemas: Gives the schemas of those tables; the audited one's is ``schema``.
+
+    Returns:
+        The report. A failed check is a result in it, never an exception.
+
+    Raises:
+        CheckError: When checks can't be asked of this table, or the engine refuses what the user wrote in one.
+        EngineError: When the audit couldn't run, or the engine didn't see the rows that the manifests hold.
+        EngineUnavailableError: When the engine is away.
+    """
+    started = time.monotonic()
+    known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
+    audit = _Audit(rows, schema, added, validate_checks(checks, schema, known), engine, narrator, others)
+    results = audit.results()
+    return AuditReport(
+        run_id=run_id,
+        table=str(rows.table),
+        branch=rows.ref,
+        metadata_location=metadata_location,
+        rows=audit.total,
+        results=results,
+        seconds=time.monotonic() - started,
+        at=at if any(result.reads for result in results) else None,
+    )
+
+
+def recheck(
+    report: AuditReport, checks: Sequence[Check], moved: Collection[str], *, schema: Schema, at: str, **audit: Any
+) -> AuditReport:
+    """Answer again the checks of ``report`` that read tables which moved since, and keep the other results.
+
+    Args:
+        report: Of the same rows, by :func:`run_audit` or this function.
+        checks: Those that the report answers, all of them and in its order.
+        moved: Names of the tables that changed since ``report.at``.
+        schema: The table's columns on the branch.
+        at: Hash of the commit that other tables are read at now.
+        audit: As for :func:`run_audit`, without the run and its metadata.
+
+    Returns:
+        A report that holds at ``at``. Unless a table moved that it reads, nothing is asked.
+
+    Raises:
+        LakegateError: As :func:`run_audit`.
+        ValueError: When ``checks`` aren't those of the report.
+    """
+    asked = list(zip(validate_checks(checks, schema), report.results, strict=True))
+    stale = {index: check for index, (check, result) in enumerate(asked) if set(result.reads) & set(moved)}
+    fresh = run_audit(
+        run_id=report.run_id,
+        checks=tuple(stale.values()),
+        metadata_location=report.metadata_location,
+        schema=schema,
+        at=at,
+        **audit,
+    )
+    results = list(report.results)
+    for index, result in zip(stale, fresh.results, strict=True):
+        results[index] = result.model_copy(update={"name": results[index].name})
+    return report.model_copy(
+        update={
+            "results": tuple(results),
+            "seconds": report.seconds + fresh.seconds,
+            "at": at if report.reads else report.at,
+        }
+    )
+
+
+def answer_from_manifest(question: Question, added: AddedFiles) -> Finding | None:
+    """Answer a question from file metrics alone, or return ``None`` when they don't prove the answer."""
+    if not added.complete:
+        return None
+    if isinstance(question, RowTotal):
+        return question.judge(added.rows)
+    in_batch = isinstance(question, DuplicateRows) and question.scope == "batch"
+    if added.rows == 0 or (added.rows == 1 and in_batch):
+        return Finding(0)
+    if not isinstance(question, FailingRows) or question.metrics is None:
+        return None
+    try:
+        failing: object = question.metrics(added)
+    except Exception:  # noqa: BLE001 - a user's function, and the scan answers the question as well
+        return None
+    return Finding(failing) if type(failing) is int and 0 <= failing <= added.rows else None
+
+
+def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return ``names`` with repeated ones told apart by a number.
+
+    Example:
+        >>> distinct_names(["a", "a", "a_2"])
+        ('a', 'a_3', 'a_2')
+    """
+    taken: set[str] = set()
+    distinct: list[str] = []
+    for name in names:
+        candidate, number = name, 1
+        while candidate in taken or (candidate != name and candidate in names):
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate)
+        distinct.append(candidate)
+    return tuple(distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    finding: Finding
+    evidence: Evidence
+    examples: tuple[dict[str, Any], ...] = ()
+    reads: tuple[str, ...] = ()
+
+
+class _Audit:
+    """One audit under way. Each other table is located once, so that all questions see one state of it."""
+
+    def __init__(
+        self,
+        rows: AddedRows,
+        schema: Schema,
+        added: AddedFiles,
+        checks: Sequence[Check],
+        engine: Callable[[], Engine],
+        narrator: Narrator | None,
+        others: Others | None,
+    ) -> None:
+        self._rows = rows
+        self._scanned = rows  # as questions about single rows read them
+        self._added = added
+        self._checks = checks
+        self._questions = [find_check(check.kind).ask(check, schema) for check in checks]
+        self._connect = engine
+        self._connected: Engine | None = None
+        self._narrator = narrator
+        self._others = others
+        self._located: dict[TableIdentifier, tuple[Rows, ...]] = {}
+        self._total = added.rows if added.complete else None
+
+    @property
+    def total(self) -> int:
+        """Rows that were looked at."""
+        return self._added.rows if self._total is None else self._total
+
+    def results(self) -> tuple[CheckResult, ...]:
+        """Answer all checks."""
+        answers: dict[int, _Answer] = {}
+        left: dict[int, Question] = {}
+        for index, question in enumerate(self._questions):
+            finding = answer_from_manifest(question, self._added)
+            if finding is None:
+                left[index] = question
+            else:
+                answers[index] = _Answer(finding, "manifest")
+        for index, question in left.items():
+            self._locate(self._checks[index], question)
+        for index, finding in (*self._scan(left), *self._look_up(left)):
+            table = self._other_table(left[index])
+            answers[index] = _Answer(finding, "scan", reads=() if table is None else (str(table),))
+        self._add_examples(answers)
+        names = distinct_names([check.name for check in self._checks])
+        return tuple(
+            self._result(check, name, answers[index])
+            for index, (check, name) in enumerate(zip(self._checks, names, strict=True))
+        )
+
+    @property
+    def _engine(self) -> Engine:
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected
+
+    def _step(self, text: str) -> AbstractContextManager[object]:
+        return nullcontext() if self._narrator is None else self._narrator.step(text)
+
+    # Single rows ---------------------------------------------------------------------------------------------------
+
+    def _scan(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
+        """Answer all questions about single rows, and about their number, in one pass."""
+        about_rows = {i: q for i, q in questions.items() if isinstance(q, FailingRows)}
+        about_total = {i: q for i, q in questions.items() if isinstance(q, RowTotal)}
+        if not about_rows and not about_total:
+            return
+        distinct = list({question.key: question for question in about_rows.values()}.values())
+        if any(question.is_slow for question in distinct):
+            self._scanned = self._rows.model_copy(update={"one_by_one": True})
+        with self._step(f"scan {self._rows.table} for {_checks(len(about_rows) + len(about_total))}"):
+            counted = self._count(distinct or [FailingRows(_NO_ROW)])
+        failing = dict(zip((question.key for question in distinct), counted.failing, strict=False))
+        yield from ((index, Finding(failing[question.key])) for index, question in about_rows.items())
+        yield from ((index, question.judge(counted.total)) for index, question in about_total.items())
+
+    def _count(self, questions: Sequence[FailingRows]) -> ScanResult:
+        try:
+            counted = self._engine.count_failing(self._scanned, tuple(question.predicate for question in questions))
+        except (EngineError, QueryError) as error:
+            self._blame(questions, error)
+            raise
+        return self._verified(counted, len(questions))
+
+    def _verified(self, counted: ScanResult, questions: int) -> ScanResult:
+        """Believe a count only if it saw the rows that are there: an audit never disagrees with the manifests."""
+        if self._total is None:
+            self._total = counted.total
+        if counted.total != self._total or len(counted.failing) != questions:
+            raise EngineError(
+                f"The audit of {self._rows.table} on {self._rows.ref} could not run: the engine looked at "
+                f"{counted.total:,} rows where {self._total:,} were added.",
+                hint="Run it again; if it stays, the branch was written to by someone else: discard it.",
+                table=str(self._rows.table),
+                branch=self._rows.ref,
+            )
+        return counted
+
+    def _blame(self, questions: Sequence[FailingRows], error: EngineError | QueryError) -> None:
+        """Find out whether what a user wrote broke the scan; then it's their check to repair, not a run to retry."""
+        by_user = [question for question in questions if question.by_user]
+        ours = [question.predicate for question in questions if not question.by_user] or [_NO_ROW]
+        if not by_user or self._refusal(*ours) is not None:
+            return
+        refusals = {question.key: self._refusal(question.predicate) for question in by_user}
+        culprits = [
+            f"\n- {check}: {refusal.message}"
+            for check, question in zip(self._checks, self._questions, strict=True)
+            if isinstance(question, FailingRows) and (refusal := refusals.get(question.key)) is not None
+        ]
+        if culprits:
+            raise CheckError(
+                f"The engine cannot evaluate {_checks(len(culprits))} on {self._rows.table}:{''.join(culprits)}",
+                hint="Correct the expression; in Spark SQL, try_divide(…) and try_cast(… AS …) give NULL, not errors.",
+                table=str(self._rows.table),
+                branch=self._rows.ref,
+            ) from error
+
+    def _refusal(self, *predicates: Any) -> EngineError | QueryError | None:
+        try:
+            self._engine.count_failing(self._scanned, predicates)
+        except (EngineError, QueryError) as error:
+            return error
+        return None
+
+    # Keys ----------------------------------------------------------------------------------------------------------
+
+    def _look_up(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
+        """Answer each question about keys by a job of its own."""
+        known: dict[KeyQuestion, Finding] = {}
+        for index, question in questions.items():
+            if not isinstance(question, (DuplicateRows, OrphanRows)):
+                continue
+            if question not in known:
+                known[question] = self._count_keys(question)
+            yield index, known[question]
+
+    def _count_keys(self, question: KeyQuestion) -> Finding:
+        columns, rows = question.columns, self._rows
+        if isinstance(question, OrphanRows):
+            with self._step(f"look up {', '.join(columns)} in {question.table}"):
+                counted = self._engine.count_orphans(rows, columns, self._parents(question), question.other_columns)
+            return Finding(self._verified(counted, 1).failing[0])
+        if question.scope == "batch":
+            with self._step(f"look for duplicates of {', '.join(columns)} in {rows.table}"):
+                return Finding(self._verified(self._engine.count_duplicates(rows, columns), 1).failing[0])
+        with self._step(f"look for duplicates of {', '.join(columns)} in all of {rows.table}"):
+            counted = self._engine.count_known(rows, columns, self._located[rows.table])
+        failing, known = self._verified(counted, 2).failing
+        if not failing:
+            return Finding(0)
+        if not known:
+            return Finding(failing, "The table holds none of these keys; they repeat within the batch.")
+        return Finding(
+            failing, f"The table already holds the keys of {'all' if known == failing else f'{known:,}'} of them."
+        )
+
+    def _locate(self, check: Check, question: Question) -> None:
+        """Find the other rows that ``question`` is about, before anything is read."""
+        table = self._other_table(question)
+        if table is None or table in self._located:
+            return
+        if self._others is None:
+            raise refuse(check, "this audit sees the rows of the batch only.", "Ask for it with scope='batch'.")
+        found = self._others(table)
+        if not found and table != self._rows.table:
+            raise no_such_table(check, table)
+        self._located[table] = found
+
+    def _other_table(self, question: Question) -> TableIdentifier | None:
+        """Return the table whose state beside the batch an answer rests on."""
+        if isinstance(question, OrphanRows):
+            return question.table
+        return self._rows.table if isinstance(question, DuplicateRows) and question.scope == "table" else None
+
+    def _parents(self, question: OrphanRows) -> tuple[Rows, ...]:
+        # A table that refers to itself: the batch's own rows are among those that are referred to.
+        itself = (self._rows,) if question.table == self._rows.table else ()
+        return (*self._located[question.table], *itself)
+
+    # Examples ------------------------------------------------------------------------------------------------------
+
+    def _add_examples(self, answers: dict[int, _Answer]) -> None:
+        """Fetch examples of each check by itself: a verdict that's known must not be lost for want of them."""
+        failed = [i for i, question in enumerate(self._questions) if answers[i].finding.failing_rows]
+        failed = [i for i in failed if not isinstance(self._questions[i], RowTotal)]
+        if not failed:
+            return
+        known: dict[object, tuple[dict[str, Any], ...] | str] = {}
+        away: str | None = None
+        with self._step(f"fetch examples for {_checks(len(failed))}"):
+            for index in failed:
+                question = self._questions[index]
+                key = question.key if isinstance(question, FailingRows) else question
+                shown = known.get(key, away)
+                if shown is None:
+                    try:
+                        shown = known[key] = self._fetch(question)
+                    except EngineUnavailableError as error:
+                        shown = away = error.message
+                    except Exception as error:  # noqa: BLE001 - of the libraries below, too: see above
+                        shown = known[key] = str(error)
+                answers[index] = self._shown(self._checks[index], answers[index], shown)
+
+    def _shown(self, check: Check, answer: _Answer, shown: tuple[dict[str, Any], ...] | str) -> _Answer:
+        if not isinstance(shown, str):
+            return replace(answer, examples=shown)
+        if self._narrator is not None:
+            self._narrator.note(f"no examples for {check.name}: {shown}")
+        detail = " ".join(filter(None, (answer.finding.detail, f"No examples can be shown: {shown}")))
+        return replace(answer, finding=replace(answer.finding, detail=detail))
+
+    def _fetch(self, question: Question) -> tuple[dict[str, Any], ...]:
+        rows, engine = self._rows, self._engine
+        if isinstance(question, FailingRows):
+            return tuple(engine.examples(self._scanned, question.predicate, EXAMPLES))
+        if isinstance(question, OrphanRows):
+            others = self._parents(question)
+            return tuple(engine.orphan_examples(rows, question.columns, others, question.other_columns, EXAMPLES))
+        if isinstance(question, DuplicateRows) and question.scope == "table":
+            return tuple(engine.known_examples(rows, question.columns, self._located[rows.table], EXAMPLES))
+        return (
+            tuple(engine.duplicate_examples(rows, question.columns, EXAMPLES))
+            if isinstance(question, DuplicateRows)
+            else ()
+        )
+
+    def _result(self, check: Check, name: str, answer: _Answer) -> CheckResult:
+        return CheckResult(
+            name=name,
+            check=str(check),
+            columns=check.columns,
+            severity=check.severity,
+            verdict=answer.finding.verdict,
+            failing_rows=answer.finding.failing_rows,
+            total_rows=self.total,
+            evidence=answer.evidence,
+            examples=answer.examples,
+            detail=answer.finding.detail,
+            reads=answer.reads,
+        )
+
+
+def _checks(count: int) -> str:
+    return f"{count} check{'' if count == 1 else 's'}"

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from lakegate.checks.column_metrics import none_outside
+from lakegate.checks.column_types import Family, TypedValue, literal, typed
+from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited, check
+from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.model.checks import Check
+
+
+@check(
+    example="accepted_values(payment_type, ['cash', 'card'])", nans="fails", evidence="manifest for a pass, else scan"
+)
+def accepted_values(
+    column: ColumnName, values: Sequence[Limit | bool | None], **options: Unpack[CheckOptions]
+) -> FailingRows:
+    """``column`` is one of ``values``.
+
+    A ``None`` in the list is left out: NULL passes anyway (and in SQL it would make the check pass always). Text
+    compares exactly, with case. Dates and times are ISO 8601 text, as for `in_range`.
+
+    Example:
+        >>> str(accepted_values("payment_type", ["cash", "card"]))
+        "accepted_values(payment_type, values=['cash', 'card'])"
+    """
+    name, kind = audited(column).name, audited(column).type
+    if kind.family is Family.OTHER:
+        raise CheckProblem(
+            f"column '{name}' is of type {kind.text}, which has no literals.", "Use sql('…') for this column."
+        )
+    try:
+        accepted = dict.fromkeys(typed(value, kind) for value in values)
+    except ValueError as error:
+        raise CheckProblem(
+            f"column '{name}' is of type {kind.text}, and {error}.", "Give values of the column's type."
+        ) from None
+
+    def only_accepted(low: object, high: object) -> bool:
+        known = kind.holds(low) and kind.holds(high)
+        return known and ((low == high and low in accepted) or _all_between(low, high, accepted))
+
+    return FailingRows(
+        f"{column} NOT IN ({', '.join(literal(value, kind) for value in accepted)})",
+        metrics=lambda added: none_outside(
+            added, audited(column), one=lambda value: value in accepted, bounds=only_accepted
+        ),
+    )
+
+
+@accepted_values.prepare
+def _prepare(check: Check) -> Check:
+    values = [value for value in check.arguments["values"] if value is not None]
+    if any(isinstance(value, list) for value in values):
+        raise ValueError("a list inside the list is no value.")
+    if not values:
+        raise ValueError("the list is empty.")
+    return check.model_copy(update={"arguments": {"values": values}})
+
+
+def _all_between(low: Any, high: Any, accepted: dict[TypedValue, None]) -> bool:
+    """Tell whether every value from ``low`` to ``high`` of a type with few enough of them is accepted."""
+    if type(low) in (bool, int):
+        return 0 <= high - low < len(accepted) and all(value in accepted for value in range(low, high + 1))
+    return False

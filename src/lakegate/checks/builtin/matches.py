@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import re
+from typing import Unpack
+
+from lakegate.checks.column_types import Family, text_literal
+from lakegate.checks.definition import CheckOptions, ColumnName, audited, check
+from lakegate.checks.patterns import EXPLODES, explodes, longest_text
+from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.model.checks import Check
+
+_QUOTED = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_INNERMOST_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
+_COMMENTS_FLAG = re.compile(r"\(\?[a-zA-Z-]*x")
+
+
+@check(example="matches(code, r'^[A-Z]{3}$')", nans="–")
+def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
+    r"""``column`` matches /``pattern``/.
+
+    The pattern is Java's (``java.util.regex.Pattern``) and is *searched*: write ``^…$`` to match the whole text (``$``
+    also matches before a final line break, ``\z`` doesn't). For columns of text only. Write patterns as ``r'…'``. A
+    pattern that can take for ever, such as ``(a+)+$``, is refused: write each repetition so that it can match a text in
+    one way only, ``^\w+( \w+)*$`` instead of ``^(\w+ ?)*$``.
+
+    Others only get slow on long texts. ``\s+$``, ``.*foo.*`` and ``^[^@]+@[^@]+\.[^@]+$`` take time by the square of a
+    text's length, ``.*.*x`` by its cube. They're tried on texts up to 10,000 characters (square), 400 (cube) or 120
+    (fourth power); a longer one in the column ends the audit with an error (exit code 2), neither a pass nor a failure.
+    Beyond the fourth power a pattern is refused. Usually there is one that has no such limit: begin with ``^``, and let
+    repetitions side by side share no character, ``^[^,]*,[^,]*x`` instead of ``.*,.*x``. The same holds for patterns in
+    ``sql('… RLIKE …')``, and every text of the columns that the predicate names.
+
+    Example:
+        >>> str(matches("code", r"^[A-Z]{3}$"))
+        "matches(code, pattern='^[A-Z]{3}$')"
+    """
+    name, kind = audited(column).name, audited(column).type
+    if kind.family is not Family.TEXT:
+        raise CheckProblem(
+            f"column '{name}' is of type {kind.text}, and only text can match a pattern.",
+            f"Use in_range({name}, …), or sql('…') with a cast.",
+        )
+    predicate = f"NOT ({column} RLIKE {text_literal(pattern)})"
+    return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern))
+
+
+@matches.prepare
+def _prepare(check: Check) -> Check:
+    pattern = check.arguments["pattern"]
+    if problem := _broken(pattern) if pattern else "is empty":
+        raise ValueError(f"the pattern {pattern!r} {problem}.")
+    return check
+
+
+def _broken(pattern: str) -> str | None:
+    """Say what is surely wrong with a Java pattern; everything else is left to the engine."""
+    if "\b" in pattern:
+        return r"holds a backspace; write r'…' so that \b is a word boundary"
+    if explodes(pattern):
+        return EXPLODES
+    bare = _ESCAPED.sub("", _QUOTED.sub("", pattern))
+    if bare.endswith("\\"):
+        return "ends in a single backslash"
+    if _COMMENTS_FLAG.search(bare):
+        return None
+    while (smaller := _INNERMOST_CLASS.sub("", bare)) != bare:
+        bare = smaller
+    if "[" in bare:
+        return "has a '[' that is never closed"
+    return _unbalanced(bare)
+
+
+def _unbalanced(bare: str) -> str | None:
+    depth = 0
+    for character in bare:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            return "has a ')' too many"
+    return "has a '(' that is never closed" if depth else None

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from typing import Unpack
+
+from lakegate.checks.column_metrics import count_nulls
+from lakegate.checks.definition import CheckOptions, ColumnName, audited, check
+from lakegate.checks.questions import FailingRows
+
+
+@check(
+    example="not_null(passenger_count)",
+    each_column=True,
+    nulls="fails",
+    nans="passes",
+    evidence="manifest, both ways",
+)
+def not_null(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` is never NULL.
+
+    NaN is a value, not NULL. In text, several columns make a check each. File metrics answer with the exact count.
+
+    Example:
+        >>> str(not_null("passenger_count"))
+        'not_null(passenger_count)'
+    """
+    return FailingRows(f"{column} IS NULL", metrics=lambda added: count_nulls(added, audited(column)))

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from lakegate.checks.definition import CheckOptions, check
+from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.model.checks import Check
+from lakegate.model.schema import Schema
+
+if TYPE_CHECKING:
+    from lakegate.checks.predicates import Predicate
+
+_LONGEST_SHOWN = 200
+
+
+@check(example="sql('fare_amount < 0')", finds_columns=True, nulls="as SQL: unknown passes", nans="as Spark SQL")
+def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
+    """No row has ``predicate``.
+
+    A row for which the predicate is *true* fails; false and NULL pass. So write what must not be:
+    ``sql('dropoff < pickup')``. The predicate is Spark SQL about one row: no subquery, aggregate, window function,
+    generator or comment. Write ``try_cast`` and ``try_divide`` where a value may not convert: an error in the predicate
+    stops the audit (exit code 2). In its canonical text the check names the columns that the predicate refers to:
+    ``sql(fare_amount, predicate='fare_amount < 0')``.
+
+    Example:
+        >>> str(sql("fare_amount < 0"))
+        "sql(fare_amount, predicate='fare_amount < 0')"
+    """
+    read = _read(predicate)
+    return FailingRows(f"({read.sql})", by_user=True, longest_text=read.longest_text)
+
+
+@sql.prepare
+def _prepare(check: Check) -> Check:
+    text = check.arguments["predicate"].strip()
+    if not text:
+        raise ValueError("the predicate is empty.")
+    found = _read(text).columns
+    named = check.columns or found
+    if len(named) != len(found) or {name.lower() for name in named} != {name.lower() for name in found}:
+        raise ValueError(f"the predicate refers to {', '.join(found) or 'no column'}, not to {', '.join(named)}.")
+    return check.model_copy(update={"columns": named, "arguments": {"predicate": text}})
+
+
+@sql.validate
+def _validate(check: Check, schema: Schema) -> None:
+    alone = _read(check.arguments["predicate"]).lone_column
+    column = None if alone is None else schema.find(alone)
+    if column is not None and column.type != "boolean":
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type}, not a truth value.",
+            f"Compare it with something: sql('{column.name} < 0').",
+        )
+
+
+def _read(text: str) -> Predicate:
+    # sqlglot takes 0.4 s to import, and this module is loaded by whoever lists checks.
+    from lakegate.checks.predicates import PredicateError, read_predicate
+
+    try:
+        return read_predicate(text)
+    except PredicateError as error:
+        raise ValueError(f"the predicate {_start(text)!r} {error}.") from None
+    except RecursionError:
+        raise ValueError(f"the predicate {_start(text)!r} is nested too deeply.") from None
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"

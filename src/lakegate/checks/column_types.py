@@ -1,0 +1,273 @@
+r"""Iceberg types by what can be asked of them, their values in Python, and these as Spark SQL literals.
+
+This is the one place where values enter SQL. Text follows Spark's rules for string literals with
+``spark.sql.parser.escapedStringLiterals=false``, its default: a backslash escapes. ``$`` is written as ``\u0024``,
+because Spark replaces ``${…}`` by settings even inside literals.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
+from enum import Enum
+from typing import TypeAlias
+
+from lakegate.model.schema import type_words
+
+TypedValue: TypeAlias = bool | int | float | Decimal | date | datetime | str
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_TOO_FINE = re.compile(r"\.\d{7,}")
+_BEYOND = Decimal("1e40")  # no Iceberg decimal or integer gets there
+_ENOUGH_DIGITS = 128  # for numbers up to _BEYOND with 38 decimals
+_INTEGER_BITS = {"int": 32, "long": 64}
+_NOT_GROUPABLE = frozenset({"map", "variant", "geometry", "geography", "unknown"})
+_NESTED = ("struct<", "list<", "map<", "variant", "geometry", "geography", "unknown")
+_ESCAPES = {
+    **{code: f"\\u{code:04x}" for code in (*range(32), 127, ord("$"))},
+    ord("\\"): "\\\\",
+    ord("'"): "\\'",
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+
+
+class Family(Enum):
+    """Types that take the same literals and compare alike."""
+
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOATING = "floating"
+    DECIMAL = "decimal"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamptz"
+    TEXT = "text"
+    OTHER = "other"
+
+
+_FAMILIES = {
+    "boolean": Family.BOOLEAN,
+    "int": Family.INTEGER,
+    "long": Family.INTEGER,
+    "float": Family.FLOATING,
+    "double": Family.FLOATING,
+    "date": Family.DATE,
+    "timestamp": Family.TIMESTAMP,
+    "timestamptz": Family.TIMESTAMPTZ,
+    "string": Family.TEXT,
+    "uuid": Family.TEXT,  # Spark reads Iceberg's uuid as text
+}
+_PYTHON_TYPES = {
+    Family.BOOLEAN: bool,
+    Family.INTEGER: int,
+    Family.FLOATING: float,
+    Family.DECIMAL: Decimal,
+    Family.DATE: date,
+    Family.TIMESTAMP: datetime,
+    Family.TIMESTAMPTZ: datetime,
+    Family.TEXT: str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """An Iceberg type (spec, "Schemas and Data Types").
+
+    Example:
+        >>> kind = ColumnType.parse("decimal(10, 2)")
+        >>> kind.family.value, kind.limits
+        ('decimal', (Decimal('-99999999.99'), Decimal('99999999.99')))
+    """
+
+    text: str
+    family: Family
+    precision: int = 0
+    scale: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> ColumnType:
+        """Read a type's text; what we know no literals for becomes :attr:`Family.OTHER`."""
+        if match := _DECIMAL.fullmatch(text):
+            return cls(text, Family.DECIMAL, int(match[1]), int(match[2]))
+        return cls(text, _FAMILIES.get(text, Family.OTHER))
+
+    @property
+    def single(self) -> bool:
+        """Whether it is a float of 32 bits."""
+        return self.text == "float"
+
+    @property
+    def nested(self) -> bool:
+        """Whether manifests hold no usable metrics of it."""
+        return self.text.startswith(_NESTED)
+
+    @property
+    def groupable(self) -> bool:
+        """Whether the engine can group by it."""
+        return not type_words(self.text) & _NOT_GROUPABLE
+
+    @property
+    def limits(self) -> tuple[Decimal, Decimal]:
+        """Smallest and greatest value of an integer or decimal type."""
+        if self.family is Family.INTEGER:
+            half = 2 ** (_INTEGER_BITS[self.text] - 1)
+            return Decimal(-half), Decimal(half - 1)
+        greatest = Decimal((0, (9,) * self.precision, -self.scale))
+        return greatest.copy_negate(), greatest
+
+    def holds(self, value: object) -> bool:
+        """Tell whether ``value``, as decoded from a manifest, is of this type."""
+        if type(value) is not _PYTHON_TYPES.get(self.family):
+            return False
+        if isinstance(value, datetime):
+            return (value.tzinfo is not None) == (self.family is Family.TIMESTAMPTZ)
+        return not (isinstance(value, Decimal) and not value.is_finite())
+
+
+def exact_number(value: object, column: ColumnType) -> Decimal:
+    """Return a number that the user wrote, as written; text is read for decimal columns only.
+
+    Raises:
+        ValueError: With the reason, when it is not a finite number.
+    """
+    if isinstance(value, str) and column.family is Family.DECIMAL:
+        try:
+            number = Decimal(value)
+        except InvalidOperation:
+            number = Decimal("NaN")
+        if number.is_finite():
+            return number
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return Decimal(value)
+    elif isinstance(value, float) and math.isfinite(value):
+        return Decimal(repr(value))
+    raise ValueError(f"{value!r} is not a number")
+
+
+def quantized(number: Decimal, column: ColumnType, rounding: str, *, steps: int = 0) -> Decimal:
+    """Return ``number`` rounded to a value of an integer or decimal type, and ``steps`` of its smallest steps further.
+
+    Numbers beyond every such type are brought down to just beyond it.
+    """
+    with localcontext(prec=_ENOUGH_DIGITS):
+        step = Decimal(1).scaleb(-column.scale)
+        return max(min(number, _BEYOND), -_BEYOND).quantize(step, rounding) + steps * step
+
+
+def to_float(value: object, column: ColumnType) -> float:
+    """Return a number as ``column`` would store it: rounded to 32 bits for ``float``, unless it is beyond those.
+
+    Raises:
+        ValueError: With the reason, when it is not a finite number.
+    """
+    number = float(exact_number(value, column))
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is beyond every {column.text}")
+    rounded = rounded_to_single(number) if column.single else None
+    return number if rounded is None else rounded
+
+
+def rounded_to_single(number: float) -> float | None:
+    """Return the nearest float of 32 bits, or ``None`` when ``number`` is beyond those."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return None
+
+
+def typed(value: object, column: ColumnType) -> TypedValue:
+    """Return a value that the user wrote as one that can occur in ``column``.
+
+    Raises:
+        ValueError: With the reason, when it cannot.
+
+    Example:
+        >>> typed("2024-01-31", ColumnType.parse("timestamptz"))
+        datetime.datetime(2024, 1, 31, 0, 0, tzinfo=datetime.timezone.utc)
+    """
+    match column.family:
+        case Family.BOOLEAN if isinstance(value, bool):
+            return value
+        case Family.TEXT if isinstance(value, str):
+            return value
+        case Family.FLOATING:
+            return to_float(value, column)
+        case Family.INTEGER | Family.DECIMAL:
+            return _on_grid(value, column)
+        case Family.DATE:
+            return _to_date(value)
+        case Family.TIMESTAMP | Family.TIMESTAMPTZ:
+            return _to_timestamp(value, zoned=column.family is Family.TIMESTAMPTZ)
+    raise ValueError(f"{value!r} is not a {'text' if column.family is Family.TEXT else 'truth value'}")
+
+
+def _on_grid(value: object, column: ColumnType) -> int | Decimal:
+    exact = exact_number(value, column)
+    low, high = column.limits
+    if not low <= exact <= high or exact != quantized(exact, column, ROUND_FLOOR):
+        raise ValueError(f"{value!r} cannot occur in a column of type {column.text}")
+    return int(exact) if column.family is Family.INTEGER else exact
+
+
+def _to_date(value: object) -> date:
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise ValueError(f"{value!r} is not a date such as '2024-01-31'")
+
+
+def _to_timestamp(value: object, *, zoned: bool) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) and not _TOO_FINE.search(value) else None
+        if moment is not None and zoned:
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None:
+        raise ValueError(f"{value!r} is not a time such as '2024-01-31T23:59:59' (at most 6 decimals)")
+    if moment.tzinfo is not None:
+        raise ValueError(f"{value!r} has a time zone, but the column has none")
+    return moment
+
+
+def text_literal(text: str) -> str:
+    r"""Return ``text`` as a string literal.
+
+    Example:
+        >>> print(text_literal("it's 5 $ \\ or more"))
+        'it\'s 5 \u0024 \\ or more'
+    """
+    return f"'{text.translate(_ESCAPES)}'"
+
+
+def literal(value: TypedValue, column: ColumnType) -> str:
+    """Return a value made by :func:`typed` as a literal of ``column``'s type.
+
+    Example:
+        >>> literal(0.5, ColumnType.parse("float")), literal(Decimal("1.5"), ColumnType.parse("decimal(5, 2)"))
+        ('0.5F', "CAST('1.5' AS DECIMAL(5, 2))")
+    """
+    if isinstance(value, (bool, int)):
+        return str(value).upper()
+    if isinstance(value, float):
+        # A bound beyond 32 bits stays a double: as a float it would be infinite.
+        return f"{value!r}F" if column.single and rounded_to_single(value) == value else f"{value!r}D"
+    if isinstance(value, Decimal):
+        # Beside a literal of another precision, Spark compares at a scale that holds both types, and rounds to it.
+        return f"CAST('{value:f}' AS DECIMAL({column.precision}, {column.scale}))"
+    return text_literal(value) if isinstance(value, str) else _moment_literal(value)
+
+
+def _moment_literal(value: date) -> str:
+    if not isinstance(value, datetime):
+        return f"DATE '{value.isoformat()}'"
+    word = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
+    return f"{word} '{value.isoformat(' ')}'"

@@ -1,0 +1,546 @@
+"""A check is one function: ``@check`` makes it callable from Python, writable as text, audited and documented."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import date
+from decimal import Decimal
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from lakegate.checks.column_types import ColumnType
+from lakegate.checks.questions import CheckProblem, Question, as_question, columns_of_connect
+from lakegate.errors import CheckError, LakegateError
+from lakegate.model.checks import Check, Scope, Severity
+from lakegate.model.identifiers import quote
+from lakegate.model.schema import Schema, nearest
+
+P = ParamSpec("P")
+
+_BUILT_IN = "lakegate.checks.builtin"
+_COMMON = ("severity", "scope", "name")
+_BEYOND = 10**400  # past every float; and far longer numbers can't even be printed
+_MOST_SHOWN = 10
+_PARAMETER = re.compile(r"``(\w+)``")
+_LOOKS_AT: dict[Scope, str] = {"batch": "the rows of the batch", "table": "the whole table"}
+_COLUMN, _OTHER = "a column of the audited table", "columns of another table"
+
+ColumnName: TypeAlias = Annotated[str, _COLUMN]
+"""A parameter that names a column. The check's function is given the column's *quoted* name, ready for SQL."""
+OtherColumns: TypeAlias = Annotated[str | Sequence[str], _OTHER]
+"""A parameter that names columns of another table."""
+Limit: TypeAlias = int | float | Decimal | date | str
+"""A number, a date or time (also as ISO 8601 text), or text. Functions are given dates as text."""
+
+_TYPES: dict[Any, tuple[type, ...]] = {
+    bool: (bool,), int: (int,), float: (int, float), Decimal: (int, float), str: (str,), date: (str,),
+    list: (list,), Sequence: (list,),
+}  # fmt: skip
+"""Annotations, and the types that their values have as JSON."""
+_WORDS: dict[Any, str] = {
+    bool: "True or False", int: "a whole number", float: "a number", Decimal: "a number", str: "quoted text",
+    date: "quoted text", list: "a list", Sequence: "a list",
+}  # fmt: skip
+
+
+class CheckOptions(TypedDict, total=False):
+    """What every check takes: ``**options: Unpack[CheckOptions]`` shows it to type checkers."""
+
+    severity: Severity
+    name: str | None
+
+
+class BareName(str):
+    """Text that was written without quotes: fit for a column, never for a value."""
+
+    __slots__ = ()
+
+
+class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots of its attributes before 3.13
+    """What a check's function is given for a :data:`ColumnName`: the quoted name, and what's known of the column."""
+
+    name: str
+    type: ColumnType
+
+    def __new__(cls, name: str, type_: str) -> Self:
+        """Quote ``name``."""
+        made = super().__new__(cls, quote(name))
+        made.name = name
+        made.type = ColumnType.parse(type_)
+        return made
+
+
+def audited(column: str) -> QuotedColumn:
+    """Return the column behind a :data:`ColumnName` that a check's function was given: its name and type.
+
+    Raises:
+        TypeError: When the function was called in another way.
+    """
+    if isinstance(column, QuotedColumn):
+        return column
+    raise TypeError(f"{column!r} isn't a column that a check was given")
+
+
+class CheckDefinition(Generic[P]):
+    """A check's function after :func:`check`; calling it with the function's arguments returns a :class:`Check`."""
+
+    def __init__(
+        self,
+        function: Callable[P, Any],
+        *,
+        example: str | None = None,
+        aliases: Sequence[str] = (),
+        parameter_aliases: Mapping[str, str] | None = None,
+        scopes: Sequence[Scope] = ("batch",),
+        each_column: bool = False,
+        finds_columns: bool = False,
+        nulls: str = "passes",
+        nans: str = "as Spark SQL",
+        evidence: str = "scan",
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.name = function.__name__
+        self.aliases = tuple(aliases)
+        self.scopes = tuple(scopes)
+        self.nulls, self.nans, self.evidence = nulls, nans, evidence
+        self._function: Callable[..., Any] = function
+        self._parameter_aliases = dict(parameter_aliases or {})
+        self._each_column = each_column
+        self._finds_columns = finds_columns
+        self._prepare: Callable[[Check], Check] | None = None
+        self._validate: Callable[[Check, Schema], None] | None = None
+        self._claim: Callable[[Check], str] | None = None
+        self._parameters = _parameters(function)
+        self._columns = [one.name for one in self._parameters.values() if _has(_COLUMN, one.annotation)]
+        self._takes_more = any(one.kind is one.VAR_POSITIONAL for one in self._parameters.values())
+        # Those that can be given by position come first.
+        arguments = [one for one in self._parameters.values() if one.name not in (*self._columns, "scope")]
+        self._arguments = [one.name for one in sorted(arguments, key=lambda one: one.kind is one.KEYWORD_ONLY)]
+        self.example = example or self.signature
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Check:
+        """Return the check that these arguments make.
+
+        Raises:
+            CheckError: When an argument is unusable.
+        """
+        first, *more = self.make(args, kwargs)
+        if more:
+            raise self.error(f"{1 + len(more)} columns make as many checks; call it once for each.")
+        return first
+
+    def prepare(self, hook: Callable[[Check], Check]) -> Callable[[Check], Check]:
+        """Decorate what completes a check before any schema is known, or refuses it by a :class:`ValueError`."""
+        self._prepare = hook
+        return hook
+
+    def validate(self, hook: Callable[[Check, Schema], None]) -> Callable[[Check, Schema], None]:
+        """Decorate what refuses a check on a schema by a :class:`ValueError`, beyond what its function refuses."""
+        self._validate = hook
+        return hook
+
+    def claim(self, hook: Callable[[Check], str]) -> Callable[[Check], str]:
+        """Decorate what says a check in one sentence, where the first line of the docstring can't."""
+        self._claim = hook
+        return hook
+
+    @property
+    def signature(self) -> str:
+        """How it's written: ``in_range(column, min, max, inclusive=True)``."""
+        words = []
+        for one in self._parameters.values():
+            if one.kind is one.VAR_POSITIONAL:
+                words.append("…")
+            elif one.default not in (None, one.empty):
+                words.append(f"{one.name}={one.default!r}")
+            else:
+                words.append(f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name)
+                words += ["…"] * (self._each_column and one.name in self._columns)
+        return f"{self.name}({', '.join(words)})"
+
+    @property
+    def documentation(self) -> str:
+        """The docstring without its example."""
+        return inspect.cleandoc(self.__doc__ or "").partition("\nExample:")[0].strip()
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring; parameters are in double backticks."""
+        return self.documentation.partition("\n")[0]
+
+    def error(self, problem: str) -> CheckError:
+        """Return an error about how a check was written, with the way to write it as hint."""
+        return CheckError(f"{self.name}: {problem}", hint=self._usage, check=self.name)
+
+    def describe(self, check: Check) -> str:
+        """Return what ``check`` claims in one sentence, without a full stop."""
+        if self._claim is not None:
+            return self._claim(check)
+        summary = self.summary[:1].lower() + self.summary[1:].removesuffix(".")
+        shown, names = _PARAMETER.subn(lambda match: self._shown(match[1], check), summary)
+        return shown if names or not summary else f"{check}: {summary}"
+
+    def ask(self, check: Check, schema: Schema) -> Question:
+        """Return what to ask the engine for a check whose columns are spelled as ``schema`` has them.
+
+        Raises:
+            CheckError: When the check can't be asked of these columns, or its function fails.
+        """
+        types = {column.name: column.type for column in schema.columns}
+        columns = [QuotedColumn(name, types[name]) for name in check.columns if self._columns]
+        named: dict[str, Any] = {} if self._takes_more else dict(zip(self._columns, columns, strict=True))
+        named |= {**check.arguments, **({"scope": check.scope} if "scope" in self._parameters else {})}
+        is_ours = self.__module__.startswith(_BUILT_IN)
+        try:
+            if self._validate is not None:
+                self._validate(check, schema)
+            with nullcontext() if is_ours else columns_of_connect():
+                answer = self._function(*(columns if self._takes_more else ()), **named)
+            return as_question(answer, check.columns, schema, is_ours=is_ours)
+        except LakegateError:
+            raise
+        except ValueError as error:
+            raise refuse(check, str(error), (isinstance(error, CheckProblem) and error.hint) or self._usage) from None
+        except Exception as error:
+            raise refuse(
+                check, f"its function failed ({type(error).__name__}): {error}", f"Correct {self.__module__}."
+            ) from error
+
+    def make(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Check, ...]:
+        """Return the checks that ``name(*positional, **keywords)`` stands for.
+
+        ``severity``, ``scope`` and ``name`` are understood for every check. A name given to several checks at once
+        (``not_null(a, b, name='keys')``) is completed with each one's columns.
+
+        Raises:
+            CheckError: When arguments are missing, unknown, given twice or of the wrong kind.
+        """
+        columns, arguments = self._bind(positional, {k: v for k, v in keywords.items() if k not in _COMMON})
+        common = {key: self._plain(keywords[key]) for key in _COMMON if keywords.get(key) is not None}
+        severity, scope, label = self._severity(common), self._scope(common), self._label(common)
+        groups = [(column,) for column in columns] if self._each_column else [columns]
+        return tuple(
+            self._prepared(
+                Check(
+                    kind=self.name,
+                    columns=group,
+                    arguments=arguments,
+                    severity=severity,
+                    scope=scope,
+                    label="_".join((label, *group)) if label and len(groups) > 1 else label,
+                )
+            )
+            for group in groups
+        )
+
+    @property
+    def _usage(self) -> str:
+        return f"Write {self.signature}, for example: {self.example}"
+
+    def _prepared(self, check: Check) -> Check:
+        try:
+            return check if self._prepare is None else self._prepare(check)
+        except ValueError as error:
+            raise self.error(str(error)) from None
+
+    def _shown(self, name: str, check: Check) -> str:
+        if name in self._columns:
+            return " and ".join(check.columns) if self._takes_more else check.columns[self._columns.index(name)]
+        value = check.arguments.get(name)
+        if not isinstance(value, list):
+            return str(value)
+        more = f" and {len(value) - _MOST_SHOWN} more" if len(value) > _MOST_SHOWN else ""
+        return ", ".join(map(repr, value[:_MOST_SHOWN])) + more
+
+    def _bind(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Sort arguments as written into columns and JSON values by name."""
+        named = self._named(keywords)
+        given = list(positional)
+        if self._takes_more and len(given) == 1 and isinstance(given[0], (list, tuple)):
+            given = list(given[0])  # relationships((a, b), …)
+        for index, name in enumerate(self._columns):
+            if name in named:
+                given.insert(index, named.pop(name))
+        any_number = self._takes_more or self._each_column
+        if any_number or (self._finds_columns and set(self._arguments) <= named.keys()):
+            count = len(given)
+        else:
+            count = len(self._columns)
+        columns = self._distinct(given[:count])
+        if len(given) - count > len(self._arguments):
+            limit = count + len(self._arguments)
+            raise self.error(f"it takes at most {limit} argument{'s' * (limit != 1)}, {len(given)} are given.")
+        values = dict(zip(self._arguments, given[count:], strict=False))
+        for name in values:
+            if name in named:
+                raise self.error(f"'{name}' is given twice.")
+        values |= named
+        arguments = {name: found for name, value in values.items() if (found := self._value(name, value)) is not None}
+        for name in self._arguments:
+            if self._parameters[name].default is inspect.Parameter.empty and name not in arguments:
+                raise self.error(f"it needs {name}=…, {self._wanted(name)}.")
+        return columns, arguments
+
+    def _distinct(self, written: Sequence[Any]) -> tuple[str, ...]:
+        columns = tuple(self._column(value) for value in written)
+        if len(columns) < len(self._columns) - self._takes_more:
+            raise self.error("it needs a column." if not columns else f"it needs {len(self._columns)} columns.")
+        for name in columns:
+            if columns.count(name) > 1:
+                raise self.error(f"column '{name}' is given twice.")
+        return columns
+
+    def _named(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for written, value in keywords.items():
+            name = self._parameter_aliases.get(written, written)
+            if name not in self._parameters:
+                close = nearest(name, (*self._parameters, *_COMMON))
+                raise self.error(f"there is no argument '{name}'." + (f" Did you mean '{close}'?" if close else ""))
+            if name in values:
+                raise self.error("two of the arguments mean the same: " + f"'{written}' is another word for '{name}'.")
+            if value is not None or self._parameters[name].default not in (None, inspect.Parameter.empty):
+                values[name] = value
+        return values
+
+    def _value(self, name: str, value: Any) -> Any:
+        """Return an argument as a JSON value, or ``None`` where it says nothing new."""
+        one = self._parameters[name]
+        if value is not None and _has(_OTHER, one.annotation):
+            names = [self._column(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
+            return names if len(names) > 1 else names[0]
+        value = self._plain(value)
+        kinds = _kinds(one.annotation)
+        is_wanted = not kinds or any(_is_of(kind, value) for kind in kinds)
+        if value is None:  # which is how no value is written, never the default of another value
+            is_wanted = one.default in (None, one.empty)
+        if not is_wanted:
+            raise self.error(f"{name}={value!r} isn't {self._wanted(name)}.")
+        return None if type(value) is type(one.default) and value == one.default else value
+
+    def _wanted(self, name: str) -> str:
+        words = (_words(kind) for kind in _kinds(self._parameters[name].annotation))
+        return " or ".join(dict.fromkeys(word for word in words if word)) or "a value"
+
+    def _plain(self, value: Any) -> Any:
+        """Return ``value`` as a JSON value: dates as ISO 8601 text, decimals as what loses nothing."""
+        if isinstance(value, BareName):
+            raise self.error(f"text needs quotes: '{value}'.")
+        if isinstance(value, (list, tuple)):
+            return [self._plain(item) for item in value]
+        if isinstance(value, date):
+            return value.isoformat()
+        if isinstance(value, Decimal):
+            return _plain_decimal(value)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.error(f"{value} is not a finite number.")
+        if isinstance(value, int) and abs(value) >= _BEYOND:
+            raise self.error("a number has more than 400 digits.")
+        if isinstance(value, str):
+            return self._encodable(value)
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        raise self.error(f"{value!r} is neither a number, text, a date, True, False nor a list of these.")
+
+    def _column(self, value: Any) -> str:
+        # A column may be called None, True or False; only a parser that knows no columns reads a constant there.
+        if value is None or isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            raise self.error(f"{value!r} is not a column name.")
+        if not value:
+            raise self.error("a column name is empty.")
+        return self._encodable(str(value))
+
+    def _encodable(self, text: str) -> str:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise self.error(f"{text!r} holds half of a surrogate pair, which no text column can hold.") from None
+        return text
+
+    def _severity(self, common: Mapping[str, Any]) -> Severity:
+        severity: Severity = common.get("severity", "error")
+        if severity in get_args(Severity):
+            return severity
+        close = nearest(str(severity), get_args(Severity))
+        raise CheckError(
+            f"{self.name}: there is no severity {severity!r}.",
+            hint=(f"Did you mean '{close}'? " if close else "")
+            + "Use severity='error' (a failure blocks the publish) or severity='warn' (it is only reported).",
+            check=self.name,
+        )
+
+    def _scope(self, common: Mapping[str, Any]) -> Scope:
+        scope: Scope = common.get("scope", self.scopes[0])
+        if scope in self.scopes:
+            return scope
+        raise CheckError(
+            f"{self.name}: scope={scope!r} is not supported; it looks at "
+            f"{' or '.join(_LOOKS_AT[known] for known in self.scopes)}.",
+            hint="Leave scope out, or write " + " or ".join(f"scope='{known}'" for known in self.scopes) + ".",
+            check=self.name,
+        )
+
+    def _label(self, common: Mapping[str, Any]) -> str | None:
+        label = common.get("name")
+        if label is None or (isinstance(label, str) and label.strip()):
+            return label
+        raise self.error(f"name={label!r} is not a text to call the check by.")
+
+
+@overload
+def check(function: Callable[P, Any], /) -> CheckDefinition[P]: ...
+@overload
+def check(
+    *,
+    example: str | None = ...,
+    aliases: Sequence[str] = ...,
+    parameter_aliases: Mapping[str, str] | None = ...,
+    scopes: Sequence[Scope] = ...,
+    each_column: bool = ...,
+    finds_columns: bool = ...,
+    nulls: str = ...,
+    nans: str = ...,
+    evidence: str = ...,
+) -> Callable[[Callable[P, Any]], CheckDefinition[P]]: ...
+def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a check of a function that returns which rows *fail*.
+
+    Its parameters are the check's: :data:`ColumnName` for columns, which must come first, and text, numbers, truth
+    values and lists of them besides. Its docstring is the check's documentation. It's called before anything is written
+    (and again for the audit), with columns quoted for SQL, and returns either
+
+    - Spark SQL as text, which is true for rows that fail. It's looked through like that of ``sql('…')``;
+    - a ``Column`` of ``pyspark.sql.functions``, likewise (a classic session's can't be looked through);
+    - or a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
+      :class:`OrphanRows` or :class:`RowTotal`.
+
+    It refuses arguments by a :class:`ValueError`, whose text continues "is_iban(account): …".
+
+    Args:
+        function: The check's function; its name is the check's.
+        options: ``example``: a complete check, for hints and help. ``aliases``: other names of the check.
+            ``parameter_aliases``: other names of parameters. ``scopes``: what it may look at, the default first; given
+            to the function as ``scope`` where it has such a parameter. ``each_column``: the text may name several
+            columns, each of which makes a check. ``finds_columns``: :meth:`CheckDefinition.prepare` finds the columns
+            in the arguments. ``nulls``, ``nans``, ``evidence``: for the reference page.
+
+    Raises:
+        TypeError: When the function's parameters can't be a check's, or another module's check has its name.
+
+    Example:
+        >>> @check
+        ... def is_even(column: ColumnName) -> str:
+        ...     return f"{column} % 2 <> 0"
+        >>> str(is_even("seats"))
+        'is_even(seats)'
+    """
+    if function is None:
+        return lambda function: _define(function, options)
+    return _define(function, options)
+
+
+USERS: dict[str, CheckDefinition[Any]] = {}
+"""Checks of users that were defined in this process, by name and alias."""
+
+
+def _define(function: Callable[..., Any], options: Mapping[str, Any]) -> CheckDefinition[Any]:
+    made: CheckDefinition[Any] = CheckDefinition(function, **options)
+    if not made.__module__.startswith(_BUILT_IN):
+        from lakegate.checks.registry import require_free_names
+
+        require_free_names(made)
+        USERS.update(dict.fromkeys((made.name, *made.aliases), made))
+    return made
+
+
+def refuse(check: Check, problem: str, hint: str) -> CheckError:
+    """Return an error about a check that can't be asked."""
+    return CheckError(f"{check}: {problem}", hint=hint, check=str(check), columns=list(check.columns) or None)
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a check's function with their annotations; those of every check are left out."""
+    hints = get_type_hints(function, include_extras=True)
+    found: dict[str, inspect.Parameter] = {}
+    for one in inspect.signature(function).parameters.values():
+        if one.kind is one.VAR_KEYWORD:
+            continue
+        made = one.replace(annotation=hints.get(one.name))
+        problem = _problem(made, [*found.values()])
+        if problem:
+            raise TypeError(f"{function.__qualname__}() can't be a check: parameter '{one.name}' {problem}")
+        found[one.name] = made
+    return found
+
+
+def _problem(one: inspect.Parameter, before: Sequence[inspect.Parameter]) -> str | None:
+    if _has(_COLUMN, one.annotation):
+        if one.default is not one.empty or not all(_has(_COLUMN, other.annotation) for other in before):
+            return "is a column: it must have no default and come before all other parameters"
+        return None
+    kinds = _kinds(one.annotation)
+    is_known = one.annotation is not None and all(_words(kind) or kind is NoneType for kind in kinds)
+    if one.name in ("column", "columns") or not is_known or (str not in kinds and {date, Decimal} & set(kinds)):
+        return (
+            f"is annotated as {one.annotation}; use ColumnName for a column of the table, which quotes it, and for "
+            "other parameters str, int, float, bool, Literal or lists (dates and decimals arrive as text: Limit)"
+        )
+    if NoneType in kinds and one.default not in (None, one.empty):
+        return "may be None: then its default must be None"
+    if one.kind is one.VAR_POSITIONAL or one.name in ("severity", "name"):
+        return "can't be a check's: only columns are given in any number, and every check has severity and name anyway"
+    return None
+
+
+def _has(mark: str, annotation: Any) -> bool:
+    return mark in get_args(annotation) or any(_has(mark, one) for one in get_args(annotation))
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """Return the types that an annotation allows; none for ``Any``."""
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        return tuple(kind for one in get_args(annotation) for kind in _kinds(one))
+    if origin is Annotated:
+        return _kinds(get_args(annotation)[0])
+    return () if annotation is Any else (annotation if origin is Literal else origin or annotation,)
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    return isinstance(value, _TYPES.get(kind, ())) and (isinstance(value, bool) <= (kind is bool))
+
+
+def _words(kind: Any) -> str | None:
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    return _WORDS.get(kind)
+
+
+def _plain_decimal(value: Decimal) -> int | float | str:
+    if value == value.to_integral_value():
+        return int(value) if abs(value) < 10**40 else str(value)
+    nearby = float(value)
+    return nearby if Decimal(repr(nearby)) == value else str(value)

@@ -1,0 +1,178 @@
+r"""The text of a check: ``kind(column, …, key=literal)``.
+
+The grammar is Python's call syntax with literals, read through :mod:`ast`; nothing is ever evaluated. Three things are
+ours: a column may be called like a Python keyword (``not_null(class)``), a name keeps the exact characters it was typed
+with, and a backslash that starts no Python escape stands for itself (``'^\d+$'``). ``r'…'`` works too, and is what a
+regular expression is best written in (``'\b'`` is a backspace, ``r'\b'`` a word boundary).
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import keyword
+import re
+import tokenize
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from lakegate.checks.definition import BareName
+from lakegate.checks.registry import find_check, known_checks
+from lakegate.errors import CheckError
+from lakegate.model.checks import Check
+
+_MAX_LENGTH = 1_000_000  # characters; more is a mistake, and Python's parser is not made for it
+_CONSTANTS = ("None", "True", "False")
+_UNKNOWN_ESCAPE = re.compile(r"\\(?:([\n\r\\'\"abfnrtv0-7xuUN])|(.))", re.DOTALL)
+_LAYOUT = (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+
+
+def parse_checks(text: str) -> tuple[Check, ...]:
+    """Read one text, which may stand for several checks: ``not_null(a, b)`` is a check for each column.
+
+    Args:
+        text: For example ``in_range(fare_amount, 0, 500, severity='warn')``. ``str(check)`` is read back unchanged.
+
+    Raises:
+        CheckError: When it's no call, the check is unknown, or its arguments are wrong.
+
+    Example:
+        >>> [str(check) for check in parse_checks("not_null(id, 'Trip Distance')")]
+        ['not_null(id)', "not_null('Trip Distance')"]
+        >>> str(*parse_checks("in_range(fare_amount, max=500)"))
+        'in_range(fare_amount, max=500)'
+    """
+    call = _parse_call(text)
+    if not isinstance(call.func, ast.Name):
+        raise _not_a_call(text)
+    definition = find_check(
+        call.func.id
+    )  # an unknown check is a better complaint than whatever is wrong with its arguments
+    keywords: dict[str, Any] = {}
+    for item in call.keywords:
+        if item.arg is None:
+            raise _unreadable(text, "'**' is not allowed.")
+        if item.arg in keywords:
+            raise _unreadable(text, f"'{item.arg}' is given twice.")
+        keywords[item.arg] = _literal(item.value, text)
+    return definition.make([_literal(item, text) for item in call.args], keywords)
+
+
+def parse_check(text: str) -> Check:
+    """Read one check, as ``str(check)`` writes it.
+
+    Raises:
+        CheckError: As :func:`parse_checks`, and when the text stands for several checks.
+
+    Example:
+        >>> parse_check("unique(vendor, trip)").columns
+        ('vendor', 'trip')
+    """
+    checks = parse_checks(text)
+    if len(checks) != 1:
+        raise CheckError(
+            f"{text} stands for {len(checks)} checks where one is expected.",
+            hint="Write them one by one: " + ", ".join(map(str, checks)),
+            check=text,
+        )
+    return checks[0]
+
+
+def _parse_call(text: str) -> ast.Call:
+    if not text.strip():
+        raise CheckError(
+            "A check is empty.", hint=f"Write one of: {', '.join(known_checks())}, for example not_null(id)."
+        )
+    if len(text) > _MAX_LENGTH:
+        raise CheckError(
+            f"A check of {len(text):,} characters is too long.", hint="Use sql(…) with a shorter condition."
+        )
+    try:
+        tree = ast.parse(_readable_by_python(text.strip()), mode="eval")
+    except (SyntaxError, ValueError) as error:  # ValueError: a NUL character, or an integer of thousands of digits
+        problem = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise _unreadable(text, f"{problem.rstrip('.?')}.") from None
+    except (RecursionError, MemoryError):
+        raise _unreadable(text, "it is nested too deeply.") from None
+    if not isinstance(tree.body, ast.Call):
+        raise _not_a_call(text)
+    return tree.body
+
+
+def _literal(node: ast.expr, text: str) -> Any:
+    if isinstance(node, ast.Name):
+        return BareName(node.id)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_literal(item, text) for item in node.elts]
+    if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        value = _literal(node.operand, text)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return -value if isinstance(node.op, ast.USub) else value
+    raise _unreadable(text, f"'{ast.unparse(node)}' is not a literal value or a plain column name.")
+
+
+def _readable_by_python(text: str) -> str:
+    """Write ``text`` so that Python's parser takes our three liberties."""
+    try:
+        tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in _LAYOUT]
+    except (tokenize.TokenError, SyntaxError):
+        return text  # not even tokens: let the parser say what is wrong
+    edits = list(_edits(tokens))
+    lines = io.StringIO(text).readlines()
+    for token, replacement in reversed(edits):
+        (row, start), (end_row, end) = token.start, token.end
+        tail = lines[end_row - 1][end:]
+        lines[row - 1 : end_row] = [lines[row - 1][:start] + replacement + tail]
+    return "".join(lines)
+
+
+def _edits(tokens: Sequence[tokenize.TokenInfo]) -> Iterator[tuple[tokenize.TokenInfo, str]]:
+    depth = 0
+    before = ""
+    for token, after in pairwise(tokens):
+        depth += (token.string in _OPENING) - (token.string in _CLOSING)
+        if token.type == tokenize.STRING:
+            escaped = _double_unknown_escapes(token.string)
+            if escaped != token.string:
+                yield token, escaped
+        alone = before in ("(", ",") and after.string in (")", ",")
+        if token.type == tokenize.NAME and depth == 1 and alone and _misread(token.string):
+            yield token, repr(token.string)
+        before = token.string
+
+
+def _misread(name: str) -> bool:
+    # Keywords are no expressions, and Python normalizes other names to NFKC.
+    return name not in _CONSTANTS and (keyword.iskeyword(name) or not name.isascii())
+
+
+def _double_unknown_escapes(literal: str) -> str:
+    prefix = literal[: len(literal) - len(literal.lstrip("rRbBfFuU"))]
+    if prefix.lower() not in ("", "u"):
+        return literal
+    return _UNKNOWN_ESCAPE.sub(lambda match: match[0] if match[1] else f"\\\\{match[2]}", literal)
+
+
+def _unreadable(text: str, problem: str) -> CheckError:
+    hint = (
+        "Write a check as kind(column, …, key=value); text and odd column names are quoted: not_null('Trip Distance')."
+    )
+    kind = re.match(r"\s*(\w+)", text)
+    if kind and kind[1] in known_checks():
+        definition = find_check(kind[1])
+        hint = (
+            f"Write {definition.signature}, for example: {definition.example}  (text and odd column names are quoted)"
+        )
+    return CheckError(f"The check {_shortened(text)} cannot be read: {problem}", hint=hint, check=_shortened(text))
+
+
+def _not_a_call(text: str) -> CheckError:
+    return _unreadable(text, "it is not of the form kind(…).")
+
+
+def _shortened(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -1,0 +1,303 @@
+"""Predicates written by the user in Spark SQL, looked through before the engine sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+
+from lakegate.checks.patterns import EXPLODES, explodes, longest_text
+from lakegate.model.sqltext import (
+    RUNS_CODE,
+    XML_OPTIONS,
+    SqlTextError,
+    SqlToken,
+    may_open_file,
+    sql_skeleton,
+    sql_text,
+    sql_tokens,
+)
+
+_DIALECT = "spark"
+_MANY_ROWS = frozenset([
+    "any", "any_value", "approx_count_distinct", "approx_percentile", "approx_top_k", "approx_top_k_accumulate",
+    "approx_top_k_combine", "array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bitmap_and_agg",
+    "bitmap_construct_agg", "bitmap_or_agg", "bool_and", "bool_or", "collect_list", "collect_set", "corr", "count",
+    "count_if", "count_min_sketch", "covar_pop", "covar_samp", "cume_dist", "dense_rank", "every", "first",
+    "first_value", "grouping", "grouping_id", "histogram_numeric", "hll_sketch_agg", "hll_union_agg",
+    "kll_merge_agg_bigint", "kll_merge_agg_double", "kll_merge_agg_float", "kll_sketch_agg_bigint",
+    "kll_sketch_agg_double", "kll_sketch_agg_float", "kurtosis", "lag", "last", "last_value", "lead", "listagg",
+    "max", "max_by", "mean", "measure", "median", "min", "min_by", "mode", "nth_value", "ntile", "percent_rank",
+    "percentile", "percentile_approx", "percentile_cont", "percentile_disc", "product", "rank", "regr_avgx",
+    "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy",
+    "row_number", "schema_of_variant_agg", "session_window", "skewness", "some", "std", "stddev", "stddev_pop",
+    "stddev_samp", "string_agg", "sum",
+    "theta_intersection_agg", "theta_sketch_agg", "theta_union_agg", "try_avg", "try_sum", "var_pop", "var_samp",
+    "variance", "window", "window_time", "explode", "explode_outer", "inline", "inline_outer", "json_tuple",
+    "posexplode", "posexplode_outer", "stack", "variant_explode", "variant_explode_outer",
+])  # fmt: skip
+"""Spark 4.1's aggregate, window and generator functions (``SHOW SYSTEM FUNCTIONS``, and those of its ``Column``)."""
+_QUANTIFIED = frozenset({"ILIKE", "LIKE", "REGEXP", "RLIKE"})
+_TAKE_PATTERNS = frozenset(
+    (
+        *("regexp", "regexp_count", "regexp_extract", "regexp_extract_all", "regexp_instr", "regexp_like"),
+        *("regexp_replace", "regexp_substr", "rlike", "split"),
+    )
+)
+_OPERATORS = frozenset({"AND", "BETWEEN", "DIV", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP", "RLIKE"})
+_QUERIES = frozenset({"FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH"})
+_NOT_OF_ONE_ROW: dict[type[Any], str] = {
+    exp.Query: "holds a subquery",
+    exp.Window: "holds a window function",
+    exp.AggFunc: "holds an aggregate",
+    exp.Star: "holds '*'",
+    exp.Placeholder: "holds a placeholder",
+    exp.Parameter: "holds a parameter",
+}
+_NOT_IN_COLUMN = {
+    "expression_string": "holds SQL as text (expr), which can't be looked through here; return all of it as SQL",
+    "subquery_expression": "holds a subquery, but it must be about one row",
+    "window": "holds a window function, but it must be about one row",
+    "unresolved_star": "holds '*', but it must be about one row",
+    "unresolved_regex": "holds a pattern of column names, but it must be about one row",
+    "typed_aggregate_expression": "holds an aggregate, but it must be about one row",
+    "extension": "holds a plugin's expression, which is not allowed",
+}
+"""Fields of Spark Connect's ``Expression``, and what's wrong with them."""
+_ROW_UDFS = frozenset({100, 101, 200, 204, 250, 251})
+"""``PythonEvalType`` of Python functions about one row: plain, Arrow-optimised, and over pandas or Arrow batches."""
+_FIRST_NAME = re.compile(r"`((?:[^`]|``)*)`|([^.]*)")
+_NUMERIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
+
+
+class PredicateError(ValueError):
+    """A predicate that cannot be used; the message continues a sentence that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """What was found out about a predicate.
+
+    Attributes:
+        columns: Columns it refers to, in order of appearance. Of a struct's field, the struct.
+        lone_column: The column, when the predicate is nothing but one.
+        sql: What to give to Spark: the tokens that were looked at.
+        longest_text: Characters in a text that its patterns may be tried on; ``None`` for any number.
+    """
+
+    columns: tuple[str, ...]
+    lone_column: str | None
+    sql: str
+    longest_text: int | None = None
+
+
+@lru_cache(maxsize=256)
+def read_predicate(text: str) -> Predicate:
+    """Look through a predicate about one row.
+
+    Comments are refused: at the end of a predicate one would swallow whatever comes after it. So is ``${``, which
+    Spark replaces by settings even inside literals.
+
+    Raises:
+        PredicateError: When it is not one expression about one row, or surely not a truth value.
+
+    Example:
+        >>> read_predicate("fare < 0 OR trip.distance IS NULL").columns
+        ('fare', 'trip')
+    """
+    if "${" in text:
+        raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
+    tokens = _tokens(text)
+    _refuse_functions(tokens)
+    patterns = _patterns(tokens)
+    tree = _parse(sql_skeleton(tokens))
+    for kind, problem in _NOT_OF_ONE_ROW.items():
+        if tree.find(kind):
+            raise PredicateError(f"{problem}, but it must be about one row")
+    _refuse_other_types(tree)
+    columns: dict[str, str] = {}
+    for name in _column_names(tree):
+        columns.setdefault(name.lower(), name)
+    root = tree.unnest()
+    lone = root.name if isinstance(root, exp.Column) and len(root.parts) == 1 else None
+    longest = min((found for pattern in patterns if (found := longest_text(pattern)) is not None), default=None)
+    return Predicate(tuple(columns.values()), lone, sql_text(tokens), longest)
+
+
+def read_column(plan: Any) -> tuple[str, ...]:
+    """Look through a Spark Connect ``Column`` as :func:`read_predicate` does through text, and return its columns.
+
+    Args:
+        plan: The column's ``Expression`` (protobuf).
+
+    Raises:
+        PredicateError: When it isn't about one row, or holds a pattern that could take long.
+    """
+    functions: set[str] = set()
+    texts: list[str] = []
+    columns: dict[str, str] = {}
+    for field, value, in_literal in _fields(plan):
+        if field in _NOT_IN_COLUMN:
+            raise PredicateError(_NOT_IN_COLUMN[field])
+        if isinstance(value, str) and in_literal:
+            texts.append(value)
+        elif field == "common_inline_user_defined_function" and value.python_udf.eval_type not in _ROW_UDFS:
+            raise PredicateError(f"calls {value.function_name}(), a user's function that isn't Python about one row")
+        elif field in {"unresolved_function", "call_function"}:
+            functions.add(_function(value))
+        elif field == "unresolved_attribute":
+            name = _column(value)
+            columns.setdefault(name.lower(), name)
+    if functions & _TAKE_PATTERNS:
+        _refuse_patterns(texts)
+        slow = next((pattern for pattern in texts if longest_text(pattern) is not None), None)
+        if slow is not None:
+            raise PredicateError(
+                f"holds the pattern {slow!r}, which is slow on long texts; return SQL as text, which is limited"
+            )
+    return tuple(columns.values())
+
+
+def _function(call: Any) -> str:
+    name: str = call.function_name.lower().replace("`", "").rpartition(".")[2]
+    _refuse_function(name)
+    if name in XML_OPTIONS and not _is_plain(call.arguments, XML_OPTIONS[name]):
+        raise PredicateError(f"calls {name}() with options that are not allowed")
+    return name
+
+
+def _column(attribute: Any) -> str:
+    """Return the name of a column; of a struct's field, the struct's."""
+    written: str = attribute.unparsed_identifier
+    if attribute.HasField("plan_id"):
+        raise PredicateError(f"takes '{written}' from a DataFrame; use functions.col")
+    match = _FIRST_NAME.match(written)
+    return written if match is None else match[2] or (match[1] or "").replace("``", "`")
+
+
+def _fields(plan: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Yield all fields of a protobuf message with their values, and whether they're part of a literal."""
+    left = [(plan, False)]
+    while left:
+        message, in_literal = left.pop()
+        for field, value in message.ListFields():
+            if field.name == "common":  # where in the user's code it was made
+                continue
+            is_literal = in_literal or field.name == "literal"
+            for one in value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]:
+                yield field.name, one, is_literal
+                if hasattr(one, "ListFields"):
+                    left.append((one, is_literal))
+
+
+def _is_plain(arguments: Sequence[Any], first: int) -> bool:
+    """Tell whether the options of a call, from argument ``first`` on, are plain texts that don't name a file."""
+    if any(argument.HasField("named_argument_expression") for argument in arguments):
+        return False
+    for option in arguments[first:]:
+        call = option.unresolved_function
+        parts = [one.literal.string.lower() for one in call.arguments if one.literal.HasField("string")]
+        if call.function_name != "map" or len(parts) < len(call.arguments) or "rowvalidationxsdpath" in parts:
+            return False
+    return True
+
+
+def _tokens(text: str) -> tuple[SqlToken, ...]:
+    try:
+        tokens = sql_tokens(text)
+    except SqlTextError as error:
+        raise PredicateError(f"can't be read: {str(error).rstrip('.')}") from None
+    if not tokens:
+        raise PredicateError("is empty")
+    # What lies between tokens is blank, or a comment; a ';' at the end is left out as well.
+    gaps = zip(tokens, [*(token.start for token in tokens[1:]), len(text)], strict=True)
+    between = [text[: tokens[0].start], *(text[token.start + len(token.text) : end] for token, end in gaps)]
+    if any(gap.strip().startswith(("--", "/*")) for gap in between):
+        raise PredicateError("holds a comment; leave it out")
+    if any(gap.strip() for gap in between):
+        raise PredicateError("holds ';', but it must be one expression")
+    return tokens
+
+
+def _refuse_functions(tokens: tuple[SqlToken, ...]) -> None:
+    for index, (token, after) in enumerate(pairwise(tokens)):
+        name = token.name.lower()
+        if token.text == "(" and after.upper in _QUERIES and index + 2 < len(tokens):
+            _refuse_query(tokens[index + 1], tokens[index + 2])
+        if after.text != "(" or token.kind not in {"word", "quoted"}:
+            continue
+        quantifier = name in ("any", "some") and index > 0 and tokens[index - 1].upper in _QUANTIFIED
+        if not quantifier:
+            _refuse_function(name)
+        if token.upper == "IDENTIFIER":
+            raise PredicateError(f"calls {name}(), which is not allowed")
+        if may_open_file(name, tokens[index + 1 :]):
+            raise PredicateError(f"calls {name}() with options that are not allowed")
+
+
+def _refuse_function(name: str) -> None:
+    if name in _MANY_ROWS:
+        raise PredicateError(f"calls {name}(), which is about many rows, but it must be about one")
+    if name in RUNS_CODE:
+        raise PredicateError(f"calls {name}(), which is not allowed")
+
+
+def _patterns(tokens: tuple[SqlToken, ...]) -> list[str]:
+    """Return the texts of a predicate that may be patterns."""
+    if not any(token.name.lower() in _TAKE_PATTERNS for token in tokens if token.kind in {"word", "quoted"}):
+        return []
+    found = [token.value for token in tokens if token.kind == "string"]
+    _refuse_patterns(found)
+    return found
+
+
+def _refuse_patterns(patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        if explodes(pattern):
+            raise PredicateError(f"holds the pattern {pattern!r}, which {EXPLODES}")
+
+
+def _refuse_query(token: SqlToken, after: SqlToken) -> None:
+    """Refuse ``(TABLE t)`` and the like, which sqlglot takes for a column with an alias."""
+    if after.kind == "quoted" or (after.kind == "word" and after.upper not in _OPERATORS):
+        raise PredicateError(f"holds a subquery ({token.upper}), but it must be about one row")
+
+
+def _parse(text: str) -> exp.Condition:
+    try:
+        tree = sqlglot.parse_one(text, into=exp.Condition, dialect=_DIALECT)
+    except ParseError as error:
+        raise PredicateError(_where(error)) from None
+    except SqlglotError as error:
+        raise PredicateError(f"cannot be read ({type(error).__name__})") from None
+    if not isinstance(tree, exp.Condition):
+        raise PredicateError("is not an expression that is true or false")
+    return tree
+
+
+def _where(error: ParseError) -> str:
+    first = error.errors[0] if error.errors else {}
+    near = str(first.get("highlight") or "").strip()
+    return f"is not valid SQL near '{near}' (character {first.get('col')})" if near else "is not valid SQL"
+
+
+def _column_names(tree: exp.Condition) -> list[str]:
+    roots = [column.parts[0] for column in tree.find_all(exp.Column)]
+    return [root.name for root in sorted(roots, key=lambda root: root.meta.get("start", 0))]
+
+
+def _refuse_other_types(tree: exp.Condition) -> None:
+    if isinstance(tree.unnest(), _NUMERIC):
+        raise PredicateError("is a number, not a truth value")
+    found = annotate_types(tree.copy(), dialect=_DIALECT).type
+    unsure = (exp.DataType.Type.UNKNOWN, exp.DataType.Type.BOOLEAN, exp.DataType.Type.NULL)
+    if found is not None and found.this not in unsure:
+        raise PredicateError(f"is of type {found.sql(_DIALECT)}, not a truth value")

@@ -1,0 +1,220 @@
+"""What a check asks: about single rows, about keys, or about the number of rows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from lakegate.checks.column_types import text_literal
+from lakegate.config import ENVIRONMENT
+from lakegate.model.checks import Scope, Verdict
+from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.schema import Schema
+from lakegate.model.tables import AddedFiles
+
+_TOO_LONG = (
+    "A text in column '{}' has more than {:,} characters, and on longer ones this pattern could take minutes. "
+    "Anchor it (^…), or let no two repetitions match the same characters side by side."
+)
+_CONNECT = "SPARK_CONNECT_MODE_ENABLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer to one check.
+
+    Attributes:
+        failing_rows: Rows that break the check; 0 means that it passes.
+        detail: One sentence of explanation where the number alone doesn't tell.
+    """
+
+    failing_rows: int
+    detail: str | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """``pass`` when no row fails."""
+        return "fail" if self.failing_rows else "pass"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailingRows:
+    """A question about single rows: those for which ``predicate`` is true fail. All share one scan.
+
+    Attributes:
+        predicate: Spark SQL as text, or a PySpark ``Column``.
+        metrics: Returns the number of failing rows when the added files' metrics *prove* it, else ``None``. Called for
+            complete evidence only (:attr:`~lakegate.model.tables.AddedFiles.complete`).
+        by_user: Whether the predicate holds something the user wrote in the engine's own language (SQL, a pattern),
+            which the engine may refuse although lakegate found nothing wrong with it.
+        longest_text: Characters in a text that the predicate may be tried on in reasonable time; ``None`` for any
+            number. A longer text in one of the check's columns ends the audit with an error.
+        is_slow: Whether the engine must be able to stop between two rows. Follows from ``longest_text``.
+    """
+
+    predicate: Any
+    metrics: Callable[[AddedFiles], int | None] | None = None
+    by_user: bool = False
+    longest_text: int | None = None
+    is_slow: bool = False
+
+    @property
+    def key(self) -> object:
+        """What equal questions share: a ``Column`` can't be compared, and equals itself only."""
+        return self.predicate if isinstance(self.predicate, str) else id(self.predicate)
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateRows:
+    """A question about keys: rows that share their ``columns`` (none NULL) with another row fail.
+
+    The other row is one of the batch, or with ``scope="table"`` any of the table as it would be after publishing.
+    """
+
+    columns: tuple[str, ...]
+    scope: Scope = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanRows:
+    """A question about keys: rows whose ``columns`` (none NULL) match no row of another table fail.
+
+    ``table`` is read as it would be after publishing; ``other_columns`` are its columns, in the order of ``columns``.
+    """
+
+    columns: tuple[str, ...]
+    table: TableIdentifier
+    other_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowTotal:
+    """A question about the batch as a whole, by its number of rows, which ``judge`` turns into a finding."""
+
+    judge: Callable[[int], Finding]
+
+
+KeyQuestion: TypeAlias = DuplicateRows | OrphanRows
+Question: TypeAlias = FailingRows | KeyQuestion | RowTotal
+
+
+class CheckProblem(ValueError):  # noqa: N818 - becomes an error once it's known which check has it
+    """What's wrong with a check's arguments or columns; raised by its function, it continues "not_null(x): …"."""
+
+    def __init__(self, problem: str, hint: str | None = None) -> None:
+        super().__init__(problem)
+        self.hint = hint
+
+
+def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours: bool) -> Question:
+    """Return the question that a check's function returned, complete.
+
+    Args:
+        answer: A question, SQL as text, or a ``Column``.
+        columns: The check's, as ``schema`` has them.
+        schema: Of the audited table.
+        is_ours: Whether the check is lakegate's own. Other checks' predicates are looked through as ``sql('…')`` is.
+
+    Raises:
+        CheckProblem: When it's none of these, or the text isn't about one row of this table.
+    """
+    if isinstance(answer, str) or _is_column(answer):
+        answer = FailingRows(answer)
+    question: Question = answer
+    if isinstance(question, (DuplicateRows, OrphanRows, RowTotal)):
+        return question
+    if not isinstance(question, FailingRows):
+        raise _no_question(answer)
+    if not is_ours:
+        question, columns = _looked_through(question, schema)
+    if question.longest_text is None:
+        return question
+    # What can't be answered in time is no pass and no failure.
+    texts = {one.name: one.type for one in schema.columns if one.name in columns}
+    cases = "".join(
+        f" WHEN length({sql}) > {question.longest_text} THEN CAST(raise_error({text_literal(message)}) AS BOOLEAN)"
+        for name, type_ in texts.items()
+        if (sql := _as_text(name, type_)) and (message := _TOO_LONG.format(name, question.longest_text))
+    )
+    return (
+        replace(question, predicate=f"CASE{cases} ELSE {question.predicate} END", is_slow=True) if cases else question
+    )
+
+
+@contextmanager
+def columns_of_connect() -> Iterator[None]:
+    """Have ``pyspark.sql.functions`` build columns for Spark Connect, unless the process has a classic session."""
+    with ENVIRONMENT:  # two threads would restore what the other one set
+        context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+        is_set = _CONNECT in os.environ or getattr(context, "_active_spark_context", None) is not None
+        if not is_set:
+            os.environ[_CONNECT] = "1"
+        try:
+            yield
+        finally:
+            if not is_set:
+                os.environ.pop(_CONNECT, None)
+
+
+def _is_column(value: Any) -> bool:
+    kind = getattr(sys.modules.get("pyspark.sql.column"), "Column", None)
+    return kind is not None and isinstance(value, kind)
+
+
+def _plan(column: Any) -> Any:
+    """Return a Spark Connect ``Column`` as protobuf without a server, which could only read the text of a type."""
+    from pyspark.sql.types import NullType
+
+    return column.to_plan(SimpleNamespace(_analyze=lambda **_: SimpleNamespace(parsed=NullType())))
+
+
+def _no_question(value: Any) -> CheckProblem:
+    # What a DataFrame shows of itself may take a query.
+    shown = repr(value) if type(value).__module__ == "builtins" else f"a {type(value).__name__}"
+    return CheckProblem(f"its function returned {shown}, which is neither SQL, a Column nor a question.")
+
+
+def _as_text(column: str, type_: str) -> str | None:
+    if type_ == "string":
+        return quote(column)
+    return f"CAST({quote(column)} AS STRING)" if "<" in type_ else None
+
+
+def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequence[str]]:
+    """Return what a user's function asks, complete, and the columns whose texts may have to be short."""
+    from lakegate.checks.predicates import PredicateError, read_column, read_predicate
+
+    limits = [] if answer.longest_text is None else [answer.longest_text]
+    if any(type(limit) is not int or limit < 0 for limit in limits):
+        raise CheckProblem(f"longest_text={answer.longest_text!r} isn't a number of characters.")
+    predicate: Any = answer.predicate
+    is_text = isinstance(predicate, str)
+    if not is_text and not _is_column(predicate):
+        raise _no_question(predicate)
+    if not is_text and limits:
+        raise CheckProblem("longest_text is for predicates in SQL.", "Return SQL as text.")
+    try:
+        if is_text:
+            read = read_predicate(predicate)
+            named, predicate = read.columns, f"({read.sql})"
+            limits += [] if read.longest_text is None else [read.longest_text]
+        elif ".connect." in type(predicate).__module__:
+            named = read_column(_plan(predicate))
+        else:  # a classic session's Column lives in the JVM, and can't be looked through
+            named = ()
+    except PredicateError as error:
+        raise CheckProblem(f"its predicate {answer.predicate!r} {error}.", "Correct the check's function.") from None
+    except RecursionError:
+        raise CheckProblem("its predicate is nested too deeply.", "Correct the check's function.") from None
+    found = [(name, schema.find(name)) for name in named]
+    missing = next((name for name, column in found if column is None), None)
+    if missing is not None:
+        problem = f"its predicate {answer.predicate!r} refers to column '{missing}', which the table doesn't have."
+        raise CheckProblem(problem, f"Columns: {', '.join(schema.names)}.")
+    names = [column.name for _, column in found if column is not None]
+    return replace(answer, predicate=predicate, by_user=True, longest_text=min(limits, default=None)), names

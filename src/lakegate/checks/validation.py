@@ -1,0 +1,167 @@
+"""Checks against a schema, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from lakegate.checks.column_types import ColumnType, Family
+from lakegate.checks.definition import refuse
+from lakegate.checks.questions import DuplicateRows, KeyQuestion, OrphanRows
+from lakegate.checks.registry import find_check
+from lakegate.errors import CheckError
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Column, Schema
+
+Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
+"""Gives the schema of another table as it would be after publishing; ``None`` when there is no such table."""
+
+_MOST_SHOWN = 30
+_MOST_DIGITS = 38  # of a Spark decimal; a comparison that needs more loses fraction digits
+_WHOLE_DIGITS = {"int": 10, "long": 20}  # what Spark gives them beside a decimal
+
+
+def validate_checks(checks: Sequence[Check], schema: Schema, schemas: Schemas | None = None) -> tuple[Check, ...]:
+    """Return the checks with their columns spelled as ``schema`` has them, in order.
+
+    Args:
+        checks: From the parser, from Python, or made by hand.
+        schema: Of the table as it will be, or of the batch when the table is created by it.
+        schemas: Gives the schemas of other tables that checks compare with (the table itself may be one of them).
+            Without it, columns that are missing there are found when the audit reads them.
+
+    Raises:
+        CheckError: Naming all checks that can't be asked of this schema, not only the first.
+    """
+    valid: list[Check] = []
+    errors: list[CheckError] = []
+    for check in checks:
+        try:
+            valid += [_valid(made, schema, schemas) for made in _rebuilt(check)]
+        except CheckError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        problems = "".join(f"\n- {error.message}" for error in errors)
+        raise CheckError(
+            f"{len(errors)} checks cannot be used:{problems}",
+            hint="\n".join(dict.fromkeys(error.hint for error in errors if error.hint)),
+            checks=[error.context.get("check") for error in errors],
+        )
+    return tuple(valid)
+
+
+def describe(check: Check) -> str:
+    """Return what a check claims in one sentence, without a full stop.
+
+    Raises:
+        CheckError: When there is no such check.
+
+    Example:
+        >>> describe(Check(kind="not_null", columns=("passenger_count",)))
+        'passenger_count is never NULL'
+    """
+    return find_check(check.kind).describe(check)
+
+
+def no_such_table(check: Check, table: TableIdentifier) -> CheckError:
+    """Return the error about another table that doesn't exist."""
+    return refuse(check, f"there is no table {table}.", "`lakegate table list` shows the tables of main.")
+
+
+def _rebuilt(check: Check) -> tuple[Check, ...]:
+    """Return ``check`` as the parser would have made it, whoever made it."""
+    # "batch" is what a check made by hand says when nobody thought of its scope.
+    scope = None if check.scope == "batch" else check.scope
+    common = {"severity": check.severity, "scope": scope, "name": check.label}
+    return find_check(check.kind).make(check.columns, {**check.arguments, **common})
+
+
+def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
+    found = [_find(check, name, schema) for name in check.columns]
+    valid = check.model_copy(update={"columns": tuple(column.name for column in found)})
+    question = find_check(check.kind).ask(valid, schema)
+    if isinstance(question, (DuplicateRows, OrphanRows)):
+        _require_key(check, question, schema)
+    if isinstance(question, OrphanRows) and schemas is not None:
+        _require_reference(valid, question, schema, schemas)
+    return valid
+
+
+def _find(check: Check, name: str, schema: Schema) -> Column:
+    column = schema.find(name)
+    if column is None:
+        close = schema.nearest(name)
+        shown = ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
+        hint = (f"Did you mean '{close}'? " if close else "") + f"Columns: {shown}."
+        raise refuse(check, f"there is no column '{name}'.", hint)
+    if "${" in column.name:
+        raise refuse(
+            check,
+            f"column '{column.name}' cannot be audited: Spark SQL replaces '${{…}}' in names by settings.",
+            "Rename the column.",
+        )
+    return column
+
+
+def _require_key(check: Check, question: KeyQuestion, schema: Schema) -> None:
+    """Refuse a question whose key isn't one: a user's function may ask about other columns than the check's."""
+    sides: list[Any] = [question.columns, *([question.other_columns] if isinstance(question, OrphanRows) else [])]
+    if not all(isinstance(side, tuple) and all(isinstance(name, str) for name in side) for side in sides):
+        raise refuse(check, "its key isn't a tuple of column names.", "Name columns by audited(column).name.")
+    if not all(sides):
+        raise refuse(check, "its key has no columns.", "Name at least one column.")
+    if len({len(side) for side in sides}) > 1:
+        counts = " and ".join(str(len(side)) for side in sides)
+        raise refuse(check, f"its key and the other table's have {counts} columns.", "Name as many of both.")
+    columns = [_find(check, name, schema) for name in question.columns]
+    if len({column.name for column in columns}) < len(columns):
+        raise refuse(check, "it names one column twice.", "Column names ignore case; name each column once.")
+    for column in columns:
+        if not ColumnType.parse(column.type).groupable:
+            raise refuse(
+                check,
+                f"column '{column.name}' is of type {column.type}, whose values cannot be compared.",
+                "Use plain columns as a key.",
+            )
+
+
+def _require_reference(check: Check, question: OrphanRows, schema: Schema, schemas: Schemas) -> None:
+    """Refuse a question about another table whose columns don't exist, or don't compare exactly."""
+    other = schemas(question.table)
+    if other is None:
+        raise no_such_table(check, question.table)
+    for name, other_name in zip(question.columns, question.other_columns, strict=True):
+        theirs = other.find(other_name)
+        if theirs is None:
+            close = other.nearest(other_name)
+            raise refuse(
+                check,
+                f"table {question.table} has no column '{other_name}'.",
+                (f"Did you mean '{close}'? " if close else "") + "Name its columns in to_columns=…, in order.",
+            )
+        ours = schema.find(name)
+        if ours is not None and not _compare_exactly(ColumnType.parse(ours.type), ColumnType.parse(theirs.type)):
+            raise refuse(
+                check,
+                f"column '{name}' is of type {ours.type}, '{theirs.name}' of {question.table} of type {theirs.type}; "
+                "their values do not compare exactly.",
+                "Give both columns one type.",
+            )
+
+
+def _compare_exactly(left: ColumnType, right: ColumnType) -> bool:
+    families = {left.family, right.family}
+    if families <= {Family.INTEGER, Family.DECIMAL}:
+        return max(map(_whole_digits, (left, right))) + max(left.scale, right.scale) <= _MOST_DIGITS
+    if families == {Family.INTEGER, Family.FLOATING}:
+        return {left.text, right.text} == {"int", "double"}
+    return len(families) == 1 and (Family.OTHER not in families or left.text == right.text)
+
+
+def _whole_digits(column: ColumnType) -> int:
+    if column.family is Family.DECIMAL:
+        return column.precision - column.scale
+    return _WHOLE_DIGITS[column.text]

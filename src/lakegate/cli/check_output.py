@@ -1,0 +1,136 @@
+"""Check results and audit reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakegate.cli.output import add_row, cell, clip, count, counted, make_table, null, safe, say, share, show, width_or
+
+if TYPE_CHECKING:
+    from lakegate.model.checks import AuditReport, CheckResult
+
+_EXAMPLES = 5
+_WIDEST_CELL = 32
+_FILE_COLUMN = "_file"
+_DEFAULT_WIDTH = 110
+_GAP = 3
+
+
+def check_payload(result: CheckResult) -> dict[str, Any]:
+    """Return one check's result for machines (``schemas/ingest-result.schema.json``)."""
+    return result.model_dump(exclude={"reads"})
+
+
+def report_payload(report: AuditReport) -> dict[str, Any]:
+    """Return a whole report for machines."""
+    return {
+        "run_id": report.run_id,
+        "table": report.table,
+        "branch": report.branch,
+        "passed": report.passed,
+        "rows": report.rows,
+        "checks": [check_payload(result) for result in report.results],
+        "seconds": report.seconds,
+    }
+
+
+def summary(*reports: AuditReport) -> str:
+    """Return how many checks ran and failed, and whether they were answered from file metrics or by reading rows."""
+    results = [result for report in reports for result in report.results]
+    if not results:
+        return "no checks (add some with --check or in lakegate.toml)"
+    by_scan = sum(result.evidence == "scan" for result in results)
+    by_manifest = len(results) - by_scan
+    told = [f"{by_manifest} by file metrics"] * bool(by_manifest) + [f"{by_scan} by reading rows"] * bool(by_scan)
+    failed = sum(len(report.failures) for report in reports)
+    warned = sum(len(report.warnings) for report in reports)
+    verdict = f"{failed} failed" if failed else "passed"
+    if warned:
+        verdict += f", {counted(warned, 'warning')}"
+    return f"{counted(len(results), 'check')}, {verdict} ({', '.join(told)})"
+
+
+def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None:
+    """Print failing checks as a table, then example rows of each."""
+    if not results:
+        return
+    say("", f"[bold {style}]{title}[/]")
+    table = make_table("check", "column", "failing rows", "of", "%", right=("failing rows", "of", "%"))
+    for result in results:
+        add_row(
+            table,
+            result.check,
+            ", ".join(result.columns),
+            count(result.failing_rows),
+            count(result.total_rows),
+            share(result.failing_rows, result.total_rows),
+        )
+    show(table, indent=2)
+    show_evidence(results)
+
+
+def show_evidence(results: Sequence[CheckResult]) -> None:
+    """Print the explanations of failing checks, then example rows of each."""
+    for result in results:
+        if result.detail:
+            say(f"  [dim]{safe(result.name)}: {safe(result.detail)}[/]")
+    for result in results:
+        show_examples(result)
+
+
+def show_examples(result: CheckResult) -> None:
+    """Print a few failing rows: the check's own columns first, then as many others as fit."""
+    rows = result.examples[:_EXAMPLES]
+    if not rows:
+        return
+    columns, cells = fitting(rows, result.columns, width_or(_DEFAULT_WIDTH) - 2)
+    say("", f"Rows that fail [bold]{safe(result.name)}[/]")
+    table = make_table(*columns)
+    for row in cells:
+        table.add_row(*map(null, row))
+    show(table, indent=2)
+    left = len(rows[0]) - len(columns)
+    more = [f"{counted(left, 'more column')}"] * (left > 0)
+    hidden = result.failing_rows - len(rows)
+    more += [f"{counted(hidden, 'more row')}"] * (hidden > 0 and _FILE_COLUMN in rows[0])
+    if more:
+        say(f"  [dim]… {' and '.join(more)}[/]")
+
+
+def fitting(rows: Sequence[Mapping[str, Any]], first: Sequence[str], width: int) -> tuple[list[str], list[list[str]]]:
+    """Choose the columns of ``rows`` that fit in ``width`` characters, those named in ``first`` before all others.
+
+    Returns:
+        The columns, and each row's clipped cells. There is always at least one column.
+
+    Example:
+        >>> fitting([{"a": 1, "b": None, "c": "x" * 50}], ["b"], 12)
+        (['b', 'a'], [['NULL', '1']])
+    """
+    names = list(rows[0])
+    own = [name for name in names if name in first]
+    others = [name for name in names if name not in first and name != _FILE_COLUMN]
+    columns: list[str] = []
+    left = width
+    for name in [*own, *others, *(name for name in names if name == _FILE_COLUMN)]:
+        longest = max(len(name), *(min(len(cell(row.get(name))), _WIDEST_CELL) for row in rows))
+        if columns and longest > left:
+            break
+        columns.append(name)
+        left -= longest + _GAP
+    limit = min(_WIDEST_CELL, width)
+    return columns, [[clip(cell(row.get(name)), limit) for name in columns] for row in rows]
+
+
+def show_all(report: AuditReport) -> None:
+    """Print every check with its verdict."""
+    table = make_table("check", "verdict", "failing rows", "of", "evidence", right=("failing rows", "of"))
+    for result in report.results:
+        word = "pass" if result.verdict == "pass" else ("fail" if result.severity == "error" else "warn")
+        style = {"fail": "red", "warn": "yellow"}.get(word)
+        cells = (result.check, word, count(result.failing_rows), count(result.total_rows), result.evidence)
+        add_row(table, *cells, style=style)
+    if report.results:
+        say("")
+        show(table, indent=2)

@@ -1,0 +1,52 @@
+"""List the checks there are, or show how to write one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.output import add_row, echo_json, make_table, safe, say, show
+
+if TYPE_CHECKING:
+    from lakegate.checks.definition import CheckDefinition
+
+
+@command("checks", examples=("lakegate checks", "lakegate checks in_range", "lakegate checks -o json"))
+@click.argument("name", required=False)
+def checks(app: App, /, *, name: str | None) -> None:
+    """List the checks there are, or show how to write the check NAME and what it does.
+
+    Includes those of installed packages; see the how-to page "Write a check of your own".
+    """
+    from lakegate.checks.registry import find_check, known_checks
+
+    found = [find_check(one) for one in ([name] if name else known_checks())]
+    if app.json:
+        payloads = [_payload(one) for one in found]
+        echo_json(payloads[0] if name else payloads)
+    elif name:
+        (one,) = found
+        say(safe(one.signature), "", *map(safe, (_plain(one.documentation) or "No description.").splitlines()), "")
+        say(*(f"  [dim]{safe(example)}[/]" for example in one.example.split("  or  ")))
+    else:
+        table = make_table("check", "what it claims", "example")
+        for one in found:
+            add_row(table, one.name, _plain(one.summary), one.example.partition("  or  ")[0])
+        show(table)
+
+
+def _payload(one: CheckDefinition[Any]) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "signature": one.signature,
+        "description": _plain(one.documentation),
+        "examples": one.example.split("  or  "),
+        "aliases": list(one.aliases),
+    }
+
+
+def _plain(text: str) -> str:
+    return text.replace("``", "")

@@ -1,0 +1,24 @@
+"""Start the local stack (Nessie and Spark)."""
+
+from __future__ import annotations
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.commands.status import show_services
+from lakegate.local import prepare
+
+
+@command("up", examples=("lakegate up", "lakegate up --prepare-only", "lakegate --home ~/lake up"))
+@click.option("--prepare-only", is_flag=True, help="Only download what it needs, so that it can start offline later.")
+def up(app: App, /, *, prepare_only: bool) -> None:
+    """Start the local stack: a Nessie catalog and a Spark server, reachable from this machine only.
+
+    Commands that need the stack start it themselves. The first start downloads what it needs.
+    """
+    if prepare_only:
+        prepare(app.narrator)
+        return
+    app.stack().up()
+    show_services(app)

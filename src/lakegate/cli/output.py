@@ -1,0 +1,305 @@
+"""Standard output: values as text (nothing in data may steer a terminal), tables through rich, and JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from lakegate.cli.streams import as_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_MINUTE = 60
+_HOUR = 3600
+_THOUSAND = 1000
+
+
+def plain(value: object) -> str:
+    r"""Return ``value`` as one line without control characters, which could steer the terminal.
+
+    Example:
+        >>> print(plain("a\nb\x1b[31m"))
+        a\nb\x1b[31m
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def clip(text: str, width: int) -> str:
+    """Return ``text`` in at most ``width`` characters.
+
+    Example:
+        >>> clip("passenger_count", 10)
+        'passenger…'
+    """
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def cell(value: object) -> str:
+    """Return a value of a table as people read it; ``None`` is ``NULL``.
+
+    Example:
+        >>> cell(None), cell(True), cell({"a": 1})
+        ('NULL', 'true', '{"a": 1}')
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, (list, tuple, Mapping)):
+        return plain(json.dumps(json_safe(value), ensure_ascii=False))
+    return plain(value)
+
+
+def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
+    """Return ``value`` in JSON's types.
+
+    Times are ISO 8601, decimals are text (they must not lose digits), bytes are base64, and what JSON has no number
+    for (NaN, infinities) is null.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> json_safe({"fare": Decimal("2.50"), "ratio": float("nan"), "day": date(2026, 1, 31)})
+        {'fare': '2.50', 'ratio': None, 'day': '2026-01-31'}
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [json_safe(item) for item in value]
+    return str(value)
+
+
+def far_date(number: int, unit: str | None) -> str:
+    """Return a day or time beyond the years 1 to 9999 in ISO 8601, by the Gregorian calendar without end.
+
+    Args:
+        number: Days since 1970, or what ``unit`` says.
+        unit: ``s``, ``ms``, ``us``, ``ns``; ``None`` for days.
+
+    Example:
+        >>> far_date(4_000_000, None), far_date(-800_000, None), far_date(316_516_000_000_000_000, "us")
+        ('+12921-08-18', '-0221-09-04', '+11999-12-29T15:06:40')
+    """
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+    days, rest = (number, 0) if unit is None else divmod(number, 86_400 * per_second[unit])
+    # The calendar repeats every 400 years, which are 146,097 days.
+    eras, within = divmod(days, 146_097)
+    day = date(2000, 1, 1) + timedelta(days=within - 10_957)
+    year = day.year + 400 * eras
+    text = f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04}-{day:%m-%d}"  # noqa: PLR2004 - ISO 8601
+    if unit is None:
+        return text
+    seconds, fraction = divmod(rest, per_second[unit])
+    clock = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
+    return f"{text}T{clock}" + (f".{fraction:0{len(str(per_second[unit])) - 1}}" if fraction else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a time span.
+
+    Example:
+        >>> duration(0.84), duration(75), duration(7300)
+        ('0.8 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in decimal units.
+
+    Example:
+        >>> size(999), size(1_234_567), size(None)
+        ('999 B', '1.2 MB', '')
+    """
+    if count is None:
+        return ""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < _THOUSAND:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= _THOUSAND
+    return f"{value:.1f} TB"
+
+
+def moment(when: datetime | None) -> str:
+    """Return a time in UTC, to the second, as ``--at`` reads it.
+
+    Example:
+        >>> moment(datetime(2026, 1, 31, 7, 5, 9, 12, tzinfo=UTC))
+        '2026-01-31T07:05:09Z'
+    """
+    return "" if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def count(number: int | None) -> str:
+    """Return a number with its thousands apart; nothing when it is not known.
+
+    Example:
+        >>> count(200000), count(None)
+        ('200,000', '')
+    """
+    return "" if number is None else f"{number:,}"
+
+
+def count_at_most(number: int | None, most: int | None) -> str:
+    """Return a number, or the one that it does not exceed when only that is known.
+
+    Example:
+        >>> count_at_most(289, 311), count_at_most(None, 311), count_at_most(None, None)
+        ('289', '≤ 311', '')
+    """
+    return f"≤ {most:,}" if number is None and most is not None else count(number)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "row"), counted(1000, "row")
+        ('1 row', '1,000 rows')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def share(part: int, whole: int) -> str:
+    """Return a percentage that is never rounded to nothing or to all.
+
+    Example:
+        >>> share(1003, 100000), share(1, 10**7), share(5, 0)
+        ('1.00 %', '<0.01 %', '')
+    """
+    if whole <= 0 or part > whole:
+        return ""
+    percent = 100 * part / whole
+    if 0 < percent < 0.01:  # noqa: PLR2004 - what two decimals can show
+        return "<0.01 %"
+    if part < whole and percent > 99.99:  # noqa: PLR2004 - likewise
+        return ">99.99 %"
+    return f"{percent:.2f} %"
+
+
+_UNLIMITED = 100_000
+
+
+def out() -> Console:
+    """Return a console on standard output.
+
+    Where that is no terminal and ``COLUMNS`` is not set, nothing is wrapped or cut: the reader is another program.
+    """
+    from rich.console import Console
+
+    narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if narrow else _UNLIMITED)
+
+
+def width_or(default: int) -> int:
+    """Return the terminal's width in characters, ``default`` where standard output is none."""
+    width = out().width
+    return default if width == _UNLIMITED else width
+
+
+def echo_json(value: Any) -> None:
+    """Print one JSON document."""
+    click.echo(as_json(json_safe(value), indent=2))
+
+
+def say(*lines: str) -> None:
+    """Print lines that may hold rich markup; long ones wrap where the terminal does, so that they can be copied."""
+    console = out()
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def safe(text: object) -> str:
+    """Return ``text`` for use inside markup: nothing in it is markup, nor steers the terminal."""
+    from rich.markup import escape
+
+    return escape(plain(text))
+
+
+def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
+    """Return an empty table; columns named in ``right`` hold numbers, those in ``whole`` are never wrapped."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        # The first column is what the next command is given: it must stay in one piece.
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(_literal(plain(name)), justify=justify, overflow="fold", no_wrap=index == 0 or name in whole)
+    return table
+
+
+def add_row(table: Table, *values: object, style: str | None = None) -> None:
+    """Add a row of plain text; values that are rich renderables stay as they are."""
+    table.add_row(*(_literal(plain(v)) if isinstance(v, (str, int)) else v for v in values), style=style)  # type: ignore[arg-type]  # rich's own union
+
+
+def show(table: Table, *, indent: int = 0) -> None:
+    """Print a table, ``indent`` characters from the margin."""
+    from rich.padding import Padding
+
+    out().print(Padding.indent(table, indent))
+
+
+def rows_or_nothing(table: Table, rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """Print ``rows``, or on standard error the sentence ``empty`` when there are none."""
+    filled = False
+    for row in rows:
+        add_row(table, *row)
+        filled = True
+    if filled:
+        show(table)
+    else:
+        click.echo(empty, err=True)
+
+
+def null(text: str) -> Any:
+    """Return ``text`` styled as an absent value when it is one."""
+    from rich.text import Text
+
+    return Text(text, style="dim italic") if text == "NULL" else Text(text)
+
+
+def next_commands(*pairs: tuple[str, str]) -> None:
+    """Print what can be done now: for each a few words and, on a line of its own, the command to copy."""
+    say("", "[bold]Next[/]")
+    for purpose, command in pairs:
+        say(f"  [dim]{safe(purpose)}[/]", f"    [cyan]{safe(command)}[/]")
+
+
+def _literal(text: str) -> Any:
+    from rich.text import Text
+
+    return Text(text)

@@ -1,1 +1,0 @@
-"""How results look: tables for people, JSON for machines."""

@@ -1,0 +1,374 @@
+"""Runs as people and machines see them: what ingest, publish, revert and the list of runs print."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakegate.cli.check_output import check_payload, show_failing, summary
+from lakegate.cli.output import add_row, count, counted, duration, make_table, next_commands, safe, say, show
+from lakegate.errors import LakegateError, NotFoundError
+from lakegate.model.run import changed_rows
+
+if TYPE_CHECKING:
+    from lakegate.cli.app import App
+    from lakegate.lake import Lake
+    from lakegate.model.run import KnownFile, Publication, Run, StagedTable
+
+Statuses = Mapping[str, str | None]
+"""Status by run id, ``None`` if it is unknown. Runs that are missing here are published."""
+NO_STATUSES: Statuses = {}
+_ON_MAIN = ("published", "reverted")
+_SHOWN = 5
+_WHOLE = ("status", "rows", "took")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+STYLES = {
+    "published": "green",
+    "rejected": "red",
+    "failed": "red",
+    "skipped": "yellow",
+    "discarded": "yellow",
+    "reverted": "yellow",
+}
+
+
+def source_rows(run: Run) -> int | None:
+    """Return the rows in the run's source files; ``None`` when neither the request nor the write is known."""
+    if run.request is not None:
+        return run.request.batch.rows
+    return sum(staged.rows for staged in run.staged) if run.staged else None
+
+
+def standing_branch(run: Run) -> str | None:
+    """Return the run's branch, if it still exists."""
+    return run.branch if run.branch_kept else None
+
+
+def run_payload(run: Run) -> dict[str, Any]:
+    """Return a run as ``ingest --output json`` prints it (``schemas/ingest-result.schema.json``)."""
+    published = run.publication
+    return {
+        "run_id": run.run_id,
+        "kind": run.kind,
+        "table": run.table,
+        "tables": list(run.tables),
+        "status": run.status,
+        "branch": standing_branch(run),
+        "commit": published.commit if published else None,
+        "replayed": list(published.replayed) if published else [],
+        "rows": {
+            "source": source_rows(run),
+            "published": published.rows if published else 0,
+            "removed": published.rows_removed if published else 0,
+        },
+        "skipped_files": skipped_payload(run.skipped_files),
+        "same_content_as": skipped_payload(run.same_content_as),
+        "checks": [
+            {"table": report.table, **check_payload(result)} for report in run.reports for result in report.results
+        ],
+        "accepted": run.accepted.model_dump(mode="json") if run.accepted else None,
+        "seconds": run.seconds,
+    }
+
+
+def journal_payload(run: Run) -> dict[str, Any]:
+    """Return a run as ``runs --output json`` prints it: with everything that the journal records."""
+    files = run.request.batch.files if run.request else ()
+    return {
+        **run_payload(run),
+        "name": run.name,
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "base": run.base,
+        "files": list(run.request.batch.uris) if run.request else [],
+        "version_ids": {file.uri: file.version_id for file in files if file.version_id},
+        "steps": [step.model_dump(mode="json") for step in run.steps],
+        "reverts": list(run.reverts),
+        "undone": [undone.model_dump(mode="json") for undone in run.undone],
+        "reverted_by": run.reverted_by,
+        "detail": run.detail,
+        "error": run.error.model_dump(mode="json") if run.error else None,
+        "notifications": [told.model_dump(mode="json") for told in run.notifications],
+    }
+
+
+def show_run(app: App, run: Run, statuses: Statuses = NO_STATUSES) -> None:
+    """Print how a run ended and what to do next.
+
+    Args:
+        app: The invocation.
+        run: The run.
+        statuses: Status of the runs that own the files it skipped.
+    """
+    show_outcome(run, statuses)
+    show_next(app, run)
+
+
+def show_outcome(run: Run, statuses: Statuses) -> None:
+    """Print how a run ended."""
+    say(f"[bold {STYLES.get(run.status, 'cyan')}]{run.status}[/]  {headline(run, statuses)}")
+    took = "" if run.seconds is None else f", {duration(run.seconds)}"
+    checks = f", {safe(summary(*run.reports))}" if run.reports else ""
+    say(f"  [dim]run {run.run_id}{took}{checks}[/]")
+    if run.publication is not None and run.publication.replayed:
+        say(f"  rebased onto newer changes to {safe(', '.join(run.publication.replayed))}; no data was rewritten")
+    if run.accepted is not None:
+        say(f"  [yellow]accepted by {safe(run.accepted.actor)}: {safe(run.accepted.reason)}[/]")
+    if run.status != "skipped":
+        show_skipped(run, statuses)
+    show_same_content(run)
+    if len(run.staged) > 1:
+        _show_tables(run)
+    _show_undone(run)
+    for report in run.reports:
+        of = f" of {safe(report.table)}" if len(run.reports) > 1 else ""
+        show_failing(f"Failed checks{of}", report.failures, "red")
+        show_failing(f"Warnings{of}", report.warnings, "yellow")
+
+
+def show_next(app: App, run: Run) -> None:
+    """Print the commands to type next."""
+    if run.status == "rejected":
+        _after_rejection(app, run)
+    elif run.status == "published":
+        _after_publication(app, run)
+    elif run.status == "skipped":
+        next_commands(("See earlier runs of the table", app.command("runs", "--table", run.tables[0])))
+
+
+def show_runs(runs: Sequence[Run]) -> None:
+    """Print a list of runs."""
+    table = make_table("run", "table", "status", "rows", "took", "notes", right=("rows", "took"), whole=_WHOLE)
+    for run in runs:
+        add_row(
+            table,
+            run.run_id,
+            run.table,
+            run.status,
+            _rows(run),
+            "" if run.seconds is None else duration(run.seconds),
+            ", ".join(_notes(run)),
+            style=STYLES.get(run.status),
+        )
+    show(table)
+
+
+def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:
+    """Return one line of markup: the tables, and how the batch ended."""
+    table = f"[bold]{safe(run.table)}[/]"
+    rows = source_rows(run)
+    batch = "" if rows is None else f" {counted(rows, 'row')}"
+    if run.publication is not None:
+        reverted = "" if run.reverted_by is None else f"; reverted by run {run.reverted_by}"
+        return f"{table}  {published_text(run, run.publication)} in commit {run.publication.commit[:12]}{reverted}"
+    if run.status == "rejected" and run.reports:
+        failed, all_of = len(run.failures), sum(len(report.results) for report in run.reports)
+        return f"{table}  {failed} of {counted(all_of, 'check')} failed; none of{batch} was published"
+    if run.status == "skipped" and run.skipped_files:
+        return f"{table}  {safe(_skipped_text(run, statuses))}"
+    return f"{table}  {safe(run.detail or batch.strip())}"
+
+
+def published_text(run: Run, publication: Publication) -> str:
+    """Return what a run's commit changed."""
+    if run.kind in ("revert", "restore"):
+        return f"{run.kind} of {counted(len(publication.tables), 'table')}"
+    return changed_rows(publication.rows, publication.rows_removed)
+
+
+def _rows(run: Run) -> str:
+    published = run.publication
+    if published is None or published.rows_removed == 0:
+        return count(source_rows(run) if published is None else published.rows)
+    return changed_rows(published.rows, published.rows_removed, short=True)
+
+
+def _notes(run: Run) -> list[str]:
+    notes = [] if run.kind == "ingest" else [run.kind if run.name is None else f"{run.kind} {run.name}"]
+    notes += [f"{result.name} failed" for result in run.failures]
+    if run.accepted is not None:
+        notes.append(f"accepted by {run.accepted.actor}")
+    if run.reverts:
+        notes.append(f"undid {run.reverts[0]}" + (f" and {len(run.reverts) - 1} more" if len(run.reverts) > 1 else ""))
+    if run.skipped_files:
+        notes.append(f"{counted(len(run.skipped_files), 'file')} skipped")
+    if run.publication is not None and run.publication.replayed:
+        notes.append("rebased")
+    if run.reverted_by is not None:
+        notes.append(f"by {run.reverted_by}")
+    if run.error is not None:
+        notes.append(run.error.code)
+    return notes
+
+
+def _show_tables(run: Run) -> None:
+    replayed = run.publication.replayed if run.publication else ()
+    removes = any(staged.rows_removed != 0 for staged in run.staged)
+    numbers = ("rows added", *(["removed"] if removes else []), "files added")
+    table = make_table("table", "change", *numbers, right=numbers)
+    for staged in run.staged:
+        change = _change(staged) + (", rebased" if str(staged.table) in replayed else "")
+        removed = ["?" if staged.rows_removed is None else count(staged.rows_removed)] if removes else []
+        add_row(table, str(staged.table), change, count(staged.rows), *removed, count(staged.data_files))
+    say("")
+    show(table, indent=2)
+
+
+def _show_undone(run: Run) -> None:
+    """Print what a revert did to each table, or would do."""
+    if not run.undone:
+        return
+    table = make_table("table", "rows", "data files", "", right=("rows", "data files"))
+    for undone in run.undone:
+        rows = "unknown" if undone.rows is None else f"{undone.rows:+,}"
+        cells = (undone.table, rows, f"{undone.data_files:+,}", "dropped" if undone.dropped else "")
+        add_row(table, *cells)
+    say("")
+    show(table, indent=2)
+
+
+def _change(staged: StagedTable) -> str:
+    if staged.before is None:
+        return "created"
+    return {"append": "appended", "metadata": "redefined"}.get(staged.change, "changed")
+
+
+def _after_publication(app: App, run: Run) -> None:
+    dropped = {undone.table for undone in run.undone if undone.dropped}
+    looks = [
+        (f"Query {table if len(run.tables) > 1 else 'the table'}", app.command("query", _select(table, "", 10)))
+        for table in run.tables
+        if table not in dropped
+    ]
+    next_commands(*looks, ("See the commit", app.command("log", "--limit", "5")))
+
+
+def _after_rejection(app: App, run: Run) -> None:
+    branch = standing_branch(run)
+    if branch is None:
+        say("", f"Branch {safe(run.branch)} and the batch were dropped.")
+        return
+    say("", f"The batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.")
+    failures = ((report.table, result) for report in run.reports for result in report.failures)
+    table, failure = next(failures, (run.tables[0], None))
+    columns = failure.columns if failure is not None and failure.check.startswith("not_null(") else ()
+    query = _select(table, " OR ".join(f"{sql_name(column)} IS NULL" for column in columns), 20)
+    next_commands(
+        ("See the rows", app.command("query", query, "--ref", branch)),
+        ("See what the branch changes", app.command("diff", "main", branch)),
+        ("Discard it", app.command("discard", branch)),
+        ("Or publish it anyway", app.command("publish", branch, "--accept", "REASON")),
+    )
+
+
+def _select(table: str, condition: str, limit: int) -> str:
+    where = f" WHERE {condition}" if condition else ""
+    return f"SELECT * FROM {sql_name(table)}{where} LIMIT {limit}"  # noqa: S608 - shown, not run; names are quoted
+
+
+def sql_name(name: str) -> str:
+    """Return a table's or a column's name for SQL, quoted only if it must be.
+
+    Example:
+        >>> sql_name("nyc.trips"), sql_name("nyc.trips-2026")
+        ('nyc.trips', 'nyc.`trips-2026`')
+    """
+    return ".".join(part if _PLAIN.fullmatch(part) else "`" + part.replace("`", "``") + "`" for part in name.split("."))
+
+
+def skipped_payload(files: Sequence[KnownFile]) -> list[dict[str, Any]]:
+    """Return files of other runs for machines."""
+    others = ("same_file_as", "same_content_as")
+    return [
+        {
+            "file": known.file.uri,
+            "run_id": known.run_id,
+            **{key: other for key in others if (other := getattr(known, key)) is not None},
+        }
+        for known in files
+    ]
+
+
+def statuses_of(lake: Lake, files: Sequence[KnownFile]) -> Statuses:
+    """Return the status of the runs that own these files."""
+    return {run_id: _status(lake, run_id) for run_id in _owners(files)}
+
+
+def _status(lake: Lake, run_id: str) -> str | None:
+    try:
+        return lake.run(run_id).status
+    except NotFoundError:
+        # A journal that was rebuilt knows the file from main's history, so its run was published.
+        return "published"
+    except LakegateError:
+        # The ingest has succeeded; not knowing this must not fail it.
+        return None
+
+
+def _skipped_text(run: Run, statuses: Statuses) -> str:
+    """Return why there was nothing to do."""
+    owners = list(_owners(run.skipped_files))
+    if len(owners) == 1:
+        return f"already {_whose(owners[0], statuses)}"
+    return f"nothing to do: {len(owners)} other runs have all {len(run.skipped_files):,} files"
+
+
+def show_skipped(run: Run, statuses: Statuses) -> None:
+    """Print how many of the run's files were skipped, by the run that owns them."""
+    if not run.skipped_files:
+        return
+    uris = {known.file.uri for known in run.skipped_files}
+    given = uris | set(run.request.batch.uris if run.request else ())
+    owners = _owners(run.skipped_files)
+    for run_id, number in owners.most_common(_SHOWN):
+        say(f"  [yellow]{number:,} of {counted(len(given), 'file')} skipped[/]: {safe(_whose(run_id, statuses))}")
+    if len(owners) > _SHOWN:
+        say(f"  [dim]… {counted(len(uris), 'file')} of {len(owners)} runs in total; --output json lists them[/]")
+
+
+def show_same_content(run: Run) -> None:
+    """Print which of the run's files have the same bytes as others, or are others under another name."""
+    for one in run.same_content_as[:_SHOWN]:
+        say(
+            f"  [yellow]same content[/] as {safe(one.same_content_as or '')} of run {one.run_id}, but another "
+            f"file: {safe(one.file.uri)}"
+        )
+    linked = [one for one in run.skipped_files if one.same_file_as or one.same_content_as]
+    for one in linked[:_SHOWN]:
+        what = "the same file as" if one.same_file_as else "the same content as"
+        say(f"  [dim]{safe(one.file.uri)} is {what} {safe(one.same_file_as or one.same_content_as or '')}[/]")
+    hidden = max(len(run.same_content_as) - _SHOWN, 0) + max(len(linked) - _SHOWN, 0)
+    if hidden:
+        say(f"  [dim]… and {counted(hidden, 'file')} more; --output json lists them[/]")
+
+
+def _owners(files: Sequence[KnownFile]) -> Counter[str]:
+    return Counter(known.run_id for known in files)
+
+
+def _whose(run_id: str, statuses: Statuses) -> str:
+    status = statuses.get(run_id, "published")
+    if status is None:
+        return f"owned by run {run_id}"
+    return f"published by run {run_id}" if status in _ON_MAIN else f"left to run {run_id}, which is {status}"
+
+
+def show_revert(app: App, run: Run, word: str, what: str) -> None:
+    """Print what a revert or restore changed; ``word`` says what was done, ``what`` to what."""
+    if run.publication is None:
+        say(f"[bold yellow]nothing changed[/]  {safe(run.detail or '')}")
+    else:
+        say(
+            f"[bold green]{word}[/]  {safe(what)} in commit {run.publication.commit[:12]}",
+            f"  [dim]run {run.run_id}[/]",
+        )
+    for reverted in run.reverts:
+        say(f"  [dim]undoes run[/] {safe(reverted)}")
+    _show_undone(run)
+    if run.publication is not None:
+        next_commands(
+            ("See the commit", app.command("log", "--limit", "5")),
+            ("See the run", app.command("runs", run.run_id)),
+        )

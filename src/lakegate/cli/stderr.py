@@ -1,0 +1,275 @@
+"""Standard error: spinners and bars on a terminal, silence where nobody looks, or a log of JSON lines."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from lakegate.cli.output import duration, plain, safe, size
+from lakegate.errors import LakegateError
+from lakegate.progress import LogNarrator, SilentNarrator, about
+
+if TYPE_CHECKING:
+    import click
+    from rich.progress import Progress, TaskID
+
+    from lakegate.cli.app import App
+    from lakegate.ports import Narrator, Step
+
+
+def make_narrator(*, quiet: bool) -> Narrator:
+    """Return a live narrator if standard error is a terminal, otherwise a silent one."""
+    live = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return LiveNarrator() if live else SilentNarrator()
+
+
+class LiveNarrator:
+    """Shows steps with a spinner, elapsed time and, where the amount of work is known, a bar and the time left.
+
+    Finished steps stay as one line each. Steps may nest.
+    """
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._open = 0
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        """Show ``text`` while the body runs."""
+        progress = self._enter()
+        task = progress.add_task(plain(text), total=None, amount="")
+        started = monotonic()
+        done = False
+        try:
+            yield _LiveStep(progress, task)
+            done = True
+        finally:
+            progress.remove_task(task)
+            mark = "[green]✓[/]" if done else "[red]✗[/]"
+            progress.console.print(f"{mark} {safe(text)} [dim]{duration(monotonic() - started)}[/]", highlight=False)
+            self._leave()
+
+    def note(self, text: str) -> None:
+        """Print ``text`` above the steps in progress."""
+        if self._progress is not None:
+            self._progress.console.print(f"  [dim]{safe(text)}[/]", highlight=False)
+        else:
+            from rich.console import Console
+
+            Console(stderr=True).print(f"  [dim]{safe(text)}[/]", highlight=False)
+
+    def _enter(self) -> Progress:
+        if self._progress is None:
+            self._progress = make_progress()
+            self._progress.start()
+        self._open += 1
+        return self._progress
+
+    def _leave(self) -> None:
+        self._open -= 1
+        if self._open == 0 and self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+class _LiveStep:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        # Zero of zero is not "finished": the amount of work is not known yet.
+        self._progress.update(self._task, completed=done, total=total or None, amount=amount_of(done, total, unit))
+
+
+def amount_of(done: int, total: int, unit: str) -> str:
+    """Return how much of a step is done, such as ``1.2 MB of 3.0 MB`` or ``2 of 9 files``."""
+    return f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
+
+
+def make_progress(*, average_s: float = 30.0) -> Progress:
+    """Return a display of steps on standard error, whose time left comes from the speed of the last ``average_s``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+    from rich.text import Text
+
+    class Bar(BarColumn):
+        def render(self, task: Task) -> Text:  # type: ignore[override]  # no bar for work of unknown amount
+            return Text() if task.total is None else super().render(task)  # type: ignore[return-value]  # likewise
+
+    class Times(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            left = "" if task.time_remaining is None else f", about {duration(task.time_remaining)} left"
+            return Text(f"{duration(task.elapsed or 0)}{left}", style="dim")
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        Bar(bar_width=24),
+        TextColumn("{task.fields[amount]}", style="dim", markup=False),
+        Times(),
+        console=Console(stderr=True),
+        transient=True,
+        speed_estimate_period=average_s,
+    )
+
+
+_SECRETS_OF_OTHERS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD")
+_SHORTEST_SECRET = 4
+"""Characters. Hiding every shorter text would leave nothing to read."""
+
+
+def begin_log(app: App, ctx: click.Context | None) -> None:
+    """Turn standard error into a log if options or settings say so, until the log is closed. Idempotent."""
+    if app.logs is None and _wants_json(app):
+        command = ctx.command_path.removeprefix(ctx.find_root().command_path).strip() if ctx else ""
+        app.logs = Logs(command or None, quiet=app.quiet, debug=app.debug, hidden=tuple(_secrets(app)))
+
+
+def _wants_json(app: App) -> bool:
+    given = app.log_format or _format_in(app.words)
+    if given is not None:
+        return given == "json"
+    if not _settings_may_say(app):
+        return False
+    try:
+        return app.settings().log.format == "json"
+    except LakegateError:
+        return os.environ.get("LAKEGATE_LOG_FORMAT") == "json"
+
+
+def _format_in(words: tuple[str, ...]) -> str | None:
+    """Return the format in arguments that could not be parsed."""
+    joined = f" {' '.join(words)} ".replace("--log-format=", "--log-format ")
+    return next((kind for kind in ("json", "text") if f" --log-format {kind} " in joined), None)
+
+
+def _settings_may_say(app: App) -> bool:
+    """Return whether loading the settings is worth it, which takes longer than reporting a typo."""
+    here = Path.cwd()
+    folders = (app.home,) if app.home else (here, *here.parents)
+    return "LAKEGATE_LOG_FORMAT" in os.environ or any((folder / "lakegate.toml").is_file() for folder in folders)
+
+
+def _secrets(app: App) -> Iterator[str]:
+    try:
+        references = list(_references(app.settings().model_dump(mode="json")))
+    except LakegateError:
+        references = []
+    for variable in (*_SECRETS_OF_OTHERS, *references):
+        secret = os.environ.get(variable, "")
+        if len(secret) >= _SHORTEST_SECRET:
+            yield secret
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+    elif isinstance(value, str) and value.startswith("env:"):
+        yield value.removeprefix("env:")
+
+
+class Logs:
+    """Standard error while it is a log: progress, the logs and warnings of libraries, and any other text become lines.
+
+    Args:
+        command: The command's name, such as ``branch list``.
+        quiet: Write warnings and errors only.
+        debug: Write tracebacks, and everything that libraries log.
+        hidden: Secrets, which are never written.
+    """
+
+    def __init__(self, command: str | None, *, quiet: bool, debug: bool, hidden: tuple[str, ...]) -> None:
+        self.narrator = _Narrator(sys.stderr, level="warning" if quiet else "info", hidden=hidden, command=command)
+        self._debug = debug
+        self._began = monotonic()
+        self._stderr = sys.stderr
+        self._text = _Lines(self.narrator)
+        self._handler = self.narrator.handler()
+        self._levels = {logging.getLogger(): logging.INFO if debug else logging.WARNING}
+        self._levels[logging.getLogger("lakegate")] = logging.INFO
+        self._levels_before = {logger: logger.level for logger in self._levels}
+        self._open()
+
+    def _open(self) -> None:
+        sys.stderr = self._text
+        logging.getLogger().addHandler(self._handler)
+        logging.captureWarnings(capture=True)
+        for logger, level in self._levels.items():
+            logger.setLevel(level)
+
+    def error(self, facts: Mapping[str, Any], exit_code: int, error: BaseException | None = None) -> None:
+        """Write what ended the command: ``facts`` as ``LakegateError.to_dict`` returns them."""
+        error_facts = {key: facts[key] for key in ("code", "message", "hint", "context")}
+        if self._debug and error is not None:
+            error_facts["exception"] = "".join(traceback.format_exception(error))
+        known = facts["context"]
+        run = self._about_the_run() | {key: known[key] for key in ("run_id", "table", "branch") if key in known}
+        self.narrator.line(logging.ERROR, facts["message"], **run, **error_facts, exit_code=exit_code)
+
+    def close(self, exit_code: int) -> None:
+        """Write how the command ended, and restore standard error."""
+        self._text.finish()
+        seconds = round(monotonic() - self._began, 3)
+        event = f"Ended with exit code {exit_code}"
+        self.narrator.line(logging.INFO, event, **self._about_the_run(), exit_code=exit_code, seconds=seconds)
+        for logger, level in self._levels_before.items():
+            logger.setLevel(level)
+        logging.captureWarnings(capture=False)
+        logging.getLogger().removeHandler(self._handler)
+        sys.stderr = self._stderr
+
+    def _about_the_run(self) -> dict[str, object]:
+        """Return the run that the last lines are about, if this command had only one."""
+        runs = self.narrator.runs
+        return dict(next(iter(runs.values()))) if len(runs) == 1 else {}
+
+
+class _Narrator(LogNarrator):
+    """Remembers which runs the command had, apart from those it recovered."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.runs: dict[object, Mapping[str, object]] = {}
+
+    def line(self, level: int, event: str, **facts: object) -> None:
+        known = about()
+        if known.get("run_id") and known.get("step") != "recover":
+            self.runs[known["run_id"]] = {key: known.get(key) for key in ("run_id", "table", "branch")}
+        super().line(level, event, **facts)
+
+
+class _Lines(io.TextIOBase):
+    """A text stream whose lines become lines of the log."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, narrator: LogNarrator) -> None:
+        self._narrator = narrator
+        self._rest = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in filter(str.strip, lines):
+            self._narrator.line(logging.INFO, line.rstrip())
+        return len(text)
+
+    def finish(self) -> None:
+        """Write the last, unterminated line."""
+        self.write("\n")

@@ -1,0 +1,235 @@
+"""Settings → objects: with ``lake.py``, the only module that knows which class implements which interface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lakegate.catalogs import find_catalog
+from lakegate.config import HOME_NAME, Settings, StorageSettings
+from lakegate.credentials.secret import Secret
+from lakegate.errors import ConfigurationError
+from lakegate.iceberg.warehouse import require_own, require_writable, spark_file_io
+from lakegate.local.stack import LocalStack
+from lakegate.local.stores import SparkStores, stores_of
+from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.refs import Ref
+from lakegate.model.secrets import is_loopback
+from lakegate.ports import Catalog, Engine, FileStore, Narrator, Notifier, TableEditor, TableReader
+from lakegate.storage.objects import canonical, is_remote
+from lakegate.wap.context import Context
+
+if TYPE_CHECKING:
+    from lakegate.journal.journal import Journal
+
+
+def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
+    """Return the handle of a project's embedded stack; starts nothing."""
+
+    def warehouse() -> SparkStores:
+        return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
+
+    return LocalStack(home, settings.local, narrator, warehouse)
+
+
+class Components:
+    """Makes the implementation of each interface on first use.
+
+    Args:
+        home: The project's folder.
+        settings: Its settings.
+        session: The user's ``SparkSession``, used instead of ``settings.engine``.
+        narrator: Receives progress.
+    """
+
+    def __init__(self, home: Path, settings: Settings, *, session: Any, narrator: Narrator) -> None:
+        self.home = home
+        self.settings = settings
+        self.narrator = narrator
+        self._session = session
+        self._is_writable = False
+
+    @cached_property
+    def context(self) -> Context:
+        """What write–audit–publish works with. Starts or finds the catalog, but not the engine."""
+        return Context(
+            catalog=self.catalog,
+            reader=self.reader,
+            editor=self.editor,
+            engine=lambda: self.engine,
+            journal=self.journal,
+            narrator=self.narrator,
+            warehouse=self.warehouse,
+            changed_files=self._changed_files,
+            lease_s=self.settings.journal.lease_s,
+            suspend_s=self.settings.journal.park_s,
+            notifier=self.notifier,
+            require_writable=self._require_writable,
+        )
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog that the settings name, or the local stack's."""
+        from lakegate.credentials.tokens import catalog_token
+
+        settings = self.settings.catalog
+        token = catalog_token(settings)
+        uri = settings.uri or self.stack.up().nessie_uri
+        return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
+
+    @cached_property
+    def reader(self) -> TableReader:
+        """Table metadata without an engine."""
+        from lakegate.iceberg.reader import IcebergTableReader
+
+        return IcebergTableReader(self.settings.storage)
+
+    @cached_property
+    def editor(self) -> TableEditor:
+        """Changes of table metadata without an engine."""
+        from lakegate.iceberg.editor import IcebergTableEditor
+
+        return IcebergTableEditor(self.settings.storage)
+
+    @cached_property
+    def files(self) -> FileStore:
+        """The warehouse's files."""
+        from lakegate.iceberg.warehouse import open_file_store
+
+        return open_file_store(self.warehouse, self.settings.storage)
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The journal that the settings name, by default ``.lakegate/journal.db``."""
+        from lakegate.journal.journal import open_journal
+
+        return open_journal(self.settings.journal, self.home)
+
+    @cached_property
+    def notifier(self) -> Notifier | None:
+        """Sends alerts; ``None`` if the settings name no channel."""
+        if not self.settings.notify.channels:
+            return None
+        from lakegate.alerts.dispatch import Dispatcher
+
+        return Dispatcher(self.settings.notify, lambda: self.journal)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Spark: the user's session, the server the settings name, or the local stack's."""
+        from lakegate.spark.engine import SparkEngine
+        from lakegate.spark.sessions import derived_sessions, remote_sessions
+
+        given = self.settings.engine
+        if self._session is not None:
+            sessions, shares_files = derived_sessions(self._session), True
+        elif given.url is None:
+            return SparkEngine(
+                self._local_session,
+                self._spark_options,
+                shares_files=True,
+                before_reading=self._make_readable,
+            )
+        else:
+            token = None if given.token is None else Secret(given.token, setting="engine.token")
+            sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
+            shares_files = is_loopback(urlsplit(given.url).hostname or "")
+        if not shares_files and self.settings.catalog.uri is None:
+            raise ConfigurationError(
+                "The engine is on another machine and can't reach the catalog, which is this project's local one.",
+                hint="Set catalog.uri and catalog.warehouse to ones that both can reach, or unset engine.url: "
+                "only the local engine can read files on this machine.",
+                setting="catalog.uri",
+            )
+        return SparkEngine(sessions, self._spark_options, shares_files=shares_files)
+
+    def open_engine_ahead(self, batch: Batch) -> None:
+        """Let the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""
+        is_local = self._session is None and self.settings.engine.url is None
+        if not is_local or not batch.rows or any(is_remote(uri) for uri in batch.uris):
+            return
+        from lakegate.spark.engine import SparkEngine
+
+        engine = self.engine
+        if isinstance(engine, SparkEngine):
+            self.stack.use()
+            engine.open_ahead(batch)
+
+    @cached_property
+    def warehouse(self) -> str:
+        """Root of the tables' files, as a URI."""
+        settings = self.settings.catalog
+        if settings.uri is not None and settings.warehouse is None:
+            raise ConfigurationError(
+                "catalog.uri is set, but catalog.warehouse isn't.",
+                hint='Say where the tables\' files go, such as warehouse = "s3://bucket/warehouse".',
+                setting="catalog.warehouse",
+            )
+        warehouse = settings.warehouse or (self.home / HOME_NAME / "warehouse").as_uri()
+        return canonical(warehouse) if is_remote(warehouse) else warehouse
+
+    @cached_property
+    def stack(self) -> LocalStack:
+        """The embedded stack of this project."""
+        return local_stack(self.home, self.settings, self.narrator)
+
+    def reconnect(self) -> None:
+        """Drop connections to the engine that don't answer any more."""
+        engine: Engine | None = self.__dict__.get("engine")
+        if engine is not None:
+            engine.reconnect()
+
+    def close(self) -> None:
+        """Close what was opened. Servers keep running."""
+        for name in ("engine", "catalog", "journal"):
+            made = self.__dict__.get(name)
+            if made is not None:
+                made.close()
+        if "stack" in self.__dict__:
+            self.stack.release()
+
+    def _local_session(self, options: Mapping[str, str]) -> Any:
+        from lakegate.spark.sessions import remote_sessions
+
+        return remote_sessions(self.stack.use().spark_url)(options)
+
+    def _make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
+        """Let the local Spark reach the batch's stores; return whether it was restarted for that."""
+        stores = stores_of(batch.uris, self.settings.storage)
+        if stores.adls:
+            raise ConfigurationError(
+                f"The local Spark can't read source files from Azure, such as '{batch.uris[0]}'.",
+                hint="Set engine.url to a Spark that can, or copy the files to S3, to Google or to this machine.",
+                setting="engine.url",
+            )
+        return bool(stores) and self.stack.switch(stores, in_transaction=in_transaction)
+
+    def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
+        return {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
+
+    @cached_property
+    def _spark_storage(self) -> StorageSettings:
+        """The stores' settings for Spark. A remote Spark has variables and profiles of its own."""
+        storage = self.settings.storage
+        if self._session is not None or self.settings.engine.url is not None:
+            return storage
+        place = stores_of([self.warehouse], storage).s3
+        return storage if place is None else storage.model_copy(update={"s3": place})
+
+    def require_own_warehouse(self) -> None:
+        """Raise if the warehouse belongs to another catalog."""
+        require_own(self.warehouse, self.settings.storage, self.catalog.identity())
+
+    def _require_writable(self) -> None:
+        # Once is enough: if the right is taken away later, the write itself fails.
+        if not self._is_writable:
+            require_writable(self.warehouse, self.settings.storage, self.catalog.identity())
+            self._is_writable = True
+
+    def _changed_files(self, batch: Batch) -> Sequence[SourceFile]:
+        from lakegate.sources import changed_files
+
+        return changed_files(batch, self.settings.storage)

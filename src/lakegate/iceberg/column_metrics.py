@@ -1,0 +1,227 @@
+"""Manifest entries as evidence: bounds, counts and partition values as Python values (Iceberg spec, "Manifests").
+
+What cannot be decoded is *unknown* (``None``, or left out of partition values), never an error and never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import DataFile as IcebergDataFile
+from pyiceberg.manifest import FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from lakegate.model.schema import struct_text
+from lakegate.model.tables import ColumnStatistics, DataFile
+
+_Convert: TypeAlias = Callable[[Any], Any]
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - "timestamp" has no zone
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_UNDECODABLE = (ValueError, TypeError, ArithmeticError, LookupError, struct.error)
+_UNKNOWN = ColumnStatistics()
+_NO_COUNTS: Mapping[int, int] = {}
+_NO_BOUNDS: Mapping[int, bytes] = {}
+
+
+class FileDecoder:
+    """Turns the entries of one manifest into :class:`~lakegate.model.tables.DataFile` values.
+
+    Args:
+        schema: Schema whose column names and types are wanted; columns are matched by field id.
+        spec: Partition spec that the manifest was written with; partition values are left out when ``None``.
+    """
+
+    def __init__(self, schema: IcebergSchema, spec: PartitionSpec | None) -> None:
+        self._columns = [
+            (field.field_id, field.name, _bound_decoder(field.field_type))
+            for field in schema.fields
+            if isinstance(field.field_type, PrimitiveType)
+        ]
+        fields = spec.fields if spec is not None else ()
+        self._partition = [_partition_decoder(field, schema) for field in fields]
+
+    def decode(self, file: IcebergDataFile) -> DataFile:
+        """Return ``file`` with its metrics by column name."""
+        partition, identity = self._partition_values(file)
+        return DataFile(
+            path=file.file_path,
+            rows=file.record_count,
+            size_bytes=file.file_size_in_bytes,
+            partition=partition,
+            identity_values=identity,
+            columns=self._statistics(file),
+        )
+
+    def _statistics(self, file: IcebergDataFile) -> dict[str, ColumnStatistics]:
+        values = file.value_counts or _NO_COUNTS
+        nulls = file.null_value_counts or _NO_COUNTS
+        nans = file.nan_value_counts or _NO_COUNTS
+        # ORC counts days before 1582-10-15 by another calendar, and Avro measures nothing.
+        bounded = file.file_format == FileFormat.PARQUET
+        lower = (bounded and file.lower_bounds) or _NO_BOUNDS
+        upper = (bounded and file.upper_bounds) or _NO_BOUNDS
+        measured = values.keys() | nulls.keys() | nans.keys() | lower.keys() | upper.keys()
+        return {
+            name: ColumnStatistics(
+                value_count=values.get(field_id),
+                null_count=nulls.get(field_id),
+                nan_count=nans.get(field_id),
+                lower=decode(lower.get(field_id)),
+                upper=decode(upper.get(field_id)),
+            )
+            if field_id in measured
+            else _UNKNOWN
+            for field_id, name, decode in self._columns
+        }
+
+    def _partition_values(self, file: IcebergDataFile) -> tuple[dict[str, Any], dict[str, Any]]:
+        partition: dict[str, Any] = {}
+        identity: dict[str, Any] = {}
+        for position, (name, column, convert) in enumerate(self._partition):
+            try:
+                stored = file.partition[position]
+                value = None if stored is None else convert(stored)
+            except _UNDECODABLE:
+                continue
+            partition[name] = value
+            if column is not None:
+                identity[column] = value
+        return partition, identity
+
+
+def type_text(iceberg_type: IcebergType) -> str:
+    """Return a type in the words of the Iceberg spec, nested types without field ids.
+
+    Example:
+        >>> type_text(ListType(1, DecimalType(10, 2))), type_text(TimestamptzType())
+        ('list<decimal(10, 2)>', 'timestamptz')
+    """
+    if isinstance(iceberg_type, StructType):
+        return struct_text((field.name, type_text(field.field_type)) for field in iceberg_type.fields)
+    if isinstance(iceberg_type, ListType):
+        return f"list<{type_text(iceberg_type.element_type)}>"
+    if isinstance(iceberg_type, MapType):
+        return f"map<{type_text(iceberg_type.key_type)}, {type_text(iceberg_type.value_type)}>"
+    return str(iceberg_type)
+
+
+def partition_text(spec: PartitionSpec, schema: IcebergSchema) -> tuple[str, ...]:
+    """Return the partition fields as users write them: ``days(pickup)``, ``bucket(16, id)``, ``region``.
+
+    Dropped fields, which version 1 tables keep as ``void``, are left out.
+    """
+    return tuple(
+        _transform_text(field, schema.find_column_name(field.source_id) or f"#{field.source_id}")
+        for field in spec.fields
+        if not isinstance(field.transform, VoidTransform)
+    )
+
+
+def _transform_text(field: PartitionField, column: str) -> str:
+    transform = field.transform
+    match transform:
+        case IdentityTransform():
+            return column
+        case BucketTransform():
+            return f"bucket({transform.num_buckets}, {column})"
+        case TruncateTransform():
+            return f"truncate({transform.width}, {column})"
+        case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
+            return f"{transform}s({column})"
+        case _:
+            return f"{transform}({column})"
+
+
+def _partition_decoder(field: PartitionField, schema: IcebergSchema) -> tuple[str, str | None, _Convert]:
+    """Return a field's name, the top-level column whose value it is (identity only), and how to read its values."""
+    source = next((column for column in schema.fields if column.field_id == field.source_id), None)
+    if source is None or not isinstance(source.field_type, PrimitiveType):
+        return field.name, None, lambda value: value
+    is_identity = isinstance(field.transform, IdentityTransform)
+    # A day is an int in the spec and a date in Java and PyIceberg; as a date it can be read.
+    result = source.field_type if is_identity else field.transform.result_type(source.field_type)
+    return field.name, source.name if is_identity else None, _CONVERSIONS.get(type(result), _refuse)
+
+
+def _bound_decoder(iceberg_type: PrimitiveType) -> Callable[[bytes | None], Any]:
+    convert = _CONVERSIONS.get(type(iceberg_type), _refuse)
+
+    def decode(bound: bytes | None) -> Any:
+        if bound is None:
+            return None
+        try:
+            return convert(from_bytes(iceberg_type, bound))
+        except _UNDECODABLE:
+            return None
+
+    return decode
+
+
+def _number(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("NaN bounds nothing")
+    return value
+
+
+def _refuse(value: Any) -> Any:
+    # Nanoseconds don't fit a datetime; cut to microseconds, an upper bound would be too low.
+    raise TypeError(type(value).__name__)
+
+
+_CONVERSIONS: Mapping[type[IcebergType], _Convert] = {
+    BooleanType: bool,
+    IntegerType: int,
+    LongType: int,
+    FloatType: _number,
+    DoubleType: _number,
+    DecimalType: Decimal,
+    DateType: lambda days: date.fromordinal(_EPOCH_DAY + days),
+    TimeType: lambda micros: (_EPOCH + timedelta(microseconds=micros)).time(),
+    TimestampType: lambda micros: _EPOCH + timedelta(microseconds=micros),
+    TimestamptzType: lambda micros: _EPOCH_UTC + timedelta(microseconds=micros),
+    StringType: str,
+    BinaryType: bytes,
+    FixedType: bytes,
+    UUIDType: lambda value: value if isinstance(value, UUID) else UUID(bytes=bytes(value)),
+}

@@ -1,0 +1,174 @@
+"""Changes of tables by their metadata alone: no data file is read or written, and no engine is needed.
+
+A replayed snapshot lists the manifests that the staged one wrote: they are reused, not written again. Their entries
+carry no sequence numbers and inherit those of the list that names them (Iceberg spec, "Sequence Number Inheritance").
+PyIceberg keeps manifests by path for all lists of a process, with the numbers of the list it met first, so its
+``Snapshot.manifests`` is not used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn
+
+from pyiceberg.manifest import ManifestContent
+
+from lakegate.config import StorageSettings
+from lakegate.iceberg import metadata
+from lakegate.iceberg.compatibility import RUN_AGAIN, check_layout, check_lineage, check_schema, check_version, refuse
+from lakegate.iceberg.files import TableFiles
+from lakegate.iceberg.manifests import ListedManifest, ManifestList
+from lakegate.iceberg.metadata import Document
+from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer, Table
+from lakegate.iceberg.validation import require_loadable
+from lakegate.model.refs import TablePointer
+
+
+class IcebergTableEditor:
+    """Edits tables of format version 2 through their metadata files; implements :class:`~lakegate.ports.TableEditor`.
+
+    A state whose snapshot counts other rows or files than its manifests hold is neither edited nor made. All methods
+    also raise :class:`~lakegate.errors.NotFoundError` when a metadata file is missing,
+    :class:`~lakegate.errors.InputError` when one is damaged, and :class:`~lakegate.errors.EngineError` when one can't
+    be read or written just now.
+
+    Args:
+        storage: How to reach the object stores; by default as their own tools do.
+    """
+
+    def __init__(self, storage: StorageSettings | None = None) -> None:
+        self._files = TableFiles(storage)
+
+    def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
+        """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
+
+        Raises:
+            NotReplayableError: When they cannot simply be appended there.
+        """
+        staged, table = self._table(source), self._table(onto)
+        for each in (staged, table):
+            check_version(each.document, each.pointer)
+        check_lineage(staged.document, snapshot_ids, table.document, onto)
+        check_schema(staged.document, source, table.document, onto)
+        head = Head.of(table)
+        # All is checked before anything is written.
+        appends = [_append_of(staged, table, head, snapshot_id) for snapshot_id in dict.fromkeys(snapshot_ids)]
+        added: list[Document] = []
+        for snapshot, own in appends:
+            head = _append(table, head, snapshot, own)
+            added.append(head.snapshot or {})
+        return _commit(table, added) if added else onto
+
+    def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
+        """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
+
+        Args:
+            pointer: The table's state.
+            paths: Data files, as their manifest entries spell them; without any, the state stays as it is.
+            summary: Extra entries of the snapshot's summary.
+
+        Raises:
+            NotReplayableError: When one of them is not a live data file of this state, or delete files apply to one.
+        """
+        if not paths:
+            return pointer
+        table = self._table(pointer)
+        check_version(table.document, pointer)
+        head = Head.of(table)
+        producer = SnapshotProducer(table, head, metadata.new_snapshot_id(table.document))
+        kept, dropped = producer.without(paths)
+        counts = {
+            "deleted-data-files": str(len(dropped)),
+            "deleted-records": str(sum(entry.file.record_count for entry in dropped)),
+            "removed-files-size": str(sum(entry.file.file_size_in_bytes for entry in dropped)),
+        }
+        head = producer.write(ManifestList(head.manifests.meta, tuple(kept)), "delete", {**summary, **counts})
+        return _commit(table, [head.snapshot or {}])
+
+    def trimmed(self, pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
+        """Return the table with metadata that lists no more snapshots than it is to keep (docs/decisions/0010).
+
+        The state itself, its schemas and its files stay as they are. Returns ``pointer`` when nothing is to be done.
+
+        Args:
+            pointer: The table's state.
+            at_least: Number of the newest snapshots to keep whatever the table's property says.
+            without: Snapshots that go in any case, none of them an ancestor of the current one.
+        """
+        table = self._table(pointer)
+        shorter = metadata.trimmed(table.document, pointer.metadata_location, at_least, without)
+        if shorter is table.document:
+            return pointer
+        Head.of(table)  # raises when its snapshot counts wrong
+        return _save(table, shorter, pointer.snapshot_id)
+
+    def _table(self, pointer: TablePointer) -> Table:
+        file = self._files.metadata(pointer)
+        metadata.snapshot_of(file.document, pointer)  # raises when the file lacks it
+        require_loadable(file, pointer)
+        return Table(pointer, file.document, self._files)
+
+
+def _append_of(staged: Table, table: Table, head: Head, snapshot_id: int) -> tuple[Document, ManifestList]:
+    """Return a staged snapshot and the manifests with which it added data files, if ``table`` can take them."""
+    snapshot = metadata.find_snapshot(staged.document, snapshot_id)
+    if snapshot is None:
+        refuse(
+            staged.pointer,
+            f"snapshot {snapshot_id} is not in {staged.pointer.metadata_location}",
+            f"The branch was changed after it was written. {RUN_AGAIN}",
+            snapshot_id=snapshot_id,
+        )
+    own = _added_manifests(staged, snapshot)
+    check_layout(staged.document, table.document, table.pointer, {m.file.partition_spec_id for m in own.manifests})
+    paths = {manifest.file.manifest_path for manifest in own.manifests}
+    known = metadata.find_snapshot(table.document, snapshot_id) is not None
+    if known or any(manifest.file.manifest_path in paths for manifest in head.manifests.manifests):
+        refuse(
+            table.pointer,
+            f"it has snapshot {snapshot_id} already",
+            "This run was published before: see 'lakegate log'.",
+            snapshot_id=snapshot_id,
+        )
+    return snapshot, own
+
+
+def _added_manifests(staged: Table, snapshot: Document) -> ManifestList:
+    """Return the manifests with which ``snapshot`` added data files."""
+    snapshot_id, summary = snapshot["snapshot-id"], snapshot.get("summary") or {}
+    if summary.get("operation") != "append":
+        _refuse_change(staged.pointer, snapshot_id)
+    everything = staged.manifests_of(snapshot)
+    own = [m for m in everything.manifests if m.file.added_snapshot_id == snapshot_id]
+    files = sum(manifest.file.added_files_count or 0 for manifest in own)
+    if any(m.file.content != ManifestContent.DATA or m.file.deleted_files_count for m in own) or str(
+        summary.get("added-data-files", 0)
+    ) != str(files):
+        _refuse_change(staged.pointer, snapshot_id)
+    # One that only holds what was there before comes from a merge, and adds nothing.
+    return ManifestList(everything.meta, tuple(ListedManifest(m.file) for m in own if m.file.added_files_count))
+
+
+def _refuse_change(pointer: TablePointer, snapshot_id: int) -> NoReturn:
+    refuse(pointer, f"snapshot {snapshot_id} did more than append data files", RUN_AGAIN, snapshot_id=snapshot_id)
+
+
+def _append(table: Table, head: Head, staged: Document, own: ManifestList) -> Head:
+    producer = SnapshotProducer(table, head, staged["snapshot-id"])
+    manifests = [producer.added(manifest) for manifest in own.manifests]
+    manifests += producer.merged(head.manifests.manifests)
+    meta = head.manifests.meta if head.manifests.manifests else own.meta
+    summary = {key: value for key, value in staged["summary"].items() if key != "operation"}
+    return producer.write(ManifestList(meta, tuple(manifests)), "append", summary)
+
+
+def _commit(table: Table, added: Sequence[Document]) -> TablePointer:
+    document = metadata.with_snapshots(table.document, table.pointer, added)
+    document = metadata.without_old_snapshots(document, at_least=len(added))
+    return _save(table, document, added[-1]["snapshot-id"])
+
+
+def _save(table: Table, document: Document, snapshot_id: int) -> TablePointer:
+    location = table.new_path(metadata.next_name(document, table.pointer.metadata_location))
+    table.files.create(location, metadata.serialise(location, document), table.pointer)
+    return table.pointer.model_copy(update={"metadata_location": location, "snapshot_id": snapshot_id})

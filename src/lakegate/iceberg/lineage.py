@@ -1,0 +1,222 @@
+"""What happened to a table between two of its states: decided by its lineage and metadata, never by a guess.
+
+A snapshot's ``operation`` says what *it* did to its parent. It says nothing about whether that parent is what ``main``
+has, about snapshots that were expired in between, about a table that was rolled back or replaced, or about columns that
+changed their names or ids. All of these decide what the rows of a table are (docs/decisions/0027).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakegate.model.refs import TablePointer
+from lakegate.model.tables import DELETING_PROPERTIES, Snapshot, TableChange, is_on
+
+_NO_SNAPSHOT = -1
+_MAIN = "main"
+_PASSING = frozenset(
+    {
+        "current-snapshot-id",
+        "last-sequence-number",
+        "last-updated-ms",
+        "metadata-log",
+        "next-row-id",
+        "partition-statistics",
+        "properties",
+        "refs",
+        "snapshot-log",
+        "snapshots",
+        "statistics",
+    }
+)
+"""Parts of a metadata file that do not say how the table's rows are read, or that are compared on their own."""
+_COMMIT_PROPERTY = "nessie.commit.id"
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What decides about a table at one commit.
+
+    Attributes:
+        uuid: The table, over its whole life.
+        current: Id of its current snapshot; ``None`` without one.
+        snapshots: All snapshots that it knows, oldest first.
+        definition: All that its rows are read and written by: schemas, partitioning, sort orders, properties.
+        refs: Iceberg's own branches and tags inside the table, other than its main one, and the snapshots they name.
+    """
+
+    uuid: str
+    current: int | None
+    snapshots: Sequence[Snapshot]
+    definition: Any
+    refs: Mapping[str, int] = field(default_factory=dict)
+
+
+def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequence[Snapshot]) -> TableState:
+    """Return the state at ``pointer`` from the JSON of its metadata file and its snapshots, oldest first."""
+    kept = {key: value for key, value in document.items() if key not in _PASSING}
+    properties = own_properties(document.get("properties") or {})
+    ids = (pointer.schema_id, pointer.spec_id, pointer.sort_order_id)
+    return TableState(
+        uuid=str(document["table-uuid"]),
+        current=None if pointer.snapshot_id == _NO_SNAPSHOT else pointer.snapshot_id,
+        snapshots=snapshots,
+        definition=(_normalised(kept), _normalised(properties), ids),
+        refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items() if name != _MAIN},
+    )
+
+
+def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return ``properties`` without what Iceberg's Nessie client sets whenever it loads a table (``NessieUtil``).
+
+    It turns off what deletes files. Turning it on is a change like any other.
+    """
+    return {
+        key: value
+        for key, value in properties.items()
+        if key != _COMMIT_PROPERTY and not (key in DELETING_PROPERTIES and not is_on(properties, key))
+    }
+
+
+def classify(
+    before: TableState | None, after: TableState | None, only_added: Callable[[Snapshot], bool]
+) -> TableChange:
+    """Return what happened to a table on the way from ``before`` to ``after``.
+
+    Args:
+        before: Its state then; ``None`` when it did not exist.
+        after: Its state now; ``None`` when it was dropped.
+        only_added: Tells whether the manifests of a snapshot of ``after`` say that it added data files and did nothing
+            else. Asked last, of snapshots that are an append by all else.
+    """
+    if after is None:
+        return TableChange(kind="drop", reason="it was dropped")
+    known = set() if before is None else {snapshot.snapshot_id for snapshot in before.snapshots}
+    parent = None if before is None else before.current
+    written = tuple(snapshot for snapshot in after.snapshots if snapshot.snapshot_id not in known)
+    chain = _chain(after, parent)
+    reason = _difference(before, after) or _broken(before, chain, only_added)
+    if before is not None and _same_snapshots(before, after):
+        kind = "metadata"
+    elif before is not None and not chain:
+        kind, reason = "rewrite", reason or "snapshots of it were added aside or expired"
+    else:
+        kind = "rewrite" if reason else "create" if before is None else "append"
+    added, removed = _rows(chain)
+    return TableChange.model_validate(
+        {
+            "kind": kind,
+            "snapshots": chain or (),
+            "written": written,
+            "parent_snapshot_id": parent,
+            "rows_added": added,
+            "rows_removed": removed,
+            "reason": reason,
+            "refs": tuple(name for name, at in after.refs.items() if at not in known | {after.current}),
+        }
+    )
+
+
+def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None:
+    """Return the snapshots from ``parent`` to the current one; ``None`` when they do not lead there."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in after.snapshots}
+    chain: list[Snapshot] = []
+    at = after.current
+    while at != parent:
+        snapshot = None if at is None else by_id.pop(at, None)
+        if snapshot is None:
+            return None
+        chain.append(snapshot)
+        at = snapshot.parent_id
+    return tuple(reversed(chain))
+
+
+def _difference(before: TableState | None, after: TableState) -> str | None:
+    """Return in which way ``after`` is not the same table, defined in the same way."""
+    if before is None:
+        return "it has branches or tags of its own" if after.refs else None
+    if before.uuid != after.uuid:
+        return "it was replaced by another table of its name"
+    if before.definition != after.definition:
+        return "its schema, partitioning, sort order or properties changed"
+    if before.refs != after.refs:
+        return "branches or tags of its own changed"
+    return None
+
+
+def _broken(
+    before: TableState | None, chain: Sequence[Snapshot] | None, only_added: Callable[[Snapshot], bool]
+) -> str | None:
+    """Return why the way to the current snapshot is not one of appends."""
+    if chain is None:
+        return "its current snapshot does not follow the one before, or snapshots in between were expired"
+    total = _total(None if before is None else before.snapshots, None if before is None else before.current)
+    for snapshot in chain:
+        if snapshot.operation != "append":
+            return f"snapshot {snapshot.snapshot_id} is no append but a '{snapshot.operation}'"
+        now = _number(snapshot, "total-records")
+        added = _number(snapshot, "added-records", missing=0)
+        if None not in (total, now, added) and total + added != now:  # type: ignore[operator]  # none of them is None
+            return f"snapshot {snapshot.snapshot_id} does not hold the rows that were there before it"
+        total = now
+    wrong = next((snapshot for snapshot in chain if not only_added(snapshot)), None)
+    return None if wrong is None else f"snapshot {wrong.snapshot_id} did more than add data files"
+
+
+def _same_snapshots(before: TableState, after: TableState) -> bool:
+    ids = [{snapshot.snapshot_id for snapshot in state.snapshots} for state in (before, after)]
+    same = before.uuid == after.uuid and before.current == after.current and ids[0] == ids[1]
+    return same and before.refs == after.refs
+
+
+def _rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]:
+    if chain is None:
+        return None, None
+    added = [_number(one, "added-records", missing=0) for one in chain]
+    removed = [_removed(one) for one in chain]
+    return _sum(added), _sum(removed)
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    return None if None in counts else sum(filter(None, counts))
+
+
+def _removed(snapshot: Snapshot) -> int | None:
+    """Return how many rows a snapshot removed, with their data files or by delete files."""
+    gone = _number(snapshot, "deleted-records", missing=0)
+    if gone is None or not any(
+        _number(snapshot, key, missing=0) for key in ("added-delete-files", "removed-delete-files")
+    ):
+        return gone
+    # A delete by position hits one row; how many rows a delete by equality hits is not known.
+    positions = [_number(snapshot, f"{way}-position-deletes", missing=0) for way in ("added", "removed")]
+    equalities = [_number(snapshot, f"{way}-equality-deletes", missing=0) for way in ("added", "removed")]
+    if None in positions or not any(positions) or any(count != 0 for count in equalities):
+        return None
+    found = gone + (positions[0] or 0) - (positions[1] or 0)
+    return found if found >= 0 else None
+
+
+def _total(snapshots: Sequence[Snapshot] | None, current: int | None) -> int | None:
+    """Return how many rows a table's data files hold, if its current snapshot says so."""
+    if current is None:
+        return 0
+    found = next((one for one in snapshots or () if one.snapshot_id == current), None)
+    return None if found is None else _number(found, "total-records")
+
+
+def _number(snapshot: Snapshot, key: str, missing: int | None = None) -> int | None:
+    value = snapshot.summary.get(key)
+    if value is None:
+        return missing
+    return int(value) if value.isdecimal() else None
+
+
+def _normalised(value: Any) -> Any:
+    """Return ``value`` without empty fields: some writers leave them out, others write them."""
+    if isinstance(value, Mapping):
+        kept = {key: _normalised(item) for key, item in value.items()}
+        return {key: item for key, item in kept.items() if item not in (None, [], {})}
+    return [_normalised(item) for item in value] if isinstance(value, list) else value

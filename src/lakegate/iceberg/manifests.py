@@ -1,0 +1,357 @@
+"""Manifest lists and manifests as records that can be copied (Iceberg spec, "Manifests", "Manifest Lists", version 2).
+
+PyIceberg decodes; what is kept of a file goes into the next one with the bytes it had. Lists of version 1 may lack
+counts that version 2 requires: :meth:`ListedManifest.counted` finds them in the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.encoder import BinaryEncoder
+from pyiceberg.avro.resolver import resolve_reader, resolve_writer
+from pyiceberg.avro.writer import Writer
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import StructProtocol
+from pyiceberg.types import NestedField, StringType, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from lakegate.iceberg.avro import (
+    SCHEMA_KEY,
+    Container,
+    encoded,
+    iceberg_schema,
+    read_container,
+    write_container,
+)
+from lakegate.iceberg.validation import NO_SNAPSHOT
+
+_VERSION_1_OPTIONAL = frozenset({503, 504, 505, 506, 512, 513, 514})
+
+LIST_SCHEMA = Schema(
+    *(
+        field.model_copy(update={"required": field.required and field.field_id not in _VERSION_1_OPTIONAL})
+        for field in MANIFEST_LIST_FILE_SCHEMAS[2].fields
+    )
+)
+"""A line of a manifest list, as all versions can be read."""
+_LIST_IDS = frozenset(field.field_id for field in LIST_SCHEMA.fields)
+_ENTRY_IDS = [0, 1, 3, 4, 2]
+_OPTIONAL_LONG = ["null", "long"]
+# By ManifestEntryStatus: 0 is existing, 1 added, 2 deleted.
+_COUNTS = tuple(f"{status}_{what}_count" for what in ("files", "rows") for status in ("existing", "added", "deleted"))
+_DATA_FILE_ID = 2
+_REFERENCED_ID = 143
+_FILE_TYPE = StructType(
+    *(field for field in DATA_FILE_TYPE[2].fields if field.field_id != _REFERENCED_ID),
+    NestedField(_REFERENCED_ID, "referenced_data_file", StringType(), required=False),
+)
+
+
+_PATH_COLUMN = 2147483546
+"""Field id of ``file_path`` in position delete files."""
+
+
+class ForeignLayoutError(ValueError):
+    """A manifest whose records do not start as those of format version 2 do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedManifest:
+    """A line of a manifest list; ``raw`` are its bytes there, ``None`` for a line that no list has yet."""
+
+    file: ManifestFile
+    raw: bytes | None = None
+
+    @property
+    def live_files(self) -> int:
+        """Number of files that are not deleted, of a line that is counted."""
+        return _known(self.file.added_files_count) + _known(self.file.existing_files_count)
+
+    @property
+    def live_rows(self) -> int:
+        """Number of rows in files that are not deleted; of delete files, the number of deletes."""
+        return _known(self.file.added_rows_count) + _known(self.file.existing_rows_count)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its counts and its snapshot are known, as a list of version 2 must say them."""
+        return None not in [getattr(self.file, key) for key in ("added_snapshot_id", *_COUNTS)]
+
+    def counted(self, content: bytes) -> ListedManifest:
+        """Return the line with the counts of the manifest ``content``, which may be of any version."""
+        entries = read_manifest(content)
+        file = self.file
+        # What a manifest adds or deletes is added or deleted by the snapshot that wrote it.
+        written = [e.snapshot_id for e in entries if e.status != ManifestEntryStatus.EXISTING]
+        existing = [e.snapshot_id for e in entries if e.status == ManifestEntryStatus.EXISTING]
+        known = (one for one in (file.added_snapshot_id, *written[-1:], *reversed(existing)) if one is not None)
+        return ListedManifest(
+            ManifestFile.from_args(
+                manifest_path=file.manifest_path,
+                manifest_length=file.manifest_length,
+                partition_spec_id=file.partition_spec_id,
+                content=file.content,
+                sequence_number=file.sequence_number,
+                min_sequence_number=file.min_sequence_number,
+                added_snapshot_id=next(known, NO_SNAPSHOT),
+                **_counts((entry.status, entry.data_file.record_count) for entry in entries),
+                partitions=file.partitions,
+                key_metadata=file.key_metadata,
+            )
+        )
+
+    def added_at(self, sequence_number: int) -> ListedManifest:
+        """Return the line of a manifest with nothing but additions in a snapshot of this sequence number.
+
+        Its entries carry none of their own: they inherit this one (Iceberg spec, "Sequence Number Inheritance").
+        """
+        values = [self.file[position] for position in range(len(self.file))]
+        renumbered = ManifestFile(*values)
+        renumbered.sequence_number = renumbered.min_sequence_number = sequence_number
+        return ListedManifest(renumbered)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestList:
+    """The manifests of a snapshot, and how the file they were read from was written."""
+
+    meta: Mapping[str, str]
+    manifests: tuple[ListedManifest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file in a manifest, with the numbers it inherited; ``raw`` are the bytes of its description."""
+
+    status: int
+    snapshot_id: int
+    sequence_number: int
+    file_sequence_number: int
+    file: DataFile
+    raw: bytes
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the file is part of the table."""
+        return self.status != ManifestEntryStatus.DELETED
+
+    def existing(self) -> Entry:
+        """Return the entry as a later manifest holds it."""
+        return replace(self, status=int(ManifestEntryStatus.EXISTING))
+
+    def deleted(self, snapshot_id: int) -> Entry:
+        """Return the entry as the manifest of the snapshot that deletes the file holds it."""
+        return replace(self, status=int(ManifestEntryStatus.DELETED), snapshot_id=snapshot_id)
+
+
+def read_list(content: bytes) -> ManifestList:
+    """Return the manifest list in ``content``."""
+    container = read_container(content)
+    # Lists of format version 1, which an upgraded table may still have, lack what a new list must say.
+    keeps = {field.field_id for field in iceberg_schema(container.schema).fields} >= _LIST_IDS
+    records = container.records(_list_reader(container.schema))
+    lines = tuple(ListedManifest(file, raw if keeps else None) for file, raw in records)
+    return ManifestList(meta=container.meta if keeps else _new_list_meta(), manifests=lines)
+
+
+def no_manifests() -> ManifestList:
+    """Return the manifest list of a table without a snapshot."""
+    return ManifestList(meta=_new_list_meta())
+
+
+def write_list(manifests: ManifestList, snapshot_id: int, parent_id: int | None, sequence_number: int) -> bytes:
+    """Return the manifest list file of a snapshot."""
+    meta = {
+        **manifests.meta,
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "sequence-number": str(sequence_number),
+        "format-version": "2",
+    }
+    write = _list_writer(meta[SCHEMA_KEY]).write
+    records = [encoded(write, line.file) if line.raw is None else line.raw for line in manifests.manifests]
+    return write_container(meta, records)
+
+
+def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
+    """Return all entries of a manifest, deleted ones too, with the sequence numbers they inherit.
+
+    Raises:
+        ForeignLayoutError: When the manifest was written in another layout than that of format version 2.
+    """
+    read_file = _file_reader(container.schema)
+
+    def read(decoder: BinaryDecoder) -> tuple[int, int | None, int | None, int | None, DataFile, int]:
+        status = decoder.read_int()
+        numbers = [_optional_long(decoder) for _ in range(3)]
+        start = decoder.tell()
+        file = read_file(decoder)
+        return status, *numbers, file, decoder.tell() - start  # type: ignore[return-value]
+
+    def number(own: int | None, inherited: int | None) -> int:
+        return (inherited or 0) if own is None else own
+
+    return [
+        Entry(
+            status=status,
+            snapshot_id=number(snapshot_id, manifest.added_snapshot_id),
+            sequence_number=number(sequence_number, manifest.sequence_number),
+            file_sequence_number=number(file_sequence_number, manifest.sequence_number),
+            file=file,
+            raw=raw[-length:],
+        )
+        for (status, snapshot_id, sequence_number, file_sequence_number, file, length), raw in container.records(read)
+    ]
+
+
+def write_entries(meta: Mapping[str, str], entries: Iterable[Entry], *, inherit: bool = False) -> bytes:
+    """Return a manifest file of ``entries``.
+
+    Args:
+        meta: Of the manifest that they come from; all must come from manifests of one schema.
+        entries: What to write.
+        inherit: Leave their sequence numbers out, so that they take those of the snapshot that adds them.
+    """
+    return write_container(meta, [encoded(_write_entry, entry, inherit) for entry in entries])
+
+
+def listed(
+    location: str,
+    length: int,
+    entries: Sequence[Entry],
+    spec_id: int,
+    snapshot_id: int,
+    sequence_number: int,
+    partitions: list[PartitionFieldSummary] | None,
+) -> ListedManifest:
+    """Return the line of a data manifest that was written in the snapshot ``snapshot_id``."""
+    return ListedManifest(
+        ManifestFile.from_args(
+            manifest_path=location,
+            manifest_length=length,
+            partition_spec_id=spec_id,
+            content=ManifestContent.DATA,
+            sequence_number=sequence_number,
+            min_sequence_number=min((e.sequence_number for e in entries if e.is_live), default=sequence_number),
+            added_snapshot_id=snapshot_id,
+            **_counts((entry.status, entry.file.record_count) for entry in entries),
+            partitions=partitions,
+            key_metadata=None,
+        )
+    )
+
+
+def _counts(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
+    """Return the counts of a manifest's line from the status and the rows of each entry."""
+    files, rows = [0, 0, 0], [0, 0, 0]
+    for status, count in entries:
+        files[status] += 1
+        rows[status] += count
+    return dict(zip(_COUNTS, (*files, *rows), strict=True))
+
+
+def may_apply(delete: Entry, delete_spec_id: int, file: Entry, spec_id: int) -> bool:
+    """Tell whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning")."""
+    same_partition = delete_spec_id == spec_id and delete.file.partition == file.file.partition
+    if delete.file.content == DataFileContent.POSITION_DELETES:
+        targeted = same_partition and _may_name(delete.file, file.file.file_path)
+        return targeted and delete.sequence_number >= file.sequence_number
+    is_global = len(delete.file.partition) == 0
+    return (same_partition or is_global) and delete.sequence_number > file.sequence_number
+
+
+def _may_name(delete: DataFile, path: str) -> bool:
+    referenced = delete[len(_FILE_TYPE) - 1]
+    if referenced is not None:
+        return bool(referenced == path)
+    lower, upper = (delete.lower_bounds or {}), (delete.upper_bounds or {})
+    known = _PATH_COLUMN in lower and _PATH_COLUMN in upper
+    return not known or lower[_PATH_COLUMN] <= path.encode() <= upper[_PATH_COLUMN]
+
+
+def _known(count: int | None) -> int:
+    if count is None:
+        raise ValueError("a count that is missing is unknown, not zero")
+    return count
+
+
+def _optional_long(decoder: BinaryDecoder) -> int | None:
+    is_there = decoder.read_int() == 1
+    return decoder.read_int() if is_there else None
+
+
+def _write_entry(encoder: BinaryEncoder, entry: Entry, inherit: bool) -> None:  # noqa: FBT001 - ours alone
+    encoder.write_int(entry.status)
+    encoder.write_int(1)
+    encoder.write_int(entry.snapshot_id)
+    for number in (entry.sequence_number, entry.file_sequence_number):
+        encoder.write_int(0 if inherit else 1)
+        if not inherit:
+            encoder.write_int(number)
+    encoder.write(entry.raw)
+
+
+@lru_cache(maxsize=32)
+def _list_reader(avro_schema: str) -> Callable[[BinaryDecoder], ManifestFile]:
+    types: dict[int, Callable[..., StructProtocol]] = {-1: ManifestFile, 508: PartitionFieldSummary}
+    return resolve_reader(iceberg_schema(avro_schema), LIST_SCHEMA, types, {517: ManifestContent}).read
+
+
+@lru_cache(maxsize=32)
+def _list_writer(avro_schema: str) -> Writer:
+    return resolve_writer(LIST_SCHEMA, iceberg_schema(avro_schema))
+
+
+@lru_cache(maxsize=1)
+def _new_list_meta() -> Mapping[str, str]:
+    schema = AvroSchemaConversion().iceberg_to_avro(MANIFEST_LIST_FILE_SCHEMAS[2], schema_name="manifest_file")
+    return {SCHEMA_KEY: json.dumps(schema), AVRO_CODEC_KEY: "deflate"}
+
+
+@lru_cache(maxsize=128)
+def _file_reader(avro_schema: str) -> Callable[[BinaryDecoder], DataFile]:
+    fields = json.loads(avro_schema)["fields"]
+    if [field.get("field-id") for field in fields] != _ENTRY_IDS or any(
+        field["type"] != _OPTIONAL_LONG for field in fields[1:4]
+    ):
+        raise ForeignLayoutError("not the layout of format version 2")
+    schema: Schema = iceberg_schema(avro_schema)
+    described: Any = schema.fields[-1].field_type
+    return resolve_reader(described, _FILE_TYPE, {-1: DataFile}, {134: DataFileContent}).read
+
+
+def read_manifest(content: bytes) -> list[ManifestEntry]:
+    """Return all entries of a manifest, deleted ones too, as they are written: without what they inherit."""
+    container = read_container(content)
+    return [entry for entry, _ in container.records(_entry_reader(container.schema))]
+
+
+@lru_cache(maxsize=128)
+def _entry_reader(avro_schema: str) -> Callable[[BinaryDecoder], ManifestEntry]:
+    return resolve_reader(
+        iceberg_schema(avro_schema),
+        MANIFEST_ENTRY_SCHEMAS[DEFAULT_READ_VERSION],
+        {-1: ManifestEntry, _DATA_FILE_ID: DataFile},
+        {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    ).read

@@ -1,0 +1,309 @@
+"""A table's next snapshot: its manifests added, merged, or without some files, and its manifest list."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple, TypeVar
+from uuid import uuid4
+
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntryStatus,
+    PartitionFieldSummary,
+    construct_partition_summaries,
+)
+
+from lakegate.errors import InputError
+from lakegate.iceberg import metadata
+from lakegate.iceberg.avro import Container, read_container
+from lakegate.iceberg.compatibility import refuse
+from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.manifests import (
+    Entry,
+    ForeignLayoutError,
+    ListedManifest,
+    ManifestList,
+    listed,
+    may_apply,
+    no_manifests,
+    read_entries,
+    read_list,
+    write_entries,
+    write_list,
+)
+from lakegate.iceberg.metadata import Document
+from lakegate.model.refs import TablePointer
+
+_MERGE_COUNT_DEFAULT = 100
+_MERGE_BYTES_DEFAULT = 8 * 1024 * 1024
+_Parsed = TypeVar("_Parsed")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table at one state, with its metadata."""
+
+    pointer: TablePointer
+    document: Document
+    files: TableFiles
+
+    def new_path(self, name: str) -> str:
+        """Return where a new metadata file called ``name`` goes."""
+        return f"{metadata.folder(self.document)}/{name}"
+
+    def read(self, what: str, location: str, parse: Callable[[bytes], _Parsed]) -> _Parsed:
+        """Return what ``parse`` makes of one of its files."""
+        return self.files.read(what, location, self.pointer, parse)
+
+    def manifests_of(self, snapshot: Document) -> ManifestList:
+        """Return a snapshot's manifests; counts that the list lacks are counted in the manifests.
+
+        Raises:
+            InputError: When the snapshot counts other rows or files than they hold.
+        """
+        found = self.read("Manifest list", snapshot["manifest-list"], read_list)
+        lines = (
+            line if line.is_counted else self.read("Manifest", line.file.manifest_path, line.counted)
+            for line in found.manifests
+        )
+        manifests = ManifestList(found.meta, tuple(lines))
+        _check_totals(self.pointer, snapshot, manifests)
+        return manifests
+
+
+class Head(NamedTuple):
+    """A table's newest snapshot and its manifests; ``None`` and none for a table without a snapshot."""
+
+    snapshot: Document | None
+    manifests: ManifestList
+    sequence_number: int
+
+    @classmethod
+    def of(cls, table: Table) -> Head:
+        """Return the head of ``table``."""
+        snapshot = metadata.snapshot_of(table.document, table.pointer)
+        manifests = no_manifests() if snapshot is None else table.manifests_of(snapshot)
+        return cls(snapshot, manifests, int(table.document["last-sequence-number"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    spec_id: int
+    container: Container
+    entries: Sequence[Entry]
+
+    @property
+    def live(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.is_live]
+
+
+@dataclass(frozen=True)
+class SnapshotProducer:
+    """Makes the snapshot ``snapshot_id`` on top of ``head``."""
+
+    table: Table
+    head: Head
+    snapshot_id: int
+
+    @property
+    def sequence_number(self) -> int:
+        """The new snapshot's sequence number."""
+        return self.head.sequence_number + 1
+
+    def added(self, manifest: ListedManifest) -> ListedManifest:
+        """Return what the staged snapshot of the same id added with ``manifest``, for this one to list.
+
+        A manifest with nothing but additions is taken as it is; of one that was merged with older ones, the
+        additions go into a new manifest.
+        """
+        file = manifest.file
+        if not file.existing_files_count and not file.deleted_files_count:
+            return manifest.added_at(self.sequence_number)
+        content = self._read(manifest)
+        added = ManifestEntryStatus.ADDED
+        ours = [e for e in content.entries if e.status == added and e.snapshot_id == self.snapshot_id]
+        return self._write(content.container, ours, content.spec_id, inherit=True)
+
+    def merged(self, manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
+        """Return ``manifests`` without those that hold no live file, and with many small ones put together.
+
+        Manifests of about one size are merged when there are many of them: each entry is so written again only as often
+        as the number of files has digits to the base of ``commit.manifest.min-count-to-merge``.
+        """
+        live = [manifest for manifest in manifests if manifest.live_files]
+        document = self.table.document
+        if str(metadata.properties(document).get("commit.manifest-merge.enabled", "true")).lower() != "true":
+            return live
+        count = max(2, metadata.setting(document, "commit.manifest.min-count-to-merge", _MERGE_COUNT_DEFAULT))
+        tiers: defaultdict[tuple[int, int], list[ListedManifest]] = defaultdict(list)
+        for manifest in live:
+            if manifest.file.content == ManifestContent.DATA:
+                tier = int(math.log(manifest.live_files, count) + 1e-9)
+                tiers[manifest.file.partition_spec_id, tier].append(manifest)
+        replaced = {
+            old.file.manifest_path: new
+            for tier in tiers.values()
+            if len(tier) >= count
+            for group in self._bins(tier)
+            for old, new in self._merge(group)
+        }
+        return list(dict.fromkeys(replaced.get(m.file.manifest_path, m) for m in live))
+
+    def without(self, paths: Collection[str]) -> tuple[list[ListedManifest], list[Entry]]:
+        """Return the head's manifests without the live files at ``paths``, and those files.
+
+        Raises:
+            NotReplayableError: When one of them is not live, or a delete file may apply to it.
+        """
+        manifests, missing = self.head.manifests.manifests, set(paths)
+        rewritten = dict[str, _Manifest]()
+        for manifest in manifests:
+            if missing and manifest.file.content == ManifestContent.DATA and manifest.live_files:
+                content = self._read(manifest)
+                hits = {entry.file.file_path for entry in content.live} & missing
+                if hits:
+                    rewritten[manifest.file.manifest_path] = content
+                    missing -= hits
+        if missing:
+            path = min(missing)
+            refuse(
+                self.table.pointer,
+                f"{len(missing)} of the {len(paths)} files to drop are not in it any more, such as {path}",
+                "They were rewritten or deleted since. See the commits with 'lakegate log'.",
+                path=path,
+            )
+        removed = set(paths)
+        dropped = [(e, m.spec_id) for m in rewritten.values() for e in m.live if e.file.file_path in removed]
+        self._check_deletes([m for m in manifests if m.file.content == ManifestContent.DELETES], dropped)
+        kept = [
+            self._without(rewritten[m.file.manifest_path], removed) if m.file.manifest_path in rewritten else m
+            for m in manifests
+        ]
+        return kept, [entry for entry, _ in dropped]
+
+    def write(self, manifests: ManifestList, operation: str, summary: Mapping[str, str]) -> Head:
+        """Write the snapshot's manifest list, and return the table's new head."""
+        parent_id = None if self.head.snapshot is None else self.head.snapshot["snapshot-id"]
+        location = self.table.new_path(f"snap-{self.snapshot_id}-1-{uuid4()}.avro")
+        snapshot = {
+            "sequence-number": self.sequence_number,
+            "snapshot-id": self.snapshot_id,
+            **({} if parent_id is None else {"parent-snapshot-id": parent_id}),
+            "timestamp-ms": metadata.now_ms(self.table.document),
+            "summary": {"operation": operation, **metadata.with_totals(summary, self.head.snapshot)},
+            "manifest-list": location,
+            "schema-id": metadata.schema_id(self.table.document, self.table.pointer),
+        }
+        _check_totals(self.table.pointer, snapshot, manifests)
+        content = write_list(manifests, self.snapshot_id, parent_id, self.sequence_number)
+        self.table.files.create(location, content, self.table.pointer)
+        return Head(snapshot, manifests, self.sequence_number)
+
+    def _without(self, manifest: _Manifest, paths: Collection[str]) -> ListedManifest:
+        entries = [e.deleted(self.snapshot_id) if e.file.file_path in paths else e.existing() for e in manifest.live]
+        return self._write(manifest.container, entries, manifest.spec_id)
+
+    def _bins(self, manifests: Sequence[ListedManifest]) -> Iterator[list[ListedManifest]]:
+        limit = metadata.setting(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
+        current, size = list[ListedManifest](), 0
+        for manifest in manifests:
+            if current and size + manifest.file.manifest_length > limit:
+                yield current
+                current, size = [], 0
+            current.append(manifest)
+            size += manifest.file.manifest_length
+        yield current
+
+    def _merge(self, manifests: Sequence[ListedManifest]) -> Iterator[tuple[ListedManifest, ListedManifest]]:
+        """Yield each manifest that was merged, with the one that holds its live entries now."""
+        by_schema: defaultdict[str, list[tuple[ListedManifest, _Manifest]]] = defaultdict(list)
+        for manifest in manifests:
+            content = self._read_if_known(manifest)
+            if content is not None:
+                by_schema[content.container.schema].append((manifest, content))
+        for group in by_schema.values():
+            if len(group) > 1:
+                existing = [entry.existing() for _, content in group for entry in content.live]
+                newest = group[0][1]
+                merged = self._write(newest.container, existing, newest.spec_id)
+                yield from ((manifest, merged) for manifest, _ in group)
+
+    def _check_deletes(self, manifests: Sequence[ListedManifest], files: Sequence[tuple[Entry, int]]) -> None:
+        for manifest in manifests:
+            deletes = self._read(manifest).live if manifest.live_files else ()
+            for delete, (file, spec_id) in product(deletes, files):
+                if may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
+                    path = file.file.file_path
+                    refuse(
+                        self.table.pointer,
+                        f"rows of {path} were deleted by delete files since",
+                        "Rewrite its data files (CALL system.rewrite_data_files), or undo the delete first.",
+                        path=path,
+                    )
+
+    def _read(self, manifest: ListedManifest) -> _Manifest:
+        content = self._read_if_known(manifest)
+        if content is None:
+            refuse(
+                self.table.pointer,
+                f"manifest {manifest.file.manifest_path} is of an older format version than the table",
+                "Rewrite it with CALL system.rewrite_manifests, then try again.",
+                path=manifest.file.manifest_path,
+            )
+        return content
+
+    def _read_if_known(self, manifest: ListedManifest) -> _Manifest | None:
+        def parse(content: bytes) -> _Manifest | None:
+            container = read_container(content)
+            try:
+                return _Manifest(manifest.file.partition_spec_id, container, read_entries(container, manifest.file))
+            except ForeignLayoutError:
+                return None
+
+        return self.table.read("Manifest", manifest.file.manifest_path, parse)
+
+    def _write(
+        self, container: Container, entries: Sequence[Entry], spec_id: int, *, inherit: bool = False
+    ) -> ListedManifest:
+        location = self.table.new_path(f"{uuid4()}-m0.avro")
+        content = write_entries(container.meta, entries, inherit=inherit)
+        self.table.files.create(location, content, self.table.pointer)
+        summaries = self._summaries(entries, spec_id)
+        line = listed(location, len(content), entries, spec_id, self.snapshot_id, self.sequence_number, summaries)
+        return line.added_at(self.sequence_number) if inherit else line
+
+    def _summaries(self, entries: Sequence[Entry], spec_id: int) -> list[PartitionFieldSummary] | None:
+        with reading(f"Metadata of table {self.table.pointer.table}", self.table.pointer):
+            bound = metadata.bound_spec(self.table.document, spec_id)
+            if bound is None:
+                return None
+            return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
+
+
+def _check_totals(pointer: TablePointer, snapshot: Document, manifests: ManifestList) -> None:
+    """Check that a snapshot counts as many rows and data files as its manifests hold; unknown totals are left out.
+
+    What a metadata edit lost or counted twice shows here.
+    """
+    data = [line for line in manifests.manifests if line.file.content == ManifestContent.DATA]
+    summary = snapshot.get("summary") or {}
+    for total, what, held in (
+        ("total-records", "rows", sum(line.live_rows for line in data)),
+        ("total-data-files", "data files", sum(line.live_files for line in data)),
+    ):
+        counted = summary.get(total)
+        if counted is not None and str(counted) != str(held):
+            raise InputError(
+                f"Table {pointer.table}: snapshot {snapshot['snapshot-id']} counts {counted} {what} ({total}), "
+                f"but its manifests hold {held}.",
+                hint="Nothing was committed. Find out which is right: count its rows, and compare older commits "
+                "(lakegate log). If the rows are right, CREATE OR REPLACE TABLE … AS SELECT counts them again.",
+                table=str(pointer.table),
+                snapshot_id=snapshot["snapshot-id"],
+                counted=counted,
+                held=held,
+            )

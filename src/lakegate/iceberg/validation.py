@@ -1,0 +1,277 @@
+"""What a table's metadata file must be like: to be read here, and to be published for other readers (Iceberg spec).
+
+Only the members that are used here are checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from lakegate.errors import InputError
+from lakegate.model.refs import TablePointer
+
+if TYPE_CHECKING:
+    from lakegate.iceberg.metadata import MetadataFile
+
+NO_SNAPSHOT: Final = -1
+MAIN: Final = "main"
+
+_Int: TypeAlias = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+_Long: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Time: TypeAlias = Annotated[int, Field(ge=-62_135_596_800_000, lt=253_402_300_800_000)]
+"""Milliseconds since 1970, in the years 1 to 9999."""
+_Primitive: TypeAlias = Annotated[
+    str,
+    Field(
+        pattern=r"^(boolean|int|long|float|double|date|time|timestamp|timestamptz|timestamp_ns|timestamptz_ns|string"
+        r"|uuid|binary|unknown|variant|decimal\(\s*\d{1,2}\s*,\s*\d{1,2}\s*\)|fixed\[\s*\d{1,9}\s*\]"
+        r"|(geometry|geography)(\(.*\))?)$"
+    ),
+]
+_COUNT = re.compile(r"-?\d{1,18}", re.ASCII)
+_COUNTED = frozenset(
+    f"{way}-{what}"
+    for way in ("added", "deleted", "removed", "total")
+    for what in ("records", "files-size", "data-files", "delete-files", "position-deletes", "equality-deletes")
+)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, alias_generator=lambda name: name.replace("_", "-"))
+
+
+class _Column(_Part):
+    id: _Int
+    name: str
+    required: bool
+    type: _Type
+
+
+class _Struct(_Part):
+    type: Literal["struct"]
+    fields: list[_Column]
+
+
+class _Schema(_Struct):
+    schema_id: _Int = 0
+    identifier_field_ids: list[_Int] = []
+
+
+class _List(_Part):
+    type: Literal["list"]
+    element_id: _Int
+    element: _Type
+    element_required: bool
+
+
+class _Map(_Part):
+    type: Literal["map"]
+    key_id: _Int
+    key: _Type
+    value_id: _Int
+    value: _Type
+    value_required: bool
+
+
+_Type: TypeAlias = _Primitive | _Struct | _List | _Map
+
+
+class _PartitionField(_Part):
+    name: str
+    transform: str
+    source_id: _Int
+    field_id: _Int | None = None
+
+
+class _Spec(_Part):
+    spec_id: _Int
+    fields: list[_PartitionField]
+
+
+class _Order(_Part):
+    order_id: _Int
+    fields: list[dict[str, Any]]
+
+
+def _with_counts(summary: dict[str, str]) -> dict[str, str]:
+    wrong = next((key for key in _COUNTED & summary.keys() if not _COUNT.fullmatch(summary[key])), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong} is no number")
+    return summary
+
+
+class _Snapshot(_Part):
+    snapshot_id: _Long
+    parent_snapshot_id: _Long | None = None
+    sequence_number: _Long | None = None
+    timestamp_ms: _Time
+    summary: Annotated[dict[str, str], AfterValidator(_with_counts)] | None = None
+    manifest_list: str | None = None
+    manifests: list[str] | None = None
+    schema_id: _Int | None = None
+
+
+class _Ref(_Part):
+    snapshot_id: _Long
+    type: Literal["branch", "tag"]
+
+
+class _LogEntry(_Part):
+    snapshot_id: _Long
+    timestamp_ms: _Long
+
+
+class _MetadataLogEntry(_Part):
+    metadata_file: str
+    timestamp_ms: _Long
+
+
+class _Statistics(_Part):
+    snapshot_id: _Long
+
+
+class _Document(_Part):
+    format_version: Annotated[int, Field(ge=1, le=3)]
+    table_uuid: str
+    location: str
+    last_updated_ms: _Time
+    last_sequence_number: _Long | None = None
+    current_snapshot_id: _Long | None = None
+    current_schema_id: _Int | None = None
+    default_spec_id: _Int | None = None
+    default_sort_order_id: _Int | None = None
+    schema_: _Schema | None = Field(None, alias="schema")
+    schemas: list[_Schema] | None = None
+    partition_spec: list[_PartitionField] | None = None
+    partition_specs: list[_Spec] | None = None
+    sort_orders: list[_Order] | None = None
+    properties: dict[str, str] | None = None
+    snapshots: list[_Snapshot] | None = None
+    refs: dict[str, _Ref] | None = None
+    snapshot_log: list[_LogEntry] | None = None
+    metadata_log: list[_MetadataLogEntry] | None = None
+    statistics: list[_Statistics] | None = None
+    partition_statistics: list[_Statistics] | None = None
+
+
+def check_shape(document: Any) -> None:
+    """Check that all members that are used have the types that they must have, so that using them can't fail.
+
+    Raises:
+        ValueError: Naming the first one that has not.
+    """
+    try:
+        _Document.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(
+            str(step) for step in first["loc"] if not str(step).startswith(("_", "constrained", "nullable"))
+        )
+        raise ValueError(f"{where or 'it'}: {first['msg']}") from error
+
+
+def require_loadable(file: MetadataFile, pointer: TablePointer, branch: str | None = None) -> None:
+    """Check that every reader of Iceberg tables can load the table at ``pointer``, and sees the snapshot it names.
+
+    Readers that know the catalog take its snapshot, others the file's own. Nobody's writes make the two differ: what
+    was audited must not depend on who reads it.
+
+    Args:
+        file: Its metadata file.
+        pointer: The table's state, as the catalog has it.
+        branch: The branch that holds it, for the message.
+
+    Raises:
+        InputError: When they can't, or see different snapshots.
+    """
+    of = f"Table {pointer.table}" + (f" on branch '{branch}'" if branch else "")
+    context = {"table": str(pointer.table), "branch": branch, "path": pointer.metadata_location}
+    drop = f" Or drop it: lakegate discard {branch}" if branch else ""
+    document = file.document
+    current = _current(document)
+    main = (document.get("refs") or {}).get(MAIN, {}).get("snapshot-id", current)
+    if {current, main} != {pointer.snapshot_id}:
+        own = _named(current) if current == main else f"{_named(current)}, and its branch '{MAIN}' at {_named(main)}"
+        raise InputError(
+            f"{of} is at {_named(pointer.snapshot_id)} in the catalog, but at {own} in its metadata file "
+            f"{pointer.metadata_location}. It can't be known which one is meant, so neither is published.",
+            hint="Write the table on its branch with Spark, which leaves a file that agrees with the catalog, and "
+            f"audit it again.{drop}",
+            catalog_snapshot=pointer.snapshot_id,
+            file_snapshot=current,
+            **context,
+        )
+    reason = next(_refused(document, pointer), None)
+    if not file.as_named:
+        reason = "its name is wrong about whether it is compressed"
+    if reason is not None:
+        raise InputError(
+            f"{of} cannot be loaded by Spark: in its metadata file {pointer.metadata_location}, {reason}.",
+            hint=f"Nothing was published. Write the table with Spark, not its files by hand.{drop}",
+            **context,
+        )
+
+
+def _current(document: Mapping[str, Any]) -> int:
+    current = document.get("current-snapshot-id")
+    return NO_SNAPSHOT if current is None else int(current)
+
+
+def _named(snapshot_id: int) -> str:
+    return "no snapshot" if snapshot_id == NO_SNAPSHOT else f"snapshot {snapshot_id}"
+
+
+_SINCE_VERSION_2 = (
+    "current-schema-id",
+    "default-sort-order-id",
+    "default-spec-id",
+    "last-partition-id",
+    "last-sequence-number",
+    "partition-specs",
+    "schemas",
+    "sort-orders",
+)
+_NEVER_NULL = ("metadata-log", "properties", "refs", "snapshot-log", "snapshots", "statistics", "partition-statistics")
+_IDS = (
+    ("current-schema-id", "schema_id", "schemas", "schema-id"),
+    ("default-spec-id", "spec_id", "partition-specs", "spec-id"),
+    ("default-sort-order-id", "sort_order_id", "sort-orders", "order-id"),
+)
+
+
+def _refused(document: Mapping[str, Any], pointer: TablePointer) -> Iterator[str]:
+    """Yield what Iceberg's own ``TableMetadataParser`` and ``SnapshotParser`` refuse of a file of the right shape."""
+    required = ("last-column-id", *(_SINCE_VERSION_2 if document["format-version"] > 1 else ()))
+    for key in required:
+        if document.get(key) is None:
+            yield f"{key} is missing"
+    for key in (*required, *_NEVER_NULL):
+        if key in document and document[key] is None:
+            yield f"{key} is null"
+    for default, attribute, listed, key in _IDS:
+        known = {one.get(key, 0) for one in document.get(listed) or ()}
+        for wanted in (document.get(default), getattr(pointer, attribute)):
+            if known and wanted is not None and wanted not in known:
+                yield f"{default} {wanted} is not among its {listed}"
+    yield from _refused_of_snapshots(document)
+
+
+def _refused_of_snapshots(document: Mapping[str, Any]) -> Iterator[str]:
+    newest, ids = document.get("last-sequence-number") or 0, set()
+    for snapshot in document.get("snapshots") or ():
+        snapshot_id = snapshot["snapshot-id"]
+        ids.add(snapshot_id)
+        for key in ("summary", "sequence-number", "manifest-list"):
+            if key in snapshot and snapshot[key] is None:
+                yield f"{key} of snapshot {snapshot_id} is null"
+        if "manifest-list" not in snapshot and (document["format-version"] > 1 or "manifests" not in snapshot):
+            yield f"snapshot {snapshot_id} has no manifest-list"
+        if snapshot.get("sequence-number", 0) > newest:
+            yield f"the sequence-number of snapshot {snapshot_id} is greater than the table's last one"
+    for name, ref in (document.get("refs") or {}).items():
+        if ref["snapshot-id"] not in ids:
+            yield f"'{name}' names snapshot {ref['snapshot-id']}, which it doesn't have"

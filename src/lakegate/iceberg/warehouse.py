@@ -1,0 +1,269 @@
+"""The warehouse: whether it can be written to, how Spark reaches it, and its files, for what deletes unneeded ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from lakegate.config import StorageSettings
+from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, RetryableError, SourceError
+from lakegate.iceberg.files import is_local, local_path
+from lakegate.model.tables import StoredFile
+from lakegate.ports import FileStore
+from lakegate.storage import objects
+
+MARKER = ".lakegate"
+"""Name of the object below the root whose being there proves that the warehouse can be written to."""
+_CATALOG = "catalog:"
+_CONTENT = b"Tables of lakegate lie below. See `lakegate table list`; do not delete files here by hand.\n"
+
+
+def require_writable(warehouse: str, storage: StorageSettings, catalog: str | None = None) -> None:
+    """Make sure that a warehouse in an object store takes new files; two requests, and nothing is overwritten.
+
+    Args:
+        warehouse: Its root, as URI; one on this machine only gets its marker.
+        storage: How to reach it.
+        catalog: Which catalog its tables are of, for a new marker.
+
+    Raises:
+        ConfigurationError: When its bucket does not exist, credentials are missing or refused, or it may not be
+            written to.
+        StorageUnavailableError: When the store does not answer.
+    """
+    content = _CONTENT + (f"{_CATALOG} {catalog}\n".encode() if catalog else b"")
+    if not objects.is_remote(warehouse):
+        with suppress(OSError):
+            root = _path(warehouse)
+            root.mkdir(parents=True, exist_ok=True)
+            with root.joinpath(MARKER).open("xb") as stream:
+                stream.write(content)
+        return
+    marker = f"{warehouse.rstrip('/')}/{MARKER}"
+    try:
+        store = objects.open_store(warehouse, storage)
+        with suppress(PermissionError):
+            # Some stores make a bucket that is missing when something is put into it: a misspelt name would pass.
+            next(store.list(marker), None)
+        store.create(marker, content)
+    except FileExistsError:
+        return
+    except OSError as error:
+        hint = "These credentials need the right to read and write below it."
+        raise _unusable(warehouse, error.strerror or str(error), hint) from error
+    except RetryableError:
+        raise
+    except LakegateError as error:
+        raise _unusable(warehouse, error.message, error.hint or "") from error
+
+
+def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -> None:
+    """Make sure that no other catalog has its tables in a warehouse, before files are deleted that ours doesn't reach.
+
+    A marker that names no catalog, as older versions wrote it, is accepted.
+
+    Raises:
+        ConfigurationError: When the marker names another catalog, or cannot be read.
+        StorageUnavailableError: When the store does not answer.
+    """
+    try:
+        if objects.is_remote(warehouse):
+            store, marker = objects.open_store(warehouse, storage), f"{warehouse.rstrip('/')}/{MARKER}"
+            found = store.stat(marker)
+            with store.open(marker, etag=found.etag, size_bytes=found.size_bytes) as stream:
+                text = stream.read().decode(errors="replace")
+        else:
+            text = _path(warehouse).joinpath(MARKER).read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, SourceError):
+        return
+    except OSError as error:
+        raise _unusable(warehouse, f"its marker {MARKER} cannot be read: {error.strerror or error}", "") from error
+    named = next((line.removeprefix(_CATALOG).strip() for line in text.splitlines() if line.startswith(_CATALOG)), None)
+    if named is not None and named != catalog:
+        raise ConfigurationError(
+            f"The warehouse {warehouse} belongs to another catalog ({named}; this one is {catalog}): what its tables "
+            "need would look like garbage here. Nothing was deleted.",
+            hint="Set catalog.warehouse and catalog.uri as they belong together. If the other catalog is gone for "
+            f"good, delete {warehouse.rstrip('/')}/{MARKER}",
+            setting="catalog.warehouse",
+            warehouse=warehouse,
+        )
+
+
+def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]:
+    """Return the options by which a Spark catalog reaches the files of its tables; no secret is among them.
+
+    Iceberg's ``ResolvingFileIO`` takes each store's own implementation by a file's scheme, so the same options serve
+    all stores, and tables that were made while the warehouse was elsewhere stay readable.
+    Source: https://iceberg.apache.org/docs/1.12.0/aws/#s3-fileio
+
+    Args:
+        warehouse: Root of the tables' files, as URI; one on this machine takes no options.
+        storage: Where the stores are, as Spark is to see them; Spark's own environment decides what is not set.
+    """
+    if not objects.is_remote(warehouse):
+        return {}
+    s3, gcs = storage.s3, storage.gcs
+    return {
+        "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
+        **({"client.region": s3.region} if s3.region else {}),
+        **({"s3.endpoint": s3.endpoint} if s3.endpoint else {}),
+        **({"s3.path-style-access": "true"} if s3.path_style else {}),
+        **({"gcs.service.host": gcs.endpoint} if gcs.endpoint else {}),
+    }
+
+
+def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> FileStore:
+    """Return the store of the files under ``warehouse``, the root of all tables as URI.
+
+    Raises:
+        ConfigurationError: When there is none for its scheme, or its library is missing or wrongly configured.
+    """
+    if is_local(warehouse):
+        return LocalFileStore(warehouse)
+    if objects.is_remote(warehouse):
+        return ObjectFileStore(warehouse, objects.open_store(warehouse, storage or StorageSettings()))
+    scheme = warehouse.partition(":")[0]
+    raise ConfigurationError(
+        f"Files in the warehouse {warehouse} cannot be collected: there is no file store for '{scheme}'.",
+        hint="Warehouses on file systems of this machine (file:///…) and in object stores can be cleaned up.",
+        setting="catalog.warehouse",
+    )
+
+
+class LocalFileStore:
+    """Files of this machine below ``root``, a folder as URI; implements :class:`~lakegate.ports.FileStore`."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(os.path.normpath(local_path(root)))
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield all files below ``prefix``. Links are not followed, and are no files.
+
+        Raises:
+            EngineError: When a folder cannot be read.
+        """
+        start = prefix.rstrip("/")
+        folders = [(local_path(start), start)]
+        while folders:
+            folder, uri = folders.pop()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append((Path(entry.path), f"{uri}/{entry.name}"))
+                        elif entry.is_file(follow_symlinks=False):
+                            with suppress(FileNotFoundError):
+                                status = entry.stat(follow_symlinks=False)
+                                modified = datetime.fromtimestamp(status.st_mtime, tz=UTC)
+                                path = f"{uri}/{entry.name}"
+                                yield StoredFile(path=path, size_bytes=status.st_size, modified_at=modified)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise EngineError(
+                    f"Folder {uri} cannot be listed: {error.strerror}.",
+                    hint="Check that this user may read the warehouse.",
+                    path=uri,
+                ) from error
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files, and the folders that this leaves empty; missing ones are no error.
+
+        Raises:
+            InputError: When a path lies outside the root; nothing is deleted then.
+            EngineError: When one cannot be deleted.
+        """
+        files = [self._inside(path) for path in paths]
+        for file in files:
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                raise EngineError(
+                    f"File {file} cannot be deleted: {error.strerror}.",
+                    hint="Check that this user may write to the warehouse, then run it again.",
+                    path=str(file),
+                ) from error
+        for folder in {file.parent for file in files}:
+            self._remove_empty(folder)
+
+    def _inside(self, location: str) -> Path:
+        path = Path(os.path.normpath(local_path(location)))
+        if not is_local(location) or self._root not in path.parents:
+            raise InputError(f"File {location} is not in the warehouse {self._root}.", path=location)
+        return path
+
+    def _remove_empty(self, folder: Path) -> None:
+        # rmdir refuses a folder that holds anything, so a writer's new file is never lost.
+        with suppress(OSError):
+            while folder != self._root:
+                folder.rmdir()
+                folder = folder.parent
+
+
+class ObjectFileStore:
+    """Objects below ``root``, a prefix as URI; implements :class:`~lakegate.ports.FileStore`.
+
+    On a bucket that keeps versions, what is deleted here stays as an older version until the bucket's own rules end it.
+    """
+
+    def __init__(self, root: str, store: objects.ObjectStore) -> None:
+        self._root = root.rstrip("/")
+        self._store = store
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield all objects below ``prefix``, except the marker of the warehouse.
+
+        Raises:
+            EngineError: When they may not be listed.
+            LakegateError: When the store cannot be asked.
+        """
+        marker = f"{self._root}/{MARKER}"
+        try:
+            for found in self._store.list(f"{prefix.rstrip('/')}/"):
+                if found.uri != marker:
+                    yield StoredFile(path=found.uri, size_bytes=found.size_bytes, modified_at=found.modified_at)
+        except OSError as error:
+            raise EngineError(
+                f"The warehouse {prefix} cannot be listed: {error.strerror or error}.",
+                hint="Check that these credentials may list it.",
+                path=prefix,
+            ) from error
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; missing ones are no error.
+
+        Raises:
+            InputError: When a path lies outside the root; nothing is deleted then.
+            EngineError: When one may not be deleted.
+            LakegateError: When the store cannot be asked.
+        """
+        for path in paths:
+            if not path.startswith(f"{self._root}/"):
+                raise InputError(f"File {path} is not in the warehouse {self._root}.", path=path)
+        try:
+            self._store.delete(paths)
+        except OSError as error:
+            raise EngineError(
+                f"Files in the warehouse {self._root} cannot be deleted: {error.strerror or error}.",
+                hint="Check that these credentials may delete there, then run it again.",
+                path=self._root,
+            ) from error
+
+
+def _path(warehouse: str) -> Path:
+    return Path(url2pathname(urlsplit(warehouse).path) if warehouse.startswith("file:") else warehouse)
+
+
+def _unusable(warehouse: str, reason: str, hint: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The warehouse {warehouse} cannot be used: {reason.rstrip('.')}.",
+        hint=f"Nothing was written. {hint} The setting is catalog.warehouse.".replace("  ", " "),
+        setting="catalog.warehouse",
+        warehouse=warehouse,
+    )

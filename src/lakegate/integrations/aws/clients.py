@@ -1,0 +1,281 @@
+"""The connections to AWS, made by its own library and by its own rules for credentials and region."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
+from lakegate.storage.s3 import expect_owner
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_logs import CloudWatchLogsClient
+    from mypy_boto3_rds import RDSClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+
+
+_ATTEMPTS = 6
+_CONNECT_TIMEOUT_S = 10
+_READ_TIMEOUT_S = 60
+
+
+@dataclass
+class Clients:
+    """The services that a deployment asks; each client is made when it is first used.
+
+    Args:
+        session: A ``boto3.Session``.
+    """
+
+    session: Any
+
+    @cached_property
+    def account(self) -> str:
+        """Number of the account that the credentials belong to.
+
+        Raises:
+            LakegateError: As :func:`lakegate.integrations.aws.clients.translated` does.
+        """
+        with translated("asking for the account"):
+            return str(self._client("sts").get_caller_identity()["Account"])
+
+    @property
+    def region(self) -> str:
+        """The region that everything is in."""
+        return str(self.cloudformation.meta.region_name)
+
+    @cached_property
+    def cloudformation(self) -> CloudFormationClient:
+        """Stacks."""
+        return self._client("cloudformation")  # type: ignore[no-any-return]  # the session is untyped
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """Buckets of this account, and of no other."""
+        client: S3Client = self._client("s3")
+        expect_owner(client, self.account)
+        return client
+
+    @cached_property
+    def tagging(self) -> Any:
+        """Resources by their tags."""
+        return self._client("resourcegroupstaggingapi")
+
+    @cached_property
+    def sqs(self) -> SQSClient:
+        """Queues."""
+        return self._client("sqs")  # type: ignore[no-any-return]  # likewise
+
+    @cached_property
+    def functions(self) -> LambdaClient:
+        """Functions."""
+        return self._client("lambda")  # type: ignore[no-any-return]  # likewise
+
+    @cached_property
+    def logs(self) -> CloudWatchLogsClient:
+        """Logs."""
+        return self._client("logs")  # type: ignore[no-any-return]  # likewise
+
+    @cached_property
+    def rds(self) -> RDSClient:
+        """Databases."""
+        return self._client("rds")  # type: ignore[no-any-return]  # likewise
+
+    @cached_property
+    def ecs(self) -> Any:
+        """Servers."""
+        return self._client("ecs")
+
+    @cached_property
+    def iam(self) -> Any:
+        """Roles."""
+        return self._client("iam")
+
+    @cached_property
+    def dynamodb(self) -> DynamoDBClient:
+        """Tables of DynamoDB."""
+        return self._client("dynamodb")  # type: ignore[no-any-return]  # likewise
+
+    @cached_property
+    def ecr(self) -> Any:
+        """Repositories of container images."""
+        return self._client("ecr")
+
+    @cached_property
+    def codebuild(self) -> Any:
+        """Builds of container images."""
+        return self._client("codebuild")
+
+    def _client(self, service: str) -> Any:
+        from botocore.config import Config
+
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=_READ_TIMEOUT_S,
+        )
+        with translated(f"connecting to {service}"):
+            return self.session.client(service, config=config)
+
+
+def open_clients(region: str | None = None, profile: str | None = None) -> Clients:
+    """Return the connections for these credentials; asks nothing yet.
+
+    Args:
+        region: Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's.
+        profile: Of AWS's own configuration; default ``AWS_PROFILE``.
+
+    Raises:
+        ConfigurationError: When the library is not installed, there is no such profile, or no region.
+    """
+    try:
+        import boto3
+        from botocore.exceptions import BotoCoreError
+    except ImportError as error:
+        raise ConfigurationError(
+            "Deploying to AWS needs the package boto3, which is not installed.", hint="pip install 'lakegate[aws]'"
+        ) from error
+    try:
+        session = boto3.Session(region_name=region or os.environ.get("AWS_REGION"), profile_name=profile)
+    except BotoCoreError as error:
+        raise ConfigurationError(f"{str(error).rstrip('.')}.", hint="See `aws configure list-profiles`.") from error
+    if session.region_name is None:
+        raise ConfigurationError(
+            "No AWS region is set.", hint="Give one: --region eu-central-1, AWS_REGION, or the profile's."
+        )
+    return Clients(session)
+
+
+SHARED_NAMESPACE_ONLY = frozenset({"me-central-1", "me-south-1"})
+"""Regions in which AWS has buckets of the shared namespace only."""
+_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,18}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentName:
+    """The name of a deployment, and the names that are made of it.
+
+    Raises:
+        InputError: When it cannot be part of the name of a bucket.
+
+    Example:
+        >>> DeploymentName("demo").stack, DeploymentName("demo").code_bucket("123456789012", "eu-central-1")
+        ('lakegate-demo', 'lakegate-demo-fn-123456789012-eu-central-1-an')
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InputError(
+                f"'{self.name}' cannot name a deployment.",
+                hint="Use lower-case letters, digits and '-', a letter first, 20 at most, such as --name demo.",
+                name=self.name,
+            )
+
+    @property
+    def stack(self) -> str:
+        """Name of the stack."""
+        return f"lakegate-{self.name}"
+
+    def bucket(self, account: str, region: str) -> str:
+        """Return the name of the bucket for landing and warehouse, as the template makes it."""
+        return f"{self.stack}-{account}-{region}"
+
+    def code_bucket(self, account: str, region: str) -> str:
+        """Return the name of the bucket for functions' zips: in the account's own namespace, where nobody else has any.
+
+        AWS has such a namespace in all regions but two, and asks for a name of this form.
+        """
+        own = "" if region in SHARED_NAMESPACE_ONLY else "-an"
+        return f"{self.stack}-fn-{account}-{region}{own}"
+
+
+_CREDENTIALS_HINT = "Give some in the usual ways: aws login, AWS_PROFILE or --profile, AWS_ACCESS_KEY_ID, or a role."
+_REGION_HINT = "Give one: --region eu-central-1, AWS_REGION, or the profile's."
+_REFUSED = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+DENIED = frozenset({"AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation", "403"})
+"""Codes of requests that the credentials have no permission for."""
+_BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "ServiceUnavailable", "SlowDown"})
+_SERVER_ERROR = 500
+
+
+class DeploymentError(LakegateError):
+    """CloudFormation couldn't make, change or delete a deployment. The message names the resource and why."""
+
+    code = "deployment"
+
+
+def error_code(error: Any) -> str:
+    """Return the code of a ``ClientError`` of AWS's library."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def error_text(error: Any) -> str:
+    """Return what AWS says in a ``ClientError``."""
+    return str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn what AWS's library raises in the body into our errors.
+
+    Args:
+        doing: What the body does, for the message: ``looking at stack lakegate-demo``.
+
+    Raises:
+        ConfigurationError: When there are no credentials or no region, or a permission is missing.
+        RetryableError: When AWS does not answer, or cannot serve now.
+        DeploymentError: When AWS refuses for another reason.
+    """
+    from botocore import exceptions
+
+    try:
+        yield
+    except exceptions.ClientError as error:
+        raise _refusal(error, doing) from error
+    except exceptions.NoRegionError as error:
+        raise ConfigurationError("No AWS region is set.", hint=_REGION_HINT) from error
+    except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.TokenRetrievalError) as error:
+        raise ConfigurationError("No AWS credentials were found.", hint=_CREDENTIALS_HINT) from error
+    except exceptions.HTTPClientError as error:
+        said = str(error).rstrip(".")
+        raise RetryableError(f"AWS does not answer while {doing} ({said}).", hint="Check the network.") from error
+    except exceptions.BotoCoreError as error:
+        text = f"{doing[:1].upper()}{doing[1:]} failed: {str(error).rstrip('.')}."
+        raise ConfigurationError(text, hint=_CREDENTIALS_HINT) from error
+
+
+def _refusal(error: Any, doing: str) -> LakegateError:
+    code, text = error_code(error), error_text(error)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    said = f"{code}: {text}" if text else code
+    if code in _REFUSED:
+        return ConfigurationError(f"AWS does not accept these credentials ({said}).", hint=_CREDENTIALS_HINT)
+    if code in DENIED:
+        return ConfigurationError(
+            f"AWS does not allow {doing} with these credentials ({said}).",
+            hint=f"The user or role needs the permission for {error.operation_name}.",
+            operation=error.operation_name,
+        )
+    if code in _BUSY or status >= _SERVER_ERROR:
+        return RetryableError(f"AWS could not serve while {doing} ({said}).", hint="Try again.")
+    return DeploymentError(f"AWS refuses {doing} ({said}).", operation=error.operation_name)

@@ -1,0 +1,281 @@
+"""What a stack leaves behind on purpose: buckets with their objects, the catalog's tables, the database's snapshots."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lakegate.integrations.aws.clients import SHARED_NAMESPACE_ONLY, Clients, DeploymentError, error_code, translated
+from lakegate.integrations.aws.parameters import BucketContent
+from lakegate.ports import Narrator
+
+_TAG = "lakegate:stack"
+_GONE = frozenset({"404", "NoSuchBucket", "NoSuchKey", "NotFound", "ResourceNotFoundException"})
+_DENIED = frozenset({"403", "AccessDenied"})
+_AMERICA = "us-east-1"  # the one region that a bucket must not be asked to be in
+_EMPTYINGS = 6
+
+
+class Data:
+    """The data of one deployment.
+
+    Args:
+        clients: The services.
+        stack: The stack's name, by which what belongs to it is told from others'.
+        narrator: Told what takes long.
+        pause_s: Seconds before a bucket that was written to is emptied again; each later pause is twice as long.
+    """
+
+    def __init__(self, clients: Clients, stack: str, narrator: Narrator, *, pause_s: float = 2.0) -> None:
+        self._clients = clients
+        self._stack = stack
+        self._narrator = narrator
+        self._pause_s = pause_s
+
+    def buckets(self) -> tuple[str, ...]:
+        """Return the buckets that bear this deployment's tag, whatever they are called."""
+        with translated(f"looking for the buckets of stack {self._stack}"):
+            pages = self._clients.tagging.get_paginator("get_resources").paginate(
+                TagFilters=[{"Key": _TAG, "Values": [self._stack]}], ResourceTypeFilters=["s3"]
+            )
+            arns = [one["ResourceARN"] for page in pages for one in page["ResourceTagMappingList"]]
+        return tuple(arn.rpartition(":")[2] for arn in arns)
+
+    def mark(self, buckets: Iterable[str]) -> None:
+        """Give buckets that are to outlive the stack its tag, if they lack it: by that they are found later."""
+        for bucket in buckets:
+            with translated(f"tagging bucket {bucket}"):
+                tags = self._tags(bucket)
+                if tags is not None and _owner(tags) == "":
+                    added = [*tags, {"Key": _TAG, "Value": self._stack}]
+                    self._clients.s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": added})
+
+    def make_bucket(self, bucket: str) -> None:
+        """Make a bucket for functions' zips, closed to the public; one that is there stays as it is.
+
+        Where AWS has such a thing, it is made in the account's own namespace: then no other account can have taken its
+        name, and put code in it that would run with the function's rights.
+
+        Raises:
+            DeploymentError: When there is one that belongs to something else.
+        """
+        owner = self.owner(bucket)
+        if owner is not None:
+            if owner == self._stack:
+                return
+            raise DeploymentError(
+                f"Bucket {bucket} does not belong to stack {self._stack}: it lacks the tag {_TAG}={self._stack}.",
+                hint="Choose another --name, or tag the bucket if it is this deployment's.",
+                bucket=bucket,
+            )
+        s3, region = self._clients.s3, self._clients.region
+        place: Any = {} if region == _AMERICA else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        if region not in SHARED_NAMESPACE_ONLY:
+            place["BucketNamespace"] = "account-regional"
+        with translated(f"making bucket {bucket}"):
+            s3.create_bucket(Bucket=bucket, **place)
+            s3.put_public_access_block(
+                Bucket=bucket,
+                PublicAccessBlockConfiguration={
+                    "BlockPublicAcls": True,
+                    "BlockPublicPolicy": True,
+                    "IgnorePublicAcls": True,
+                    "RestrictPublicBuckets": True,
+                },
+            )
+            s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": _TAG, "Value": self._stack}]})
+
+    def upload(self, package: Path, bucket: str, key: str) -> bool:
+        """Upload a zip unless it is there already; return whether it had to be."""
+        from botocore.exceptions import ClientError
+
+        s3 = self._clients.s3
+        with translated(f"uploading to bucket {bucket}"):
+            try:
+                s3.head_object(Bucket=bucket, Key=key)
+            except ClientError as error:
+                if error_code(error) not in _GONE:
+                    raise
+            else:
+                return False
+            with self._narrator.step("Uploading the function") as step:
+                total, sent = package.stat().st_size, 0
+
+                def tell(amount: int) -> None:
+                    nonlocal sent
+                    sent += amount
+                    step.progress(sent, total, "bytes")
+
+                s3.upload_file(str(package), bucket, key, Callback=tell)
+        return True
+
+    def write(self, content: bytes, bucket: str, key: str) -> None:
+        """Write an object."""
+        with translated(f"writing to bucket {bucket}"):
+            self._clients.s3.put_object(Bucket=bucket, Key=key, Body=content)
+
+    def read(self, bucket: str, key: str) -> bytes | None:
+        """Return an object's content; ``None`` when there is no such object."""
+        from botocore.exceptions import ClientError
+
+        with translated(f"reading from bucket {bucket}"):
+            try:
+                return self._clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            except ClientError as error:
+                if error_code(error) in _GONE:
+                    return None
+                raise
+
+    def owner(self, bucket: str) -> str | None:
+        """Return the stack that a bucket belongs to, ``""`` when it bears no such mark; ``None`` without a bucket."""
+        with translated(f"looking at bucket {bucket}"):
+            tags = self._tags(bucket)
+        return None if tags is None else _owner(tags)
+
+    def content(self, bucket: str, *, is_ours: bool = False) -> BucketContent | None:
+        """Return how much is in a bucket, all versions; ``None`` when there is none, or it is not this deployment's.
+
+        Args:
+            bucket: Its name.
+            is_ours: Whether it is known to be this deployment's, whatever tag it bears.
+        """
+        from botocore.exceptions import ClientError
+
+        with translated(f"looking at bucket {bucket}"):
+            try:
+                tags = self._tags(bucket)
+            except ClientError as error:
+                if is_ours or error_code(error) not in _DENIED:
+                    raise
+                self._narrator.note(f"Bucket {bucket} may not be looked at, or is another account's; it is left alone.")
+                return None
+        if tags is None:
+            return None
+        if _owner(tags) != self._stack and not is_ours:
+            self._narrator.note(f"Bucket {bucket} lacks the tag {_TAG}={self._stack}; it is left alone.")
+            return None
+        objects = size = 0
+        with translated(f"listing bucket {bucket}"), self._narrator.step(f"Counting what is in {bucket}"):
+            for page in self._versions(bucket):
+                versions = page.get("Versions", [])
+                objects += len(versions) + len(page.get("DeleteMarkers", []))
+                size += sum(one.get("Size", 0) for one in versions)
+        return BucketContent(name=bucket, objects=objects, size_bytes=size)
+
+    def delete_bucket(self, content: BucketContent) -> None:
+        """Delete a bucket with all versions of all objects in it.
+
+        A call of the function that was under way when the stack was deleted may write once more. So a bucket that is
+        not empty after all is emptied again, a few times.
+
+        Raises:
+            DeploymentError: When an object cannot be deleted, or something keeps writing to the bucket.
+        """
+        pause_s = self._pause_s
+        for _ in range(_EMPTYINGS - 1):
+            if self._emptied_and_deleted(content):
+                return
+            time.sleep(pause_s)
+            pause_s *= 2
+        if not self._emptied_and_deleted(content):
+            raise DeploymentError(
+                f"Bucket {content.name} can't be deleted: something wrote to it each time it was emptied.",
+                hint=f"Stop what writes to it, then again: lakegate aws destroy --name {self._name}",
+                bucket=content.name,
+            )
+
+    def tables(self) -> tuple[str, ...]:
+        """Return the tables that hold the catalog's commits in DynamoDB."""
+        from botocore.exceptions import ClientError
+
+        found = []
+        for name in (f"{self._stack}_refs", f"{self._stack}_objs"):
+            with translated(f"looking at table {name}"):
+                try:
+                    self._clients.dynamodb.describe_table(TableName=name)
+                except ClientError as error:
+                    if error_code(error) not in _GONE:
+                        raise
+                else:
+                    found.append(name)
+        return tuple(found)
+
+    def delete_tables(self, names: tuple[str, ...]) -> None:
+        """Delete tables of DynamoDB."""
+        for name in names:
+            with translated(f"deleting table {name}"):
+                self._clients.dynamodb.delete_table(TableName=name)
+
+    def snapshots(self) -> tuple[str, ...]:
+        """Return the database's snapshots that deletions of the stack left."""
+        with translated("looking at the database's snapshots"):
+            pages = self._clients.rds.get_paginator("describe_db_snapshots").paginate(SnapshotType="manual")
+            names = [one["DBSnapshotIdentifier"] for page in pages for one in page["DBSnapshots"]]
+        # So CloudFormation names them.
+        return tuple(name for name in names if name.lower().startswith(f"{self._stack}-snapshot-"))
+
+    def delete_snapshots(self, names: tuple[str, ...]) -> None:
+        """Delete snapshots of the database."""
+        for name in names:
+            with translated(f"deleting snapshot {name}"):
+                self._clients.rds.delete_db_snapshot(DBSnapshotIdentifier=name)
+
+    @property
+    def _name(self) -> str:
+        return self._stack.removeprefix("lakegate-")
+
+    def _tags(self, bucket: str) -> list[Any] | None:
+        """Return a bucket's tags; ``None`` without a bucket."""
+        from botocore.exceptions import ClientError
+
+        try:
+            return list(self._clients.s3.get_bucket_tagging(Bucket=bucket)["TagSet"])
+        except ClientError as error:
+            if error_code(error) in _GONE:
+                return None
+            if error_code(error) == "NoSuchTagSet":
+                return []
+            raise
+
+    def _emptied_and_deleted(self, content: BucketContent) -> bool:
+        """Empty and delete a bucket; return ``False`` when something was written to it meanwhile."""
+        from botocore.exceptions import ClientError
+
+        with translated(f"deleting bucket {content.name}"):
+            try:
+                self._empty(content)
+                self._clients.s3.delete_bucket(Bucket=content.name)
+            except ClientError as error:
+                if error_code(error) == "BucketNotEmpty":
+                    return False
+                if error_code(error) not in _GONE:
+                    raise
+        return True
+
+    def _empty(self, content: BucketContent) -> None:
+        done = 0
+        with self._narrator.step(f"Deleting what is in {content.name}") as step:
+            for page in self._versions(content.name):
+                found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+                self._delete(content.name, found)
+                done += len(found)
+                step.progress(done, max(done, content.objects), "objects")
+
+    def _versions(self, bucket: str) -> Any:
+        return self._clients.s3.get_paginator("list_object_versions").paginate(Bucket=bucket)
+
+    def _delete(self, bucket: str, found: list[Any]) -> None:
+        keys: list[Any] = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
+        if not keys:
+            return
+        answer = self._clients.s3.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
+        for problem in answer.get("Errors", []):
+            raise DeploymentError(
+                f"{problem.get('Key')} in bucket {bucket} cannot be deleted: {problem.get('Message')}.", bucket=bucket
+            )
+
+
+def _owner(tags: Iterable[Any]) -> str:
+    return next((tag["Value"] for tag in tags if tag["Key"] == _TAG), "")

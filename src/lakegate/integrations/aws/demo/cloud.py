@@ -1,0 +1,283 @@
+"""What the demo asks of AWS, once it is deployed: to take a file, and what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from urllib.parse import unquote_plus
+
+from lakegate.errors import ConfigurationError, LakegateError, RetryableError
+from lakegate.integrations.aws.clients import Clients, open_clients, translated
+from lakegate.integrations.aws.demo.home import BUCKET, DemoFile, DemoHome, Outcome
+from lakegate.integrations.aws.deployment import Deployment
+from lakegate.integrations.aws.package import Architecture, FunctionPackage, build_package
+from lakegate.local import StackState
+from lakegate.ports import Narrator
+from lakegate.progress import redact
+
+if TYPE_CHECKING:
+    from lakegate.lake import Lake
+    from lakegate.model.run import Run
+
+
+_LOOKED_AGAIN_AFTER_S = 5
+_MOST_MESSAGES = 10
+_FRAME = ("START RequestId", "END RequestId", "REPORT RequestId")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What is deployed, by the names that AWS gave it.
+
+    Attributes:
+        bucket: The bucket for uploads.
+        dead_letters: URL of the queue for what the function gave up.
+        log_group: Where the function's log is.
+    """
+
+    bucket: str
+    dead_letters: str
+    log_group: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that the function gave up, as it is in the queue.
+
+    Attributes:
+        key: The object it tells of.
+        event: What happened to the object.
+        received: How often the function was given it.
+        queue: URL of the queue that it is in now.
+    """
+
+    key: str
+    event: str
+    received: int
+    queue: str
+
+
+class Cloud:
+    """AWS, or what stands in for it.
+
+    Args:
+        deployed: What is deployed.
+        clients: The services.
+    """
+
+    def __init__(self, deployed: Deployed, clients: Clients) -> None:
+        self.deployed = deployed
+        self._clients = clients
+
+    def upload(self, path: Path, key: str) -> str:
+        """Put a file into the bucket, and return its URI."""
+        self._clients.s3.upload_file(str(path), self.deployed.bucket, key)
+        return f"s3://{self.deployed.bucket}/{key}"
+
+    def dead_letter(self, key: str) -> DeadLetter | None:
+        """Return the message about an object that was given up; ``None`` while there is none. It stays in its queue.
+
+        Each look counts as a try, so only the first that finds it tells how often the function was given it.
+        """
+        answer = self._clients.sqs.receive_message(
+            QueueUrl=self.deployed.dead_letters,
+            MaxNumberOfMessages=_MOST_MESSAGES,
+            VisibilityTimeout=_LOOKED_AGAIN_AFTER_S,
+            AttributeNames=["ApproximateReceiveCount"],
+        )
+        for message in answer.get("Messages", ()):
+            for record in json.loads(message["Body"]).get("Records", ()):
+                if unquote_plus(record["s3"]["object"]["key"]) == key:
+                    looks = int(message["Attributes"]["ApproximateReceiveCount"])
+                    return DeadLetter(key, record["eventName"], looks - 1, self.deployed.dead_letters)
+        return None
+
+    def log_tail(self, lines: int) -> Sequence[str]:
+        """Return the last lines that the function wrote, without what may be secrets in them."""
+        with translated("reading the function's log"):
+            pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self.deployed.log_group)
+            texts = [line for page in pages for event in page["events"] for line in event["message"].splitlines()]
+        told = (text for text in texts if text.strip() and not text.startswith(_FRAME))
+        return [redact(text) for text in deque(told, maxlen=lines)]
+
+
+_NAME = "demo"
+_PARAMETERS = {
+    "BucketName": BUCKET,
+    "FunctionTimeout": "300",
+    "BatchWindow": "1",
+    "BatchSize": "10",
+    "MaximumConcurrency": "2",
+    "MaxReceiveCount": "3",
+}
+_SPELLINGS = {"amd64": "x86_64", "aarch64": "arm64"}
+_POLL_S = 0.3
+
+
+def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) -> Cloud:
+    """Build the function for this machine, deploy it, and return what it is deployed to.
+
+    Args:
+        home: The demo's project.
+        stack: The local stack, which the function is to use.
+        webhook: Address that the function is to send alerts to.
+        narrator: Told of progress.
+
+    Raises:
+        ConfigurationError: When a package is missing, or there is none for this machine.
+        RetryableError: When the package index does not answer.
+        DeploymentError: When something cannot be made.
+    """
+    with narrator.step("Building the function"):
+        package = build_package(home.function, _wanted(home))
+    clients = open_clients()
+    given = {
+        **_PARAMETERS,
+        "CatalogUri": stack.nessie_uri,
+        "SparkUrl": f"sc://localhost:{stack.spark.port}",
+        "SparkTokenArn": _secret(clients, "spark", stack.spark.token or ""),
+        "SlackSecretArn": _secret(clients, "slack", webhook),
+        "JournalUrl": home.journal_url,
+    }
+    outputs = Deployment(_NAME, clients, narrator, poll_s=_POLL_S).deploy(given, package).outputs
+    deployed = Deployed(
+        bucket=outputs["Bucket"],
+        dead_letters=outputs["DeadLettersUrl"],
+        log_group=outputs["LogGroup"],
+    )
+    return Cloud(deployed, clients)
+
+
+def is_deployed(narrator: Narrator) -> bool:
+    """Tell whether the function is deployed, in whatever state."""
+    return Deployment(_NAME, open_clients(), narrator).survey().state is not None
+
+
+def _wanted(home: DemoHome) -> FunctionPackage:
+    machine = _SPELLINGS.get(platform.machine().lower(), platform.machine().lower())
+    if sys.platform != "linux" or machine not in get_args(Architecture):
+        raise ConfigurationError(
+            f"The function is built for Linux on {' or '.join(get_args(Architecture))}, and this machine is "
+            f"{platform.system()} on {platform.machine()}.",
+            hint="Run it on a Linux machine, or deploy to AWS: lakegate aws deploy --help",
+        )
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"  # MiniStack runs functions on its own
+    return FunctionPackage(python=python, architecture=machine, settings=home.function_settings)  # type: ignore[arg-type]  # looked at above
+
+
+def _secret(clients: Clients, kind: str, value: str) -> str:
+    """Return the ARN of a secret. Another value is another secret, so that functions that run do not keep the old."""
+    manager: Any = clients.session.client("secretsmanager")
+    name = f"lakegate-{_NAME}/{kind}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+    try:
+        return str(manager.create_secret(Name=name, SecretString=value)["ARN"])
+    except manager.exceptions.ResourceExistsException:
+        return str(manager.describe_secret(SecretId=name)["ARN"])
+
+
+_T = TypeVar("_T")
+_POLL_S = 0.5
+_LOG_LINES = 12
+_CLOCKS_S = 5.0
+_ENDED: dict[str, Outcome] = {"published": "published", "rejected": "rejected"}
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What became of a file.
+
+    Attributes:
+        file: The file.
+        uri: Where it was uploaded to.
+        outcome: What became of it.
+        run: Its run; ``None`` when it came to none.
+        letter: The message about it in the dead-letter queue, where it is.
+        seconds: From its upload to that.
+    """
+
+    file: DemoFile
+    uri: str
+    outcome: Outcome
+    run: Run | None
+    letter: DeadLetter | None
+    seconds: float
+
+
+class Patience:
+    """Looks for what becomes of files.
+
+    Args:
+        lake: The lake that the function works on.
+        cloud: Where they were uploaded to.
+        narrator: Told what is waited for.
+        timeout_s: Seconds to wait for one file, at most.
+    """
+
+    def __init__(self, lake: Lake, cloud: Cloud, narrator: Narrator, *, timeout_s: float) -> None:
+        self._lake = lake
+        self._cloud = cloud
+        self._narrator = narrator
+        self._timeout_s = timeout_s
+
+    def await_outcome(self, file: DemoFile, table: str, key: str, uri: str, since: datetime) -> Upload:
+        """Wait until something has become of a file.
+
+        Args:
+            file: The file.
+            table: Where its rows go.
+            key: Its key in the bucket.
+            uri: Its URI.
+            since: When it was uploaded.
+
+        Raises:
+            RetryableError: When nothing has in time, or something else than should have; with the end of the function's
+                log.
+        """
+        began = time.monotonic()
+
+        def look() -> Upload | None:
+            letter = self._cloud.dead_letter(key)
+            run = self._run(table, uri, since)
+            outcome = "dead-lettered" if letter else _ENDED.get(run.status) if run else None
+            return outcome and Upload(file, uri, outcome, run, letter, time.monotonic() - began)
+
+        found = self.wait(f"{file.kind} file: waiting until it is {file.expected}", look)
+        if found is None:
+            raise self._trouble(f"{uri} was not {file.expected} within {self._timeout_s:g} s.")
+        if found.outcome != file.expected:
+            raise self._trouble(f"{uri} was {found.outcome}, it should have been {file.expected}.")
+        return found
+
+    def wait(self, what: str, look: Callable[[], _T | None]) -> _T | None:
+        """Return what ``look`` finds, or ``None`` when it finds nothing in time."""
+        deadline = time.monotonic() + self._timeout_s
+        with self._narrator.step(what[:1].upper() + what[1:]):
+            while True:
+                found = look()
+                if found is not None or time.monotonic() > deadline:
+                    return found
+                time.sleep(_POLL_S)
+
+    def _run(self, table: str, uri: str, since: datetime) -> Run | None:
+        runs = self._lake.runs(table=table, since=since - timedelta(seconds=_CLOCKS_S))
+        return next((run for run in runs if run.request is not None and uri in run.request.batch.uris), None)
+
+    def _trouble(self, message: str) -> RetryableError:
+        try:
+            log = self._cloud.log_tail(_LOG_LINES)
+        except LakegateError as error:
+            log = [error.message]
+        said = "\n".join(f"  {line}" for line in log) or "  (nothing)"
+        return RetryableError(
+            f"{message} The function's log ends:\n{said}",
+            hint="Read the log above, then try again: lakegate demo --aws",
+        )

@@ -1,0 +1,133 @@
+"""The story of the demo: everything is started and deployed, three files are uploaded one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakegate.components import local_stack
+from lakegate.errors import RetryableError
+from lakegate.integrations.aws.demo.cloud import Cloud, Patience, Upload, deploy, is_deployed
+from lakegate.integrations.aws.demo.home import DemoFile, DemoHome, make_files
+from lakegate.integrations.aws.demo.slack import SlackStandIn, slack_stand_in
+from lakegate.lake import connect
+from lakegate.local.ministack import MiniStack, in_environment
+from lakegate.local.stores import stores_of
+from lakegate.model.tables import RowCount
+from lakegate.ports import Narrator
+
+if TYPE_CHECKING:
+    from lakegate.lake import Lake
+
+_WAIT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """What was to be seen.
+
+    Attributes:
+        home: The project that it played in.
+        endpoint: Where MiniStack serves.
+        bucket: Where the files were uploaded to.
+        log: What MiniStack and the function wrote.
+        outcomes: What became of each file.
+        alert: What Slack was told of the rejected one.
+        rows: Rows of the table on ``main``, and how many at most.
+    """
+
+    home: Path
+    endpoint: str
+    bucket: str
+    log: Path
+    outcomes: tuple[Upload, ...]
+    alert: Mapping[str, Any]
+    rows: RowCount
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """What is to be played.
+
+    Attributes:
+        home: Folder of the project to play in.
+        table: Where the files go.
+        checks: The table's checks.
+        rows: Rows in each file.
+        generate: Writes synthetic files.
+    """
+
+    home: Path
+    table: str
+    checks: Sequence[str]
+    rows: int
+    generate: Callable[..., tuple[Path, ...]]
+
+
+def play(plot: Plot, narrator: Narrator) -> Tour:
+    """Start what is needed, deploy the function, upload the files, and wait for what becomes of them.
+
+    Raises:
+        LocalStackError: When something cannot be installed or started.
+        ConfigurationError: When the folder is somebody's project, or a package is missing.
+        RetryableError: When not all became of the files that should.
+    """
+    home = DemoHome(plot.home)
+    ministack = MiniStack(home.path, narrator)
+    endpoint = _started(ministack, home, narrator)
+    with in_environment(ministack.environment), slack_stand_in() as slack:
+        home.write(endpoint, plot.table, plot.checks)
+        with _opened(home, slack, narrator) as (lake, cloud):
+            patience = Patience(lake, cloud, narrator, timeout_s=_WAIT_S)
+            files = make_files(home.uploads, plot.generate, rows=plot.rows)
+            outcomes = tuple(_send(file, plot.table, cloud, patience) for file in files)
+            alert = _alert(outcomes, slack, patience)
+            table = lake.table(plot.table)
+            rows = (table.rows, table.rows_at_most)
+            return Tour(home.path, endpoint, cloud.deployed.bucket, ministack.log, outcomes, alert, rows)
+
+
+def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
+    home.require_ours()
+    endpoint = ministack.start()
+    with in_environment(ministack.environment):
+        if not home.was_played_in or is_deployed(narrator):
+            return endpoint
+        narrator.note("MiniStack was killed and has forgotten what was deployed: the demo begins anew, with no tables.")
+        local_stack(home.path, home.settings(os.environ), narrator).down()
+    ministack.stop()
+    home.clear()
+    return ministack.start()
+
+
+@contextmanager
+def _opened(home: DemoHome, slack: SlackStandIn, narrator: Narrator) -> Iterator[tuple[Lake, Cloud]]:
+    settings = home.settings(os.environ)
+    stores = stores_of([settings.catalog.warehouse or ""], settings.storage)
+    stack = local_stack(home.path, settings, narrator).up(stores)
+    cloud = deploy(home, stack, slack.url, narrator)
+    with connect(home.path, settings=settings, narrator=narrator) as lake:
+        yield lake, cloud
+
+
+def _send(file: DemoFile, table: str, cloud: Cloud, patience: Patience) -> Upload:
+    key = f"landing/{table.replace('.', '/')}/{file.path.name}"
+    since = datetime.now(UTC)
+    return patience.await_outcome(file, table, key, cloud.upload(file.path, key), since)
+
+
+def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, patience: Patience) -> Mapping[str, Any]:
+    run_id = next(
+        outcome.run.run_id for outcome in outcomes if outcome.outcome == "rejected" and outcome.run is not None
+    )
+    alert = patience.wait("Waiting for the alert", lambda: slack.about(run_id))
+    if alert is None:
+        raise RetryableError(
+            f"Run {run_id} was rejected, and nobody was told of it.", hint=f"lakegate runs {run_id}", run_id=run_id
+        )
+    return alert

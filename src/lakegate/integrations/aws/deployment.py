@@ -1,0 +1,409 @@
+"""A deployment on AWS: what it would change, making it, how it is, deleting it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import lakegate.credentials
+from lakegate.errors import InputError
+from lakegate.integrations.aws.building import ImageBuilder, builder_stack
+from lakegate.integrations.aws.clients import DENIED, Clients, DeploymentError, DeploymentName, error_code, translated
+from lakegate.integrations.aws.data import Data
+from lakegate.integrations.aws.images import repositories
+from lakegate.integrations.aws.looking import (
+    function_image,
+    function_status,
+    last_errors,
+    last_put_off,
+    queue_depth,
+    server_status,
+    servers_running,
+    start_server,
+)
+from lakegate.integrations.aws.package import settings_in
+from lakegate.integrations.aws.parameters import NAMES, Deployed, Plan, Smoke, Status, Survey, defaults, validated
+from lakegate.integrations.aws.sizing import idle_costs
+from lakegate.integrations.aws.smoke import TIMEOUT_S, smoke
+from lakegate.integrations.aws.stack import NEW, ChangeSet, Stack, StackState
+from lakegate.ports import Narrator
+
+_AUTHORITIES = Path(lakegate.credentials.__file__).with_name("rds.pem")
+_ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/[\w+=,.@/-]+")
+_BUCKET = "AWS::S3::Bucket"
+_SERVICE = "AWS::ECS::Service"
+_ROLE_EXISTS = frozenset({"InvalidInput", "EntityAlreadyExists"})  # IAM's words, and an emulator's
+_CHUNK = 1 << 20
+_NOBODY_HEARS = (
+    "No --alarm-email: nobody will hear of files that are given up or wait, of errors, of servers that do not run, or "
+    "of a full disk."
+)
+
+
+class Deployment:
+    """One deployment, by its name.
+
+    Args:
+        name: Its name: ``demo``.
+        clients: The services of AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
+        narrator: Told of progress.
+        role: ARN of the role as which CloudFormation makes the resources; by default, as who asks.
+        poll_s: Seconds between two looks at what CloudFormation does.
+
+    Raises:
+        InputError: When the name cannot be one, or the role.
+    """
+
+    def __init__(
+        self, name: str, clients: Clients, narrator: Narrator, *, role: str | None = None, poll_s: float = 2.0
+    ) -> None:
+        if role is not None and not _ROLE.fullmatch(role):
+            raise InputError(
+                f"'{role}' isn't the ARN of a role.", hint="Write it as arn:aws:iam::123456789012:role/NAME."
+            )
+        self.name = DeploymentName(name)
+        self._clients = clients
+        self._narrator = narrator
+        self._poll_s = poll_s
+        self._stack = Stack(clients.cloudformation, self.name.stack, narrator, role=role, poll_s=poll_s)
+        self._data = Data(clients, self.name.stack, narrator, pause_s=poll_s)
+        self._builder = builder_stack(self.name, clients, narrator, poll_s=poll_s)
+
+    def plan(self, given: Mapping[str, str], package: Path, built: Mapping[str, str] | None = None) -> Plan:
+        """Return what :meth:`deploy` would do. Nothing is changed.
+
+        Args:
+            given: Values of the template's parameters; what is not given stays as it is.
+            package: The function's zip, see :func:`lakegate.integrations.aws.package.build_package`.
+            built: Values for the images that are to run, see :class:`lakegate.integrations.aws.building.Images`.
+                Without the function's, its zip runs.
+
+        Raises:
+            LakegateError: When AWS refuses, or cannot serve; see :func:`lakegate.integrations.aws.clients.translated`.
+        """
+        values = self._values(given, package, built)
+        with self._narrator.step(f"Planning stack {self.name.stack}"):
+            prepared = self._stack.prepare(values)
+            if prepared is not None:
+                self._stack.discard(prepared)
+        return self._planned(values, prepared)
+
+    def deploy(
+        self,
+        given: Mapping[str, str],
+        package: Path,
+        built: Mapping[str, str] | None = None,
+        *,
+        approve: Callable[[Plan], bool] = lambda _: True,
+    ) -> Deployed:
+        """Make the deployment what it is to be; when it is that already, do nothing.
+
+        Args:
+            given: As for :meth:`plan`.
+            package: Likewise.
+            built: Likewise.
+            approve: Shown what is about to be done; it is done when that returns ``True``. Until then nothing is made.
+
+        Raises:
+            DeploymentError: When a resource cannot be made; everything is as it was before then. Also when the function
+                runs other code than the package.
+            LakegateError: When AWS refuses, or cannot serve.
+        """
+        values = self._values(given, package, built)
+        with self._narrator.step(f"Planning stack {self.name.stack}"):
+            prepared = self._stack.prepare(values)
+        if prepared is None:
+            state = self._stack.state()
+            outputs = state.outputs if state else {}
+            self._require_own_code(outputs, package, values["ImageUri"])
+            started = self._start_spark(state)
+            return Deployed(stack=self.name.stack, changed=False, outputs=dict(outputs), notes=started)
+        ready = False
+        try:
+            if approve(self._planned(values, prepared)):
+                self._put_code(package, values)
+                self._allow_servers(prepared)
+                ready = True
+        finally:
+            if not ready:  # declined, interrupted or refused: nothing of it stays
+                self._stack.discard(prepared)
+        if not ready:
+            return Deployed(stack=self.name.stack, changed=False, declined=True)
+        end = self._stack.execute(prepared)
+        self._require_own_code(end.outputs, package, values["ImageUri"])
+        started = self._start_spark(end)
+        return Deployed(stack=self.name.stack, changed=True, outputs=dict(end.outputs), notes=started)
+
+    def smoke(self, outputs: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> Smoke:
+        """Send a file through; see :func:`lakegate.integrations.aws.smoke.smoke`."""
+        return smoke(self._clients, outputs, self._services(), self._narrator, timeout_s=timeout_s, poll_s=self._poll_s)
+
+    def status(self, *, errors: int = 5, drift: bool = False) -> Status:
+        """Return the deployment as it is.
+
+        Args:
+            errors: How many of the last errors to return.
+            drift: Also have CloudFormation look for what was changed by others, which takes a while.
+
+        Raises:
+            DeploymentError: When there is none.
+        """
+        state = self._stack.state()
+        if state is None or state.status == NEW:
+            raise DeploymentError(
+                f"There is no stack {self.name.stack} in {self._clients.region}.",
+                hint=f"lakegate aws deploy --name {self.name.name}, or check --region and --profile.",
+                stack=self.name.stack,
+            )
+        outputs = state.outputs
+        waiting, in_flight = queue_depth(self._clients, outputs.get("QueueUrl"))
+        dead, _ = queue_depth(self._clients, outputs.get("DeadLettersUrl"))
+        function = function_status(self._clients, outputs.get("FunctionName"))
+        found = {"QueueUrl": waiting, "DeadLettersUrl": dead, "FunctionName": function}
+        return Status(
+            stack=self.name.stack,
+            state=state.status,
+            reason=state.reason or None,
+            parameters={name: value for name, value in state.parameters.items() if value},
+            outputs=dict(outputs),
+            waiting=waiting,
+            in_flight=in_flight,
+            dead=dead,
+            function=function,
+            missing=tuple(outputs[name] for name, part in found.items() if part is None and name in outputs),
+            servers=server_status(self._clients, self._services()),
+            put_off=last_put_off(self._clients, outputs.get("LogGroup")),
+            errors=last_errors(self._clients, outputs.get("LogGroup"), errors),
+            drifted=self._stack.drifted() if drift else None,
+        )
+
+    def _services(self) -> tuple[str, ...]:
+        return tuple(one.id for one in self._stack.resources() if one.type == _SERVICE and one.id)
+
+    def parameters(self) -> dict[str, str]:
+        """Return what it was deployed with; nothing when it was not."""
+        state = self._stack.state()
+        return dict(state.parameters) if state else {}
+
+    def settings(self, folder: Path) -> Path | None:
+        """Fetch the ``lakegate.toml`` that the deployed function has; ``None`` when it has none.
+
+        Args:
+            folder: Where to write it; is made.
+
+        Raises:
+            LakegateError: When AWS refuses, or cannot serve.
+        """
+        given = self.parameters()
+        package = given.get("CodeKey")
+        content = package and self._data.read(given["CodeBucket"], _settings_key(package))
+        if not content:
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name.stack}.toml"
+        path.write_bytes(content)
+        return path
+
+    def images(self, folder: Path) -> ImageBuilder:
+        """Return what finds and builds the container images of this deployment.
+
+        Args:
+            folder: Where logs of builds go.
+        """
+        return ImageBuilder(self.name, self._clients, self._narrator, folder)
+
+    def survey(self) -> Survey:
+        """Return all that belongs to the deployment, with what :meth:`destroy` would delete of data."""
+        state = self._stack.state()
+        resources = self._stack.resources() if state else ()
+        made = {one.id for one in resources if one.type == _BUCKET and one.id}
+        # By their tags, which AWS lists with a delay; and by the names that they usually have, at once.
+        usual = {self.name.bucket(self._clients.account, self._clients.region), self._code_bucket}
+        code = {self._code_bucket, state.parameters.get("CodeBucket") if state else None}
+        found = (
+            self._data.content(name, is_ours=name in made) for name in sorted({*made, *usual, *self._data.buckets()})
+        )
+        buckets = [one for one in found if one is not None]
+        return Survey(
+            stack=self.name.stack,
+            state=state.status if state else None,
+            resources=resources,
+            data=tuple(one for one in buckets if one.name not in code),
+            code=tuple(one for one in buckets if one.name in code),
+            tables=self._data.tables(),
+            snapshots=self._data.snapshots(),
+            repositories=tuple(one.name for one in repositories(self._clients, self.name.stack) if one.is_ours()),
+            builder=self._builder.name if self._builder.state() else None,
+        )
+
+    def destroy(self, found: Survey, *, keep_data: bool = False) -> None:
+        """Delete the deployment; what is gone already is no error.
+
+        Args:
+            found: What :meth:`survey` returned.
+            keep_data: Leave the bucket of landing and warehouse, the catalog's tables and a snapshot of the database.
+
+        Raises:
+            DeploymentError: When a resource cannot be deleted, naming it and why. Run again, it goes on.
+        """
+        if keep_data:
+            self._data.mark(one.name for one in found.data)
+        # First what writes, then what was written.
+        self._stack.delete()
+        if found.builder:
+            self._builder.delete()
+        for repository in repositories(self._clients, self.name.stack):
+            if repository.name in found.repositories:
+                repository.delete()
+        if not keep_data:
+            for bucket in found.data:
+                self._data.delete_bucket(bucket)
+            self._data.delete_tables(found.tables)
+            if found.databases or found.snapshots:
+                self._data.delete_snapshots(self._data.snapshots())
+        for bucket in found.code:
+            self._data.delete_bucket(bucket)
+
+    def _require_own_code(self, outputs: Mapping[str, str], package: Path, image: str) -> None:
+        name = outputs.get("FunctionName")
+        if image:
+            running = function_image(self._clients, name)
+            is_own = running is not None and running.rpartition("@")[2] == image.rpartition("@")[2]
+            deployed = f"image that was deployed ({image})"
+        else:
+            found = function_status(self._clients, name)
+            running = f"SHA-256 {found.code_sha256}" if found else None
+            is_own = running == f"SHA-256 {base64.b64encode(_digest(package)).decode()}"
+            deployed = f"package that was deployed ({package})"
+        if running is None or is_own:
+            return
+        raise DeploymentError(
+            f"Function {name} runs other code ({running}) than the {deployed}: somebody replaced it, in the function "
+            f"or in {'its repository' if image else f'bucket {self._code_bucket}'}.",
+            # Not by a concurrency of 0: the queue would go on, and each refused call counts as a try of its files.
+            hint=f"Stop it: aws lambda list-event-source-mappings --function-name {name}, then "
+            "aws lambda update-event-source-mapping --no-enabled --uuid UUID. Then find out who did that.",
+            function=name,
+        )
+
+    @cached_property
+    def _code_bucket(self) -> str:
+        return self.name.code_bucket(self._clients.account, self._clients.region)
+
+    def _planned(self, values: Mapping[str, str], prepared: ChangeSet | None) -> Plan:
+        if prepared is None:
+            known = {
+                **defaults(),
+                **{name: value for name, value in self.parameters().items() if name in NAMES},
+                **values,
+            }
+            return Plan(stack=self.name.stack, is_new=False, costs=idle_costs(known), warnings=_warnings(known))
+        return Plan(
+            stack=self.name.stack,
+            is_new=prepared.is_new,
+            changes=prepared.changes,
+            costs=idle_costs(prepared.values),
+            warnings=_warnings(prepared.values),
+        )
+
+    def _allow_servers(self, prepared: ChangeSet) -> None:
+        """Have AWS make the role by which ECS acts in the account: the first service in it fails without."""
+        from botocore.exceptions import ClientError
+
+        brought = prepared.values["CatalogUri"] and prepared.values["SparkUrl"]
+        if brought or not any(one.type == _SERVICE and one.action == "add" for one in prepared.changes):
+            return
+        with translated("making the role AWSServiceRoleForECS"):
+            try:
+                self._clients.iam.create_service_linked_role(AWSServiceName="ecs.amazonaws.com")
+            except ClientError as error:
+                if error_code(error) in _ROLE_EXISTS:
+                    return
+                if error_code(error) not in DENIED:
+                    raise
+                self._narrator.note(
+                    "These credentials may not make the role AWSServiceRoleForECS, without which ECS makes no server: "
+                    "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com"
+                )
+
+    def _start_spark(self, state: StackState | None) -> tuple[str, ...]:
+        """Start the Spark that is always to run, if it stands still; return a note of that.
+
+        CloudFormation deletes the alarm that stopped it on demand after everything else is changed, and until then that
+        alarm stops it again and again. Nothing that is left would start it.
+        """
+        if state is None or state.parameters.get("Schedule") != "always" or state.parameters.get("SparkUrl"):
+            return ()
+        services = [one.id for one in self._stack.resources() if (one.resource, one.type) == ("SparkService", _SERVICE)]
+        if not any(wanted == 0 for _, _, wanted in servers_running(self._clients, services)):
+            return ()
+        start_server(self._clients, services[0])
+        return ("Spark stood still and is started; it takes some minutes.",)
+
+    def _put_code(self, package: Path, values: Mapping[str, str]) -> None:
+        self._data.make_bucket(self._code_bucket)
+        if not values["ImageUri"]:
+            self._data.upload(package, self._code_bucket, values["CodeKey"])
+        settings = settings_in(package)
+        if settings is not None:
+            self._data.write(settings, self._code_bucket, _settings_key(values["CodeKey"]))
+
+    def _values(self, given: Mapping[str, str], package: Path, built: Mapping[str, str] | None) -> dict[str, str]:
+        return {
+            **validated(given),
+            "CodeBucket": self._code_bucket,
+            "CodeKey": _key(package),
+            "DatabaseAuthority": database_authority(self._clients.region)
+            or self._no_database({**self.parameters(), **given}),
+            "ImageUri": "",
+            **(built or {}),
+        }
+
+    def _no_database(self, chosen: Mapping[str, str]) -> str:
+        on_postgres = not chosen.get("CatalogUri") and chosen.get("CatalogStore", "postgres") == "postgres"
+        if on_postgres or not chosen.get("JournalUrl"):
+            raise DeploymentError(
+                f"The certificate of a database in {self._clients.region} can't be checked: this lakegate doesn't know "
+                "the authority that signs those of RDS there.",
+                hint="Update lakegate, choose another --region, or bring the servers: --journal-url and --catalog-uri.",
+                region=self._clients.region,
+            )
+        return ""
+
+
+def database_authority(region: str) -> str | None:
+    """Return the certificate (PEM) of the authority that signs those of RDS in a region; ``None`` of an unknown one.
+
+    Example:
+        >>> str(database_authority("eu-central-1")).splitlines()[0], database_authority("moon-1")
+        ('-----BEGIN CERTIFICATE-----', None)
+    """
+    _, _, found = _AUTHORITIES.read_text(encoding="ascii").partition(f"# {region}\n")
+    certificate, _, _ = found.partition("#")
+    return certificate.strip() or None
+
+
+def _warnings(values: Mapping[str, str]) -> tuple[str, ...]:
+    if values["AlarmEmail"]:
+        return ()
+    return (_NOBODY_HEARS,)
+
+
+def _settings_key(package: str) -> str:
+    return f"{package}.toml"
+
+
+def _key(package: Path) -> str:
+    return f"function/{_digest(package).hex()}.zip"
+
+
+def _digest(package: Path) -> bytes:
+    digest = hashlib.sha256()
+    with package.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+    return digest.digest()

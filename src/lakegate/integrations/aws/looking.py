@@ -1,0 +1,161 @@
+"""How the parts of a deployment are: its queues, its servers, its function, its logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from lakegate.integrations.aws.clients import Clients, error_code, translated
+from lakegate.integrations.aws.parameters import FunctionStatus, LoggedError, ServerStatus
+
+_SINCE = timedelta(days=1)
+_PUT_OFF_SINCE = timedelta(hours=4)
+_PUT_OFF = '"\\"outcome\\": \\"put off\\""'
+_ERRORS = '?"\\"level\\": \\"error\\"" ?"[ERROR]" ?"Task timed out" ?"Runtime exited" ?" ERROR " ?"FATAL"'
+"""Words of the function, of Lambda, of Nessie and Spark, of psql."""
+_LONGEST = 1000
+_GONE = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
+_T = TypeVar("_T")
+
+
+def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | None]:
+    """Return how many messages wait in a queue and how many are worked on or put off; ``None`` without a queue."""
+    if url is None:
+        return None, None
+    with translated("looking at the queue"):
+        answer = _unless_gone(
+            lambda: clients.sqs.get_queue_attributes(
+                QueueUrl=url,
+                AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
+            )
+        )
+    if answer is None:
+        return None, None
+    found = answer["Attributes"]
+    return int(found["ApproximateNumberOfMessages"]), int(found["ApproximateNumberOfMessagesNotVisible"])
+
+
+def servers_running(clients: Clients, services: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return name, running and wanted tasks of services of ECS, by their ARNs."""
+    found = []
+    for arn in services:
+        cluster, name = _service(arn)
+        with translated(f"looking at service {name}"):
+            answer = clients.ecs.describe_services(cluster=cluster, services=[name])
+        found += [(name, one["runningCount"], one["desiredCount"]) for one in answer["services"]]
+    return found
+
+
+def server_status(clients: Clients, services: Sequence[str]) -> tuple[ServerStatus, ...]:
+    """Return how services of ECS are, by their ARNs, and why the last task of each stopped."""
+    return tuple(
+        ServerStatus(name=name, running=running, wanted=wanted, stopped=_last_stop(clients, arn))
+        for arn in services
+        for name, running, wanted in servers_running(clients, [arn])
+    )
+
+
+def _last_stop(clients: Clients, service: str) -> str | None:
+    cluster, name = _service(service)
+    with translated(f"looking at the tasks of service {name}"):
+        arns = clients.ecs.list_tasks(cluster=cluster, serviceName=name, desiredStatus="STOPPED")["taskArns"]
+        tasks = clients.ecs.describe_tasks(cluster=cluster, tasks=arns)["tasks"] if arns else []
+    tasks = [one for one in tasks if "stoppedAt" in one]
+    if not tasks:
+        return None
+    last = max(tasks, key=lambda one: one["stoppedAt"])
+    exits = [
+        f"{one['name']}: {one.get('reason') or 'exit code ' + str(one['exitCode'])}"
+        for one in last.get("containers", ())
+        if one.get("reason") or one.get("exitCode")
+    ]
+    reasons = "; ".join(filter(None, [last.get("stoppedReason", ""), *exits])) or "no reason was given"
+    return f"{last['stoppedAt'].astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC: {reasons}"
+
+
+def start_server(clients: Clients, service: str) -> None:
+    """Have a service of ECS, by its ARN, run one task."""
+    cluster, name = _service(service)
+    with translated(f"starting service {name}"):
+        clients.ecs.update_service(cluster=cluster, service=name, desiredCount=1)
+
+
+def function_status(clients: Clients, name: str | None) -> FunctionStatus | None:
+    """Return the function as it is; ``None`` without one."""
+    if name is None:
+        return None
+    with translated(f"looking at function {name}"):
+        found = _unless_gone(lambda: clients.functions.get_function_configuration(FunctionName=name))
+    if found is None:
+        return None
+    return FunctionStatus(
+        name=name,
+        runtime=found.get("Runtime", ""),
+        state=found.get("StateReason") or found.get("State", "Active"),
+        code_sha256=found["CodeSha256"],
+        modified_at=found["LastModified"],
+    )
+
+
+def function_image(clients: Clients, name: str | None) -> str | None:
+    """Return the image that a function runs, by its digest; ``None`` without a function or an image."""
+    if name is None:
+        return None
+    with translated(f"looking at function {name}"):
+        found = _unless_gone(lambda: clients.functions.get_function(FunctionName=name))
+    return found["Code"].get("ResolvedImageUri") if found else None
+
+
+def last_errors(clients: Clients, group: str | None, limit: int) -> tuple[LoggedError, ...]:
+    """Return the last errors that the logs of one day tell of, the oldest first."""
+    return _logged(clients, group, _ERRORS, _SINCE, limit)
+
+
+def last_put_off(clients: Clients, group: str | None) -> LoggedError | None:
+    """Return the last line of the function's logs about a file that was put off, with the reason."""
+    found = _logged(clients, group, _PUT_OFF, _PUT_OFF_SINCE, 1)
+    if not found:
+        return None
+    try:
+        facts = json.loads(found[0].text)
+        return LoggedError(time=found[0].time, text=f"{facts['file']}: {facts['reason']}")
+    except (ValueError, KeyError, TypeError):
+        return found[0]
+
+
+def _logged(clients: Clients, group: str | None, pattern: str, since: timedelta, limit: int) -> tuple[LoggedError, ...]:
+    if group is None or limit < 1:
+        return ()
+    start = datetime.now(UTC) - since
+    with translated(f"reading the logs {group}"):
+        pages = clients.logs.get_paginator("filter_log_events").paginate(
+            logGroupName=group, startTime=int(start.timestamp() * 1000), filterPattern=pattern
+        )
+        events = _unless_gone(lambda: [event for page in pages for event in page["events"]]) or []
+    events.sort(key=lambda event: event.get("timestamp", 0))
+    return tuple(
+        LoggedError(
+            time=datetime.fromtimestamp(event["timestamp"] / 1000, UTC), text=event["message"].strip()[:_LONGEST]
+        )
+        for event in events[-limit:]
+    )
+
+
+def _service(arn: str) -> tuple[str, str]:
+    """Return the cluster and the name of a service of ECS."""
+    _, cluster, name = arn.rpartition(":")[2].split("/")
+    return cluster, name
+
+
+def _unless_gone(ask: Callable[[], _T]) -> _T | None:
+    """Return what AWS answers; ``None`` when what it is asked of is not there any more."""
+    from botocore.exceptions import ClientError
+
+    try:
+        return ask()
+    except ClientError as error:
+        if error_code(error) in _GONE:
+            return None
+        raise

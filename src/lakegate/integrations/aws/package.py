@@ -1,0 +1,373 @@
+"""The function as one zip: lakegate, and the fewest packages that run it against Spark Connect, without a JVM."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Literal
+
+import lakegate
+from lakegate.errors import ConfigurationError, RetryableError
+
+Architecture = Literal["x86_64", "arm64"]
+
+MAX_BYTES = 262_144_000
+"""AWS's limit of a function's unpacked size: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html."""
+_FORMAT = 2
+"""To be raised when the same input is to give another zip."""
+_SETTINGS = "lakegate.toml"
+_LOCK = Path(__file__).with_name("function.lock")
+_PLATFORMS: dict[Architecture, str] = {"x86_64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
+_LEFT_OUT = ("cli/", "integrations/aws/", "integrations/dbos/", "integrations/prefect/", "testing/")
+_METADATA = ("METADATA", "entry_points.txt")
+_TIME = (1980, 1, 1, 0, 0, 0)
+_LEVEL = 6
+_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPackage:
+    """What is put into the function, and for which of Lambda's machines.
+
+    Attributes:
+        python: Version of Lambda's Python: ``3.12``.
+        architecture: Lambda's processor.
+        settings: The ``lakegate.toml`` that goes with it; ``None`` for none.
+    """
+
+    python: str = "3.12"
+    architecture: Architecture = "x86_64"
+    settings: Path | None = None
+
+
+def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
+    """Build the function's zip in ``folder``, unless the same one is there already.
+
+    The same lakegate, lock, settings and interpreter give the same bytes. Where a Python of the wanted version is on
+    this machine, its bytecode goes in instead of the packages' source, for a faster first start.
+
+    Args:
+        folder: Where zips are kept; is made.
+        wanted: For which machines; by default those of :class:`FunctionPackage`.
+
+    Returns:
+        The zip's path.
+
+    Raises:
+        ConfigurationError: When uv is not installed, or there are no built packages for that Python and processor.
+        RetryableError: When the package index does not answer.
+    """
+    wanted = wanted or FunctionPackage()
+    interpreter = _interpreter(wanted.python)
+    zipped = folder / f"function-{_digest(wanted, interpreter)[:16]}.zip"
+    if zipped.is_file():
+        return zipped
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch:
+        tree = Path(scratch, "tree")
+        _install(Path(scratch, "installed"), tree, wanted)
+        _add_lakegate(tree, wanted.settings)
+        if interpreter is not None:
+            _compile(tree, interpreter)
+        unfinished = Path(scratch, "function.zip")
+        _zip(tree, unfinished)
+        unfinished.replace(zipped)
+    return zipped
+
+
+def unpacked_bytes(package: Path) -> int:
+    """Return the size of a zip's files, which is what Lambda limits."""
+    with zipfile.ZipFile(package) as archive:
+        return sum(entry.file_size for entry in archive.infolist())
+
+
+def largest_parts(package: Path, limit: int = 10) -> tuple[tuple[str, int], ...]:
+    """Return the packages in a zip that take most, with their bytes, the largest first."""
+    sizes: Counter[str] = Counter()
+    with zipfile.ZipFile(package) as archive:
+        for entry in archive.infolist():
+            # numpy.libs and numpy-2.4.dist-info are numpy's.
+            sizes[re.split(r"[/.-]", entry.filename, maxsplit=1)[0]] += entry.file_size
+    return tuple(sizes.most_common(limit))
+
+
+def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
+    """Refuse a zip that Lambda would refuse.
+
+    Raises:
+        ConfigurationError: When it is too large, with what takes most.
+    """
+    total = unpacked_bytes(package)
+    if total > limit:
+        parts = ", ".join(f"{name} {size:,}" for name, size in largest_parts(package))
+        raise ConfigurationError(
+            f"The function has {total:,} bytes unpacked, {total - limit:,} more than Lambda takes of a zip. The "
+            f"largest parts: {parts}.",
+            hint="Deploy it as a container image, which may be larger: lakegate aws deploy --package image",
+            bytes=total,
+        )
+
+
+def settings_in(package: Path) -> bytes | None:
+    """Return the ``lakegate.toml`` that went into a zip; ``None`` when none did."""
+    with zipfile.ZipFile(package) as archive:
+        return archive.read(_SETTINGS) if _SETTINGS in archive.namelist() else None
+
+
+def _uv() -> str:
+    try:
+        from uv import find_uv_bin
+    except ImportError as error:
+        raise ConfigurationError(
+            "Building the function needs the package uv, which is not installed.", hint="pip install 'lakegate[aws]'"
+        ) from error
+    return find_uv_bin()
+
+
+def _interpreter(python: str) -> tuple[str, str] | None:
+    """Return a Python of that version and what it calls itself, or ``None`` when this machine has none."""
+    if python == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        return sys.executable, sys.version
+    found = _run([_uv(), "python", "find", "--no-python-downloads", "--no-project", "--system", python])
+    if found.returncode:
+        return None
+    path = found.stdout.strip()
+    asked = _run([path, "-c", "import sys; print(sys.version)"])
+    return None if asked.returncode else (path, asked.stdout)
+
+
+def _digest(wanted: FunctionPackage, interpreter: tuple[str, str] | None) -> str:
+    digest = hashlib.sha256()
+    settings = wanted.settings.read_bytes() if wanted.settings else b""
+    facts = (str(_FORMAT), wanted.python, wanted.architecture, interpreter[1] if interpreter else "")
+    for part in (*(fact.encode() for fact in facts), settings, _LOCK.read_bytes(), Path(__file__).read_bytes()):
+        digest.update(hashlib.sha256(part).digest())
+    for name, path in _lakegate_files():
+        digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _install(installed: Path, tree: Path, wanted: FunctionPackage) -> None:
+    command = [_uv(), "pip", "install", "--quiet", "--no-config", "--no-python-downloads", "--require-hashes"]
+    command += ["--no-deps", "--target", str(installed), "--python-version", wanted.python]
+    command += ["--python-platform", _PLATFORMS[wanted.architecture], "--python", sys.executable]
+    # Spark's client is published as source only; it is plain Python.
+    command += ["--only-binary", ":all:", "--no-binary", "pyspark-client", "--requirements", str(_LOCK)]
+    done = _run(command)
+    if done.returncode:
+        raise _refused(done.stderr, wanted)
+    for path in _files(installed):
+        name = path.relative_to(installed).as_posix()
+        if is_needed(name):
+            target = tree / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, target)
+            if ".so" in target.name:
+                strip_symbols(target)
+
+
+def _refused(said: str, wanted: FunctionPackage) -> ConfigurationError | RetryableError:
+    last = " ".join(said.split())[-400:]
+    message = f"The packages of the function could not be had for Python {wanted.python} on {wanted.architecture}: "
+    if "No solution found" in said:
+        hint = "Choose another --python-version or --architecture."
+        return ConfigurationError(message + last, hint=hint)
+    return RetryableError(message + last, hint="Check the network and the package index, and try again.")
+
+
+def _lakegate_files() -> Iterator[tuple[str, Path]]:
+    root = Path(lakegate.__file__).parent
+    for path in _files(root):
+        name = path.relative_to(root).as_posix()
+        if "__pycache__/" not in name and not name.startswith(_LEFT_OUT):
+            yield f"lakegate/{name}", path
+
+
+def _add_lakegate(tree: Path, settings: Path | None) -> None:
+    for name, path in _lakegate_files():
+        target = tree / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    installed = distribution("lakegate")
+    folder = tree / f"lakegate-{installed.version}.dist-info"
+    folder.mkdir()
+    for name in _METADATA:
+        (folder / name).write_text(installed.read_text(name) or "", encoding="utf-8")
+    if settings is not None:
+        shutil.copyfile(settings, tree / _SETTINGS)
+
+
+def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
+    """Put bytecode in place of the packages' source, and beside lakegate's own: its migrations are read as files."""
+    program = (
+        "import compileall, py_compile, sys\n"
+        "unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"
+        "own, others = sys.argv[1:3]\n"
+        "given = {'quiet': 2, 'invalidation_mode': unchecked, 'stripdir': others, 'prependdir': '/var/task'}\n"
+        "import re\n"
+        "compileall.compile_dir(own, **given)\n"
+        "compileall.compile_dir(others, rx=re.compile(re.escape(own)), legacy=True, **given)\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    _run([interpreter[0], "-c", program, str(tree / "lakegate"), str(tree)], env={**clean, "PYTHONHASHSEED": "0"})
+    for path in _files(tree):
+        if path.suffix == ".py" and path.with_suffix(".pyc").is_file():
+            path.unlink()
+
+
+def _zip(tree: Path, target: Path) -> None:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+        for path in _files(tree):
+            entry = zipfile.ZipInfo(path.relative_to(tree).as_posix(), _TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = 3  # Unix, wherever it is built: Lambda reads the permissions
+            entry.external_attr = (0o100755 if ".so" in path.name else 0o100644) << 16
+            with path.open("rb") as source, archive.open(entry, "w") as packed:
+                shutil.copyfileobj(source, packed, _BUFFER)
+
+
+def _files(root: Path) -> list[Path]:
+    """Return all files below ``root``, in the same order everywhere."""
+    return sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.as_posix())
+
+
+def _run(command: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=env)  # noqa: S603 - our own words
+
+
+_ELF64 = b"\x7fELF\x02\x01"
+_SECTIONS_AT, _SECTION_COUNT_AT = 40, 60
+"""Where an ELF header says where sections are described, and how many there are (System V ABI, chapter 4)."""
+
+_NEVER = (
+    "*.a",
+    "*.c",
+    "*.cpp",
+    "*.h",
+    "*.hpp",
+    "*.pxd",
+    "*.pxi",
+    "*.pyi",
+    "*.pyx",
+    "*/__pycache__/*",
+    "*/tests/*",
+    "bin/*",
+    # Differ from one installation to the next; they are for installers.
+    "*.dist-info/INSTALLER",
+    "*.dist-info/RECORD",
+    "*.dist-info/REQUESTED",
+    "*.dist-info/direct_url.json",
+    "*.dist-info/uv_*.json",
+    ".lock",
+    "_virtualenv.p*",
+    # Each of these is one feature of its package that lakegate has no use for.
+    "hive_metastore/*",
+    "fb303/*",
+    "fsspec/implementations/*",
+    "numpy/f2py/*",
+    "numpy/polynomial/*",
+    "pandas/io/clipboard/*",
+    "pyarrow/*flight*",
+    "pyarrow/*gandiva*",
+    "pyarrow/_substrait*",
+    "pyarrow/*orc*",
+    "pyarrow/*azurefs*",
+    "pyarrow/*gcsfs*",
+    "pyarrow/*_s3*",
+    "pyarrow/*hdfs*",
+    "pyarrow/*parquet_encryption*",
+    "pyarrow/*_cpp_tests*",
+    "pyarrow/libarrow_python.so",
+    "pyarrow/libarrow_python.so.*.*.*",
+    "pyarrow/include/*",
+    "pyarrow/src/*",
+    "pyspark/ml/*",
+    "pyspark/mllib/*",
+    "pyspark/pandas/*",
+    "pyspark/streaming/*",
+    "slack/*",
+    "slack_sdk/audit_logs/*",
+    "slack_sdk/oauth/*",
+    "slack_sdk/rtm*",
+    "slack_sdk/scim/*",
+    "slack_sdk/socket_mode/*",
+    "*/sboms/*",
+    "boto3/data/*",
+    "numpy/_core/*tests*.so",
+    "numpy/_core/_simd*.so",
+    "pydantic/v1/*",
+    # Plain Python stands in for these, fast enough here.
+    "sqlalchemy/cyextension/*",
+    "yaml/_yaml*.so",
+    "zstandard/*cffi*",
+    "zstandard/backend_rust*.so",
+    "sqlalchemy/dialects/m[sy]*sql/*",
+    "sqlalchemy/dialects/oracle/*",
+    "sqlalchemy/orm/*",
+    "sqlalchemy/testing/*",
+    "alembic/testing/*",
+)
+_BOTOCORE_DATA = "botocore/data/"
+_BOTOCORE_SERVICES = frozenset({"s3", "secretsmanager", "sqs", "sso", "sso-oidc", "sts"})
+"""AWS's library describes 400 services in 30 MB; these the function asks."""
+
+
+def is_needed(path: str) -> bool:
+    """Tell whether a file of the installed packages goes into the function.
+
+    Args:
+        path: Below the folder that they are installed in, with ``/``.
+
+    Example:
+        >>> is_needed("pyarrow/libarrow.so.2600"), is_needed("pyarrow/libarrow_flight.so.2600")
+        (True, False)
+        >>> is_needed("botocore/data/endpoints.json"), is_needed("botocore/data/ec2/2016-11-15/service-2.json.gz")
+        (True, False)
+    """
+    if path.startswith(_BOTOCORE_DATA):
+        service, below, _ = path.removeprefix(_BOTOCORE_DATA).partition("/")
+        return not below or service in _BOTOCORE_SERVICES
+    return not any(fnmatchcase(path, pattern) for pattern in _NEVER)
+
+
+def strip_symbols(library: Path) -> int:
+    """Cut off what of a shared library no process loads: symbols and lines for debuggers. Return the bytes saved.
+
+    The loader reads segments, which stay as they are, every byte at its place; sections are for linkers and debuggers.
+    A third of Arrow's and nine tenths of zstandard's library are such. A file of another kind is left alone.
+    """
+    content = library.read_bytes()
+    if not content.startswith(_ELF64):
+        return 0
+    end = _end_of_segments(content)
+    if end >= len(content):
+        return 0
+    kept = bytearray(content[:end])
+    kept[_SECTIONS_AT : _SECTIONS_AT + 8] = bytes(8)
+    kept[_SECTION_COUNT_AT : _SECTION_COUNT_AT + 4] = bytes(4)
+    library.unlink()  # never written in place: uv links it into its cache, and so into other environments
+    library.write_bytes(kept)
+    return len(content) - end
+
+
+def _end_of_segments(content: bytes) -> int:
+    [headers_at] = struct.unpack_from("<Q", content, 32)
+    size, count = struct.unpack_from("<HH", content, 54)
+    end = int(headers_at + size * count)
+    for number in range(count):
+        offset, _, _, length = struct.unpack_from("<QQQQ", content, headers_at + size * number + 8)
+        end = max(end, offset + length)
+    return end

@@ -1,0 +1,384 @@
+"""One stack of CloudFormation: prepared as a change set, executed, followed by its events, deleted."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakegate.errors import LakegateError, RetryableError
+from lakegate.integrations.aws.clients import DeploymentError, error_code, error_text, translated
+from lakegate.integrations.aws.parameters import NAMES, TEMPLATE, Change, Resource, defaults, template_body
+from lakegate.integrations.aws.sizing import require_fitting
+from lakegate.ports import Narrator
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudformation import CloudFormationClient
+
+NEW = "REVIEW_IN_PROGRESS"
+"""State of a stack that nothing but a change set was made of."""
+_DEAD_ENDS = frozenset({"CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "DELETE_FAILED"})
+_CAPABILITIES = ("CAPABILITY_IAM",)
+_NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
+_CANCELLED = ("cancelled", "initiated")
+_POLL_S = 2.0
+_PREPARE_TIMEOUT_S = 600.0
+_CHANGE_TIMEOUT_S = 7200.0
+
+
+@dataclass(frozen=True, slots=True)
+class StackState:
+    """A stack as CloudFormation describes it."""
+
+    id: str
+    status: str
+    reason: str | None
+    parameters: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """A change set that is ready: what executing it would do, and all parameters as they are then."""
+
+    id: str
+    stack_id: str
+    is_new: bool
+    changes: tuple[Change, ...]
+    values: Mapping[str, str]
+
+
+class Stack:
+    """A stack by its name.
+
+    Args:
+        client: CloudFormation.
+        name: The stack's name.
+        narrator: Told of each resource.
+        role: ARN of the role as which CloudFormation makes the resources; by default, as who asks. Whatever role was
+            given last stays the stack's, also for its deletion.
+        poll_s: Seconds between two looks at what CloudFormation does.
+        template: What it is made of.
+    """
+
+    def __init__(
+        self,
+        client: CloudFormationClient,
+        name: str,
+        narrator: Narrator,
+        *,
+        role: str | None = None,
+        poll_s: float = _POLL_S,
+        template: Path = TEMPLATE,
+    ) -> None:
+        self.name = name
+        self._template = template
+        self._client = client
+        self._narrator = narrator
+        self._role = role
+        self._poll_s = poll_s
+
+    def state(self, stack_id: str | None = None) -> StackState | None:
+        """Return the stack as it is; ``None`` when there is none.
+
+        Args:
+            stack_id: Tells a deleted stack from another one of its name; by default the one that is there now.
+        """
+        from botocore.exceptions import ClientError
+
+        with translated(f"looking at stack {self.name}"):
+            try:
+                found = self._client.describe_stacks(StackName=stack_id or self.name)["Stacks"]
+            except ClientError as error:
+                if error_code(error) == "ValidationError" and "does not exist" in error_text(error):
+                    return None
+                raise
+        return _state(found[0]) if found else None
+
+    def resources(self) -> tuple[Resource, ...]:
+        """Return what the stack holds now."""
+        with translated(f"listing the resources of stack {self.name}"):
+            pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
+            return tuple(
+                Resource(
+                    resource=one["LogicalResourceId"], type=one["ResourceType"], id=one.get("PhysicalResourceId", "")
+                )
+                for page in pages
+                for one in page["StackResourceSummaries"]
+                if one["ResourceStatus"] != "DELETE_COMPLETE"
+            )
+
+    def prepare(self, given: Mapping[str, str]) -> ChangeSet | None:
+        """Make a change set; ``None`` when nothing would change. What is not given stays as it is.
+
+        Args:
+            given: Values of the template's parameters.
+
+        Raises:
+            DeploymentError: When the stack is in a state from which nothing leads on, or the template or a value is
+                refused.
+            InputError: When values do not go together, see :func:`lakegate.integrations.aws.sizing.require_fitting`.
+            RetryableError: When something else changes the stack just now.
+        """
+        before = self.state()
+        is_new = before is None or before.status == NEW
+        if before is not None and not is_new:
+            self._require_changeable(before)
+        known = before.parameters if before is not None and not is_new else {}
+        values = {**defaults(), **{name: value for name, value in known.items() if name in NAMES}, **given}
+        if self._template == TEMPLATE:
+            require_fitting(values)
+        request: dict[str, Any] = {
+            "StackName": self.name,
+            "ChangeSetName": f"lakegate-{uuid.uuid4().hex[:16]}",
+            "ChangeSetType": "CREATE" if is_new else "UPDATE",
+            "TemplateBody": template_body(self._template),
+            "Parameters": [
+                *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),
+                # An earlier version's template may have had others.
+                *({"ParameterKey": name, "UsePreviousValue": True} for name in known if name in NAMES - given.keys()),
+            ],
+            "Capabilities": list(_CAPABILITIES),
+            "Tags": [{"Key": "lakegate:stack", "Value": self.name}],
+            # A first deployment that fails leaves nothing to be cleaned up.
+            **({"OnStackFailure": "DELETE"} if is_new else {}),
+            **({"RoleARN": self._role} if self._role else {}),
+        }
+        with translated(f"planning stack {self.name}"):
+            made = self._client.create_change_set(**request)
+        changes = self._ready(made["Id"], made["StackId"], is_new=is_new)
+        return None if changes is None else ChangeSet(made["Id"], made["StackId"], is_new, changes, values)
+
+    def discard(self, change_set: ChangeSet) -> None:
+        """Delete a change set, and the empty stack that CloudFormation made for it."""
+        self._drop(change_set.id, change_set.stack_id, is_new=change_set.is_new)
+
+    def execute(self, change_set: ChangeSet) -> StackState:
+        """Make the changes, and wait until they are made.
+
+        Raises:
+            DeploymentError: When one fails, naming the resource and why. All that was changed is as it was before.
+        """
+        total = len(change_set.changes)
+        before = self._newest_event(change_set.stack_id)
+        with translated(f"changing stack {self.name}"):
+            self._client.execute_change_set(ChangeSetName=change_set.id)
+        end, events = self._follow(change_set.stack_id, f"Changing stack {self.name}", total, before)
+        if end.status not in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}:
+            raise self._failed("Deploying", end, events)
+        return end
+
+    def delete(self) -> None:
+        """Delete the stack and wait until it is gone; without one, do nothing.
+
+        Raises:
+            DeploymentError: When a resource cannot be deleted, naming it and why.
+        """
+        found = self.state()
+        if found is None:
+            return
+        total = len(self.resources())
+        before = self._newest_event(found.id)
+        with translated(f"deleting stack {self.name}"):
+            self._client.delete_stack(StackName=found.id)
+        end, events = self._follow(found.id, f"Deleting stack {self.name}", total, before)
+        if end.status != "DELETE_COMPLETE":
+            raise self._failed("Deleting", end, events)
+
+    def drifted(self) -> tuple[str, ...]:
+        """Return the resources that were changed by others than CloudFormation."""
+        with translated(f"detecting drift of stack {self.name}"), self._narrator.step("Detecting drift"):
+            detection = self._client.detect_stack_drift(StackName=self.name)["StackDriftDetectionId"]
+            for _ in self._looks(_PREPARE_TIMEOUT_S):
+                found = self._client.describe_stack_drift_detection_status(StackDriftDetectionId=detection)
+                if found["DetectionStatus"] != "DETECTION_IN_PROGRESS":
+                    break
+            drifts = self._client.describe_stack_resource_drifts(
+                StackName=self.name, StackResourceDriftStatusFilters=["MODIFIED", "DELETED"]
+            )
+        return tuple(one["LogicalResourceId"] for one in drifts["StackResourceDrifts"])
+
+    def _require_changeable(self, found: StackState) -> None:
+        name = self.name.removeprefix("lakegate-")
+        if found.status in _DEAD_ENDS:
+            raise DeploymentError(
+                f"Stack {self.name} is in the state {found.status}, from which it can only be deleted.",
+                hint=f"lakegate aws destroy --name {name} --keep-data",
+                stack=self.name,
+            )
+        if found.status == "UPDATE_ROLLBACK_FAILED":
+            raise DeploymentError(
+                f"Stack {self.name} could not be brought back to what it was ({found.reason}).",
+                hint=f"aws cloudformation continue-update-rollback --stack-name {self.name}",
+                stack=self.name,
+            )
+        if found.status.endswith("_IN_PROGRESS"):
+            raise RetryableError(
+                f"Stack {self.name} is being changed just now ({found.status}).",
+                hint=f"See how far it is: lakegate aws status --name {name}",
+                stack=self.name,
+            )
+
+    def _ready(self, change_set: str, stack_id: str, *, is_new: bool) -> tuple[Change, ...] | None:
+        for _ in self._looks(_PREPARE_TIMEOUT_S):
+            with translated(f"planning stack {self.name}"):
+                found = self._client.describe_change_set(ChangeSetName=change_set)
+            if found["Status"] == "CREATE_COMPLETE":
+                return self._changes(change_set)
+            if found["Status"] == "FAILED":
+                reason = found.get("StatusReason", "")
+                is_change = not any(text in reason for text in _NO_CHANGES)
+                invalid = self._invalid(ChangeSetName=change_set) if is_change else None
+                self._drop(change_set, stack_id, is_new=is_new)
+                if is_change:
+                    raise self._refused(reason, invalid)
+                return None
+        raise RetryableError(f"CloudFormation did not plan stack {self.name} in {_PREPARE_TIMEOUT_S:g} s.")
+
+    def _refused(self, reason: str, invalid: Any) -> DeploymentError:
+        where = ""
+        if invalid is not None:
+            where = f" at {invalid.get('LogicalResourceId')} ({invalid.get('ResourceType')})"
+            reason = invalid.get("ValidationStatusReason") or reason
+        name = self.name.removeprefix("lakegate-")
+        return DeploymentError(
+            f"Stack {self.name} cannot be planned{where}: {reason}", hint=_hint(reason, name), stack=self.name
+        )
+
+    def _drop(self, change_set: str, stack_id: str, *, is_new: bool) -> None:
+        with translated(f"deleting a change set of stack {self.name}"):
+            self._client.delete_change_set(ChangeSetName=change_set)
+            if is_new:
+                self._client.delete_stack(StackName=stack_id)
+
+    def _changes(self, change_set: str) -> tuple[Change, ...]:
+        with translated(f"planning stack {self.name}"):
+            pages = self._client.get_paginator("describe_change_set").paginate(ChangeSetName=change_set)
+            return tuple(_change(one["ResourceChange"]) for page in pages for one in page["Changes"])
+
+    def _follow(
+        self, stack_id: str, text: str, total: int, before: datetime | None
+    ) -> tuple[StackState, Sequence[Any]]:
+        """Wait until nothing happens any more; return how the stack ended, and its events since ``before``."""
+        seen: dict[str, Any] = {}
+        with self._narrator.step(text) as step:
+            for _ in self._looks(_CHANGE_TIMEOUT_S):
+                state = self.state(stack_id)
+                # After the state, so that none is missing when it is the last one.
+                for event in self._events(stack_id, before):
+                    if event["EventId"] not in seen:
+                        seen[event["EventId"]] = event
+                        self._tell(event)
+                step.progress(min(self._done(seen.values()), total), total, "resources")
+                if state is None:
+                    return StackState(stack_id, "DELETE_COMPLETE", None, {}, {}), tuple(seen.values())
+                if not state.status.endswith("_IN_PROGRESS") or state.status == NEW:
+                    return state, tuple(seen.values())
+        raise RetryableError(f"Stack {self.name} is still being changed after {_CHANGE_TIMEOUT_S / 3600:g} hours.")
+
+    def _done(self, events: Iterable[Any]) -> int:
+        return len({one["LogicalResourceId"] for one in events if one.get("ResourceStatus", "").endswith("_COMPLETE")})
+
+    def _tell(self, event: Any) -> None:
+        status = event.get("ResourceStatus", "")
+        if status.endswith("_FAILED"):
+            self._narrator.note(f"{event['LogicalResourceId']}: {event.get('ResourceStatusReason', status)}")
+
+    def _newest_event(self, stack_id: str) -> datetime | None:
+        with translated(f"following stack {self.name}"):
+            events = self._client.describe_stack_events(StackName=stack_id)["StackEvents"]
+        return events[0]["Timestamp"] if events else None
+
+    def _events(self, stack_id: str, after: datetime | None) -> list[Any]:
+        """Return the stack's events since ``after``, the oldest first."""
+        events: list[Any] = []
+        with translated(f"following stack {self.name}"):
+            for page in self._client.get_paginator("describe_stack_events").paginate(StackName=stack_id):
+                new = [one for one in page["StackEvents"] if after is None or one["Timestamp"] > after]
+                events += new
+                if len(new) < len(page["StackEvents"]):
+                    break
+        return events[::-1]
+
+    def _failed(self, doing: str, end: StackState, events: Sequence[Any]) -> DeploymentError:
+        culprit = next((event for event in events if self._is_cause(event)), None)
+        culprit = culprit or self._invalid(StackName=end.id)
+        undone = " Everything is as it was before." if _is_undone(end.status) else ""
+        if culprit is None:
+            return DeploymentError(
+                f"{doing} stack {self.name} failed: {end.reason or end.status}.{undone}", stack=self.name
+            )
+        resource, kind = culprit["LogicalResourceId"], culprit["ResourceType"]
+        reasons = (culprit.get(key) for key in ("ValidationStatusReason", "ResourceStatusReason"))
+        reason = next(filter(None, reasons), "no reason was given").rstrip(".")
+        return DeploymentError(
+            f"{doing} stack {self.name} failed at {resource} ({kind}): {reason}.{undone}",
+            hint=_hint(reason, self.name.removeprefix("lakegate-")),
+            stack=self.name,
+            resource=resource,
+        )
+
+    def _invalid(self, **of: Any) -> Any:
+        """Return what CloudFormation found wrong before it made anything: that is not among the stack's events."""
+        with suppress(LakegateError), translated(f"following stack {self.name}"):
+            found = self._client.describe_events(**of, Filters={"FailedEvents": True})["OperationEvents"]
+            return next((event for event in found if event.get("EventType") == "VALIDATION_ERROR"), None)
+        return None
+
+    def _is_cause(self, event: Any) -> bool:
+        reason = event.get("ResourceStatusReason", "")
+        return (
+            event.get("ResourceStatus", "").endswith("_FAILED")
+            and event["LogicalResourceId"] != self.name
+            and not any(word in reason for word in _CANCELLED)
+        )
+
+    def _looks(self, timeout_s: float) -> Iterator[None]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            yield
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(self._poll_s)
+
+
+def _state(found: Any) -> StackState:
+    return StackState(
+        id=found["StackId"],
+        status=found["StackStatus"],
+        reason=found.get("StackStatusReason"),
+        parameters={one["ParameterKey"]: one.get("ParameterValue", "") for one in found.get("Parameters", ())},
+        outputs={one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())},
+    )
+
+
+def _change(found: Any) -> Change:
+    targets = (detail.get("Target", {}) for detail in found.get("Details", ()))
+    names = (target.get("Name") or target.get("Attribute", "") for target in targets)
+    replacement = found.get("Replacement")
+    return Change(
+        action=found["Action"].lower(),
+        resource=found["LogicalResourceId"],
+        type=found["ResourceType"],
+        replacement=replacement.lower() if replacement else None,
+        properties=tuple(dict.fromkeys(name for name in names if name)),
+    )
+
+
+def _hint(reason: str, name: str) -> str:
+    if "already exists" in reason.lower():
+        return "It was kept, or is another's: choose another --name (of a bucket, --bucket-name), or delete it."
+    if "not empty" in reason.lower():
+        return f"lakegate aws destroy --name {name} empties what belongs to it; empty or keep what others put there."
+    if "not authorized" in reason.lower() or "access denied" in reason.lower():
+        return "The user or role that deploys lacks this permission."
+    return f"See lakegate aws plan --help for what may be given, and lakegate aws status --name {name}."
+
+
+def _is_undone(status: str) -> bool:
+    return "ROLLBACK" in status or status == "DELETE_COMPLETE"

@@ -1,0 +1,262 @@
+"""What the function is called with, read: S3's notifications, by whichever way they came.
+
+The forms are those that AWS documents: "Event message structure" of S3, "Amazon EventBridge event message structure" of
+S3, "Amazon SNS message and JSON formats", and "Using Lambda with" SQS, SNS and S3. Only what is used of them is
+declared, so what AWS adds to them is no error. (The models of Powertools for AWS Lambda declare all of it, are refused
+by other stores' notifications for what these leave out, and would be one more package in the function.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeVar
+from urllib.parse import unquote_plus
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+
+from lakegate.errors import InputError
+
+_DEEPEST = 4
+"""S3 → EventBridge → SNS → SQS, and there is no more to it."""
+_CREATED = "ObjectCreated:"
+_CREATED_BY_BRIDGE = "Object Created"
+_SHOWN_PROBLEMS = 3
+_Model = TypeVar("_Model", bound="_Part")
+
+
+class MalformedEventError(InputError):
+    """What the function was called with is no notification of S3, or not a whole one."""
+
+    code = "malformed-event"
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """An object that an event told of.
+
+    Attributes:
+        bucket: Its bucket.
+        key: Its key, as it is.
+        etag: Entity tag that it was written with; ``None`` when the event tells none.
+        version_id: Its version on a versioned bucket.
+        sequencer: Orders the events of one key: of two, the later one's is the greater text (when as long).
+        at: When it was written.
+    """
+
+    bucket: str
+    key: str
+    etag: str | None = None
+    version_id: str | None = None
+    sequencer: str | None = None
+    at: datetime | None = None
+
+    @property
+    def uri(self) -> str:
+        """``s3://bucket/key``, nothing encoded."""
+        return f"s3://{self.bucket}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: all of it is done, or it comes again.
+
+    Attributes:
+        files: What it tells of; nothing when that is none of our business.
+        id: Its id in the queue; ``None`` when it came without one.
+        sent_at: When it was put into the queue.
+        times: How often it was fetched from its queue.
+        error: What is wrong with it.
+        queue: ARN of the queue.
+        receipt: By which the queue knows this delivery of it.
+    """
+
+    files: tuple[Notified, ...]
+    id: str | None = None
+    sent_at: datetime | None = None
+    times: int = 1
+    error: InputError | None = None
+    queue: str | None = None
+    receipt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one call of the function brings.
+
+    Attributes:
+        messages: The messages.
+        by_queue: Whether they came from SQS, which takes back each by itself.
+    """
+
+    messages: tuple[Message, ...]
+    by_queue: bool
+
+
+def read_event(event: object) -> Delivery:
+    """Return what the function was called with. A message of a queue that cannot be read is one with an ``error``.
+
+    Raises:
+        MalformedEventError: When it is nothing that can be read, or a message of a queue has no id.
+
+    Example:
+        >>> s3 = {"bucket": {"name": "landing"}, "object": {"key": "nyc/a+b.csv"}}
+        >>> record = {"eventSource": "aws:s3", "eventName": "ObjectCreated:Put", "s3": s3}
+        >>> [file.uri for file in read_event({"Records": [record]}).messages[0].files]
+        ['s3://landing/nyc/a b.csv']
+    """
+    records = event.get("Records") if isinstance(event, Mapping) else None
+    if isinstance(records, Sequence) and records and _source(records[0]) == "aws:sqs":
+        return Delivery(tuple(_of_queue(record) for record in records), by_queue=True)
+    return Delivery((Message(tuple(_unwrapped(event))),), by_queue=False)
+
+
+_OptionalText = str | None
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Bucket(_Part):
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{3,255}$")
+
+
+class _Object(_Part):
+    key: str
+    etag: _OptionalText = Field(default=None, validation_alias=AliasChoices("eTag", "etag"))
+    version_id: _OptionalText = Field(default=None, validation_alias=AliasChoices("versionId", "version-id"))
+    sequencer: _OptionalText = None
+
+
+class _Place(_Part):
+    bucket: _Bucket
+    object: _Object
+
+
+class _S3Record(_Part):
+    name: str = Field(validation_alias="eventName")
+    time: datetime | None = Field(default=None, validation_alias="eventTime")
+    s3: _Place
+
+
+class _SnsMessage(_Part):
+    text: str = Field(validation_alias="Message")
+
+
+class _SnsRecord(_Part):
+    sns: _SnsMessage = Field(validation_alias="Sns")
+
+
+class _BridgeEvent(_Part):
+    source: Literal["aws.s3"]
+    kind: str = Field(validation_alias="detail-type")
+    time: datetime | None = None
+    detail: _Place
+
+
+class _SqsAttributes(_Part):
+    times: int = Field(default=1, ge=1, validation_alias="ApproximateReceiveCount")
+    sent_ms: int | None = Field(default=None, ge=0, le=4_102_444_800_000, validation_alias="SentTimestamp")
+
+
+class _SqsRecord(_Part):
+    id: str = Field(min_length=1, validation_alias="messageId")
+    body: str
+    attributes: _SqsAttributes = _SqsAttributes()
+    queue: _OptionalText = Field(default=None, validation_alias="eventSourceARN")
+    receipt: _OptionalText = Field(default=None, validation_alias="receiptHandle")
+
+
+def _of_queue(record: object) -> Message:
+    known = _validated(_SqsRecord, record)
+    sent_ms = known.attributes.sent_ms
+    sent_at = None if sent_ms is None else datetime.fromtimestamp(sent_ms / 1000, UTC)
+    try:
+        files, error = tuple(_unwrapped(_parsed(known.body))), None
+    except MalformedEventError as malformed:
+        files, error = (), malformed
+    return Message(files, known.id, sent_at, known.attributes.times, error, known.queue, known.receipt)
+
+
+def _unwrapped(payload: object, depth: int = 1) -> Iterator[Notified]:
+    """Yield what a payload tells of, whatever it is wrapped in."""
+    if not isinstance(payload, Mapping) or depth > _DEEPEST:
+        raise MalformedEventError("The event is not one of S3, SQS, SNS or EventBridge.")
+    if payload.get("Event") == "s3:TestEvent":
+        return
+    records = payload.get("Records")
+    if isinstance(records, list):
+        for record in records:
+            yield from _of_record(record, depth)
+    elif payload.get("Type") == "Notification":
+        yield from _unwrapped(_parsed(_validated(_SnsMessage, payload).text), depth + 1)
+    elif "detail-type" in payload:
+        yield from _of_bridge(payload)
+    else:
+        raise MalformedEventError("The event is not one of S3, SQS, SNS or EventBridge.")
+
+
+def _of_record(record: object, depth: int) -> Iterator[Notified]:
+    source = _source(record)
+    if source == "aws:sns":
+        yield from _unwrapped(_parsed(_validated(_SnsRecord, record).sns.text), depth + 1)
+        return
+    # Other stores name themselves: "minio:s3", "ministack:s3".
+    if not source.endswith(":s3"):
+        raise MalformedEventError(f"A record of the event is not one of S3, but of '{source[:40]}'.")
+    told = _validated(_S3Record, record)
+    if told.name.removeprefix("s3:").startswith(_CREATED):
+        yield from _notified(told.s3, unquote_plus(told.s3.object.key), told.time)
+
+
+def _of_bridge(payload: object) -> Iterator[Notified]:
+    told = _validated(_BridgeEvent, payload)
+    if told.kind == _CREATED_BY_BRIDGE:
+        yield from _notified(told.detail, told.detail.object.key, told.time)
+
+
+def _notified(place: _Place, key: str, time: datetime | None) -> Iterator[Notified]:
+    # Neither can be a key: they come of nothing but damage, and no library below would say so as well.
+    if not key or "\0" in key or not _is_unicode(key):
+        raise MalformedEventError("The event names an object whose key cannot be one.")
+    if key.endswith("/"):  # a folder, created in a console: there is nothing in it
+        return
+    about = place.object
+    at = time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
+    yield Notified(place.bucket.name, key, about.etag, about.version_id, about.sequencer, at)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _source(record: object) -> str:
+    if not isinstance(record, Mapping):
+        return ""
+    return str(record.get("eventSource", record.get("EventSource", "")))
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise MalformedEventError("The message is not JSON.") from None
+
+
+def _validated(model: type[_Model], value: object) -> _Model:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        problems = (f"{_path(problem['loc'])}: {problem['msg']}" for problem in error.errors()[:_SHOWN_PROBLEMS])
+        raise MalformedEventError(f"The event is not whole: {'; '.join(problems)}.") from None
+
+
+def _path(location: tuple[Any, ...]) -> str:
+    return ".".join(map(str, location)) or "event"

@@ -1,0 +1,441 @@
+"""The work of one call: the files of one bucket, taken in by chunks for as long as there is time."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from lakegate.config import Settings
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    IdentifierError,
+    InputError,
+    LakegateError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from lakegate.integrations.aws_lambda.events import Message
+from lakegate.loading.routes import Routes
+from lakegate.loading.scan import Chunk, Clock, Intake, Scan
+from lakegate.model.journal import FileCheckpoint
+from lakegate.wap.deadline import Deadline, DeadlineReachedError
+
+if TYPE_CHECKING:
+    from lakegate.config import FunctionSettings
+    from lakegate.lake import Lake
+
+
+Outcome = Literal["published", "rejected", "failed", "left out", "not done", "put off"]
+"""``left out``: no route leads it anywhere, or it is gone. ``not done``: there is no time left, or another run has it.
+``put off``: catalog, engine or journal are away, or the engine failed.
+"""
+
+CANARY_NAMESPACE = "lakegate_canary"
+"""Where the file of `lakegate aws deploy --smoke` goes to, a table of its own each time."""
+
+_LOG = logging.getLogger(__name__)
+_NAME = re.compile(r"\{[^{}]*\}")
+_TROUBLES = 2
+"""After so many in a row it is not the files' fault, and the rest would fare no better."""
+_NO_TIME = "There was no time left for it."
+_ALONE = "lambda/alone"
+_CROWDED = "Another run has to be done alone first."
+_ALONE_TIMEOUT_S = 1.0
+
+
+class Lakes(Protocol):
+    """Who keeps the lake open.
+
+    Attributes:
+        settings: The settings.
+        is_warm: Whether its connections are of an earlier call.
+    """
+
+    settings: Settings
+    is_warm: bool
+
+    @property
+    def lake(self) -> Lake:
+        """The lake."""
+        ...
+
+    def prepare(self) -> None:
+        """Make sure that connections of an earlier call still lead to the engine.
+
+        Raises:
+            RetryableError: When it isn't.
+        """
+        ...
+
+    def reopen(self) -> Lake:
+        """Return it with new connections."""
+        ...
+
+    def close(self) -> None:
+        """Give up the connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutcome:
+    """What became of a file in this call.
+
+    Attributes:
+        outcome: In one word.
+        is_done: Whether its message is; else it has to come again.
+        reason: Why, where it is not plain.
+        is_given_up: Whether it is not tried any more, as it failed too often.
+    """
+
+    outcome: Outcome
+    is_done: bool
+    reason: str | None = None
+    table: str | None = None
+    run_id: str | None = None
+    is_given_up: bool = False
+
+
+def take_in(
+    lakes: Lakes,
+    bucket: str,
+    files: Mapping[str, datetime | None],
+    deadline: Deadline,
+    *,
+    often: AbstractSet[str] = frozenset(),
+    clock: Clock | None = None,
+) -> Mapping[str, FileOutcome]:
+    """Take in files of one bucket; return by URI what became of each.
+
+    Args:
+        lakes: Who keeps the lake open.
+        bucket: The bucket.
+        files: URIs of objects, and when they were told of, as far as that is known.
+        deadline: When to stop.
+        often: Those that came many times. Runs of these that were begun already are gone on with one at a time, all
+            calls together: side by side they may take so long that none is ever done.
+        clock: The time.
+
+    Raises:
+        InputError: When the routes are wrong.
+    """
+    patterns = [_absolute(pattern, bucket) for pattern in lakes.settings.watch.routes or ()]
+    tables, fates = _routed(Routes(patterns), files)
+    if not tables:
+        return fates
+    told = {uri: at for uri, at in files.items() if at is not None}
+    work = _Work(lakes, patterns, told, deadline, often, clock)
+    work.run(list(tables))
+    return fates | work.fates(tables)
+
+
+def look_after_canary(lakes: Lakes, uri: str) -> dict[str, str | None]:
+    """Return what became of a file that `lakegate aws deploy --smoke` uploaded; one that was published is undone.
+
+    Args:
+        lakes: Who keeps the lake open.
+        uri: The file.
+
+    Returns:
+        ``outcome`` (``no route``, ``not canary``, ``waiting``, or a landing's), and where known table, run and reason.
+
+    Raises:
+        LakegateError: When it cannot be undone, or the journal is away.
+    """
+    bucket = uri.removeprefix("s3://").partition("/")[0]
+    patterns = [_absolute(pattern, bucket) for pattern in lakes.settings.watch.routes or ()]
+    table = Routes(patterns).table(uri)
+    if table is None:
+        return {"outcome": "no route"}
+    if not table.startswith(f"{CANARY_NAMESPACE}."):  # nobody else's run is undone this way
+        return {"outcome": "not canary", "table": table}
+    landing = lakes.lake.file_checkpoints(table, [uri]).get(uri)
+    if landing is None:
+        return {"outcome": "waiting", "table": table}
+    if landing.outcome == "done" and landing.run_id is not None:
+        with suppress(InputError):  # it was undone by a call whose answer was lost
+            lakes.lake.revert(landing.run_id)
+    is_final = landing.outcome in ("done", "rejected") or landing.tries >= lakes.settings.watch.max_tries
+    outcome = landing.outcome if is_final else "waiting"
+    return {"outcome": outcome, "table": table, "run_id": landing.run_id, "reason": landing.reason}
+
+
+def _absolute(pattern: str, bucket: str) -> str:
+    """Return a route of a bucket: one that names no place of its own is of any bucket that events come from."""
+    route, arrow, target = pattern.partition("=>")
+    place = route if "://" in route else f"s3://{bucket}/{route.strip().lstrip('/')}"
+    return f"{place} {arrow} {target}".strip()
+
+
+def _routed(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str, str], dict[str, FileOutcome]]:
+    tables: dict[str, str] = {}
+    fates: dict[str, FileOutcome] = {}
+    for uri in files:
+        try:
+            table = routes.table(uri)
+        except IdentifierError as error:
+            fates[uri] = FileOutcome("left out", is_done=True, reason=error.message)
+            continue
+        if table is None:
+            fates[uri] = FileOutcome("left out", is_done=True, reason="No route leads it to a table.")
+        else:
+            tables[uri] = table
+    return tables, fates
+
+
+class _Work:
+    def __init__(
+        self,
+        lakes: Lakes,
+        patterns: Sequence[str],
+        told: Mapping[str, datetime],
+        deadline: Deadline,
+        often: AbstractSet[str],
+        clock: Clock | None,
+    ) -> None:
+        watch = lakes.settings.watch
+        self._lakes = lakes
+        self._deadline = deadline
+        self._often = often
+        self._troubles = 0
+        self._unreadable: dict[str, str] = {}
+        self._stopped_by: LakegateError | None = None
+        self._met: dict[str, LakegateError] = {}
+        self._is_late = False
+        self._crowded: set[str] = set()
+        self._noted: set[str] = set()
+        self._intake = Intake(
+            lakes.lake,
+            [_NAME.sub("*", pattern.partition("=>")[0].strip()) for pattern in patterns],
+            Routes(patterns),
+            settle_s=0.0,
+            max_files=watch.max_files,
+            max_bytes=watch.max_bytes,
+            max_tries=watch.max_tries,
+            announced=told,
+            clock=clock,
+        )
+
+    def run(self, uris: Sequence[str]) -> None:
+        """Take in what there is to take, until all is done or the time is over."""
+        try:
+            self._lakes.prepare()
+            self._intake.lake = self._lakes.lake
+            self._run(uris)
+        except LakegateError as error:
+            self._stopped_by = error
+            _LOG.warning("Stopped: %s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
+        if self._troubles:
+            self._lakes.close()
+
+    def fates(self, tables: Mapping[str, str]) -> dict[str, FileOutcome]:
+        """Return what became of each of the files that ``tables`` leads to a table."""
+        by_table = defaultdict[str, list[str]](list)
+        for uri, table in tables.items():
+            by_table[table].append(uri)
+        fates: dict[str, FileOutcome] = {}
+        for table, uris in by_table.items():
+            try:
+                known = self._intake.lake.file_checkpoints(table, uris)
+            except RetryableError as error:
+                fates |= {uri: _put_off(error, table) for uri in uris}
+            else:
+                fates |= {uri: self._fate(table, uri, known.get(uri)) for uri in uris}
+        return fates
+
+    def _run(self, uris: Sequence[str]) -> None:
+        look_at = uris
+        while not self._deadline.is_over:
+            found = self._look(look_at)
+            chunks = [chunk for chunk in found.chunks if self._crowded.isdisjoint(chunk.uris)]
+            if not chunks:
+                return
+            for chunk in chunks:
+                if not self._deadline.is_over:
+                    self._take_in_turn(chunk)
+            look_at = uris if found.more else ()
+        self._is_late = True
+
+    def _look(self, uris: Sequence[str]) -> Scan:
+        try:
+            return self._intake.scan(uris)
+        except (RetryableError, ConfigurationError):
+            raise
+        except LakegateError:
+            # One that cannot even be looked at stops no other.
+            return self._intake.scan([uri for uri in uris if self._is_readable(uri)])
+
+    def _is_readable(self, uri: str) -> bool:
+        try:
+            list(self._intake.lake.list_files([uri]))
+        except (RetryableError, ConfigurationError):
+            raise
+        except LakegateError as error:
+            self._unreadable[uri] = error.message
+            return False
+        return True
+
+    def _take_in_turn(self, chunk: Chunk) -> None:
+        if chunk.run_id is None or self._often.isdisjoint(chunk.uris):
+            self._take(chunk)
+            return
+        with self._intake.lake.lock(_ALONE, timeout_s=_ALONE_TIMEOUT_S) as is_ours:
+            if is_ours:
+                self._take(chunk)
+            else:
+                self._crowded.update(chunk.uris)
+
+    def _take(self, chunk: Chunk) -> None:
+        try:
+            if not self._intake.is_free(chunk):
+                return
+            self._intake.take(chunk, timeout_s=self._deadline.left_s)
+            self._troubles = 0
+        except DeadlineReachedError:
+            return
+        except (RetryableError, OutcomeUnknownError) as error:
+            if not self._lakes.is_warm:
+                self._meet(chunk, error)
+                return
+            # A function sleeps between its calls, and what it was connected to may have gone meanwhile.
+            self._intake.lake = self._lakes.reopen()
+            self._take(self._parked(chunk))
+        finally:
+            self._noted.update(landing.uri for landing in self._intake.noted if landing.outcome != "parked")
+
+    def _parked(self, chunk: Chunk) -> Chunk:
+        """Return the chunk as it was just left: with the run that was begun with it."""
+        runs = [landing.run_id for landing in self._intake.noted if landing.outcome == "parked"]
+        return replace(chunk, run_id=runs[0]) if runs else chunk
+
+    def _meet(self, chunk: Chunk, error: LakegateError) -> None:
+        """Go on with others after trouble with some files, unless nobody would fare better."""
+        self._met |= dict.fromkeys(chunk.uris, error)
+        _LOG.warning(error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
+        if isinstance(error, EngineError):
+            return
+        self._troubles += 1
+        if self._troubles == _TROUBLES:
+            raise error
+
+    def _fate(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
+        if uri in self._unreadable:
+            return FileOutcome("failed", is_done=False, reason=self._unreadable[uri], table=table)
+        if self._is_waiting(uri):
+            return self._fate_of_waiting(table, uri, landing)
+        if landing is None:
+            return FileOutcome("left out", is_done=True, reason="It is not there any more.", table=table)
+        fate = partial(FileOutcome, reason=landing.reason, table=table, run_id=landing.run_id)
+        if landing.outcome == "done":
+            return fate("published", is_done=True)
+        if landing.outcome == "rejected":
+            return fate("rejected", is_done=True)
+        return fate("failed", is_done=False, is_given_up=True)
+
+    def _fate_of_waiting(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
+        run_id = None if landing is None else landing.run_id
+        trouble = self._met.get(uri) or (None if uri in self._noted else self._stopped_by)
+        if trouble is not None:
+            return _put_off(trouble, table, run_id)
+        if landing is not None and landing.outcome == "failed" and uri in self._noted:
+            return FileOutcome("failed", is_done=False, reason=landing.reason, table=table, run_id=run_id)
+        why = _CROWDED if uri in self._crowded else _NO_TIME if self._is_late else "Another run is at it."
+        return FileOutcome("not done", is_done=False, reason=why, table=table, run_id=run_id)
+
+    def _is_waiting(self, uri: str) -> bool:
+        """Tell whether the file is to be tried again, or was not come to, so that what is known of it may be old."""
+        was_stopped = self._is_late or self._stopped_by is not None
+        return uri in self._intake.pending or (was_stopped and uri not in self._noted)
+
+
+def _put_off(error: LakegateError, table: str, run_id: str | None = None) -> FileOutcome:
+    return FileOutcome("put off", is_done=False, reason=error.message, table=table, run_id=run_id)
+
+
+_LOG = logging.getLogger(__name__)
+_MOST_ENTRIES = 10
+"""SQS's limit: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html."""
+_TIMEOUT_S = 3
+_FIRST_S = 30.0
+_GROWTH = 1.5
+_LONGEST_TURN_S = 300.0
+"""Others are in front of it: they will be through in a while, and no outage keeps them from it."""
+_LONGEST_AT_FIRST_S = 3600.0
+_PATIENT_TIMES = 30
+"""Deliveries after which it may last for days, so that each has to reach further, or they would run out."""
+_SLOW_GROWTH = 1.1
+_GIVEN_UP_S = 20.0
+"""Nothing is tried any more: it is only fetched until it is among the dead letters, where an alarm tells of it."""
+
+
+def delay_s(message: Message, fates: Mapping[str, FileOutcome], settings: FunctionSettings) -> int:
+    """Return the seconds after which a message is to be delivered again.
+
+    Unless its files failed, delays grow with each delivery: fast up to minutes, or an hour after trouble; and slowly
+    beyond, so that an outage of a week leaves some deliveries, and calls that crowd each other out become fewer. They
+    are drawn from half of the range, so that messages that were put off together do not come back all at once.
+
+    Args:
+        message: The message, which is not done.
+        fates: What became of the files of this call.
+        settings: How long to wait.
+    """
+    left = [fates[file.uri] for file in message.files if not fates[file.uri].is_done]
+    if all(fate.outcome == "failed" for fate in left):
+        given_up = all(fate.is_given_up for fate in left)
+        return _drawn(min(_GIVEN_UP_S, settings.retry_s) if given_up else settings.retry_s)
+    is_trouble = any(fate.outcome == "put off" for fate in left)
+    longest_at_first_s = _LONGEST_AT_FIRST_S if is_trouble else _LONGEST_TURN_S
+    at_first_s = min(_FIRST_S * _GROWTH ** min(message.times - 1, 50), longest_at_first_s)
+    patience = _SLOW_GROWTH ** min(max(0, message.times - _PATIENT_TIMES), 100)
+    return _drawn(min(at_first_s * patience, settings.longest_retry_s))
+
+
+def deliver_again(delays: Iterable[tuple[Message, int]]) -> None:
+    """Ask SQS to deliver messages again after so many seconds, and not after the queue's visibility timeout.
+
+    A queue that cannot be asked delivers them when that is over, so nothing that goes wrong with it is an error.
+
+    Args:
+        delays: Messages that were just delivered, and are not done, and the seconds from now.
+    """
+    by_queue = defaultdict[str, list[tuple[str, int]]](list)
+    for message, after_s in delays:
+        if message.queue is not None and message.receipt is not None:
+            by_queue[message.queue].append((message.receipt, after_s))
+    for queue, receipts in by_queue.items():
+        try:
+            _change(queue, receipts)
+        except Exception as error:  # noqa: BLE001 - as said above
+            _LOG.warning("Couldn't ask queue %s to deliver messages again: %s", queue, type(error).__name__)
+
+
+def _drawn(seconds: float) -> int:
+    return round(seconds * (0.5 + secrets.randbelow(1001) / 2000))
+
+
+def _change(queue: str, receipts: Sequence[tuple[str, int]]) -> None:
+    import boto3
+    from botocore.config import Config
+
+    _arn, _partition, _service, region, account, name = queue.split(":")
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=_TIMEOUT_S, read_timeout=_TIMEOUT_S)
+    client = boto3.client("sqs", region_name=region, config=config)
+    url = client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
+    for start in range(0, len(receipts), _MOST_ENTRIES):
+        client.change_message_visibility_batch(
+            QueueUrl=url,
+            Entries=[
+                {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": after_s}
+                for number, (receipt, after_s) in enumerate(receipts[start : start + _MOST_ENTRIES])
+            ],
+        )

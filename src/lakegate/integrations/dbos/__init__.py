@@ -1,0 +1,13 @@
+"""The same run as a durable workflow of DBOS: ``pip install 'lakegate[dbos]'``.
+
+``python -m lakegate.integrations.dbos`` is the whole program. In an application of your own, ``workflows.wap`` is a
+workflow like any other, and ``queues`` puts it on queues and schedules.
+
+=================  ==========================================================
+``workflows``      the workflow and its steps
+``queues``         queues, de-duplication, the schedule
+``backfill``       historical files, N chunks at a time
+``configuration``  ``dbos-config.yaml`` and variables → what DBOS is given
+``program``        launching, waiting, stopping
+=================  ==========================================================
+"""

@@ -1,0 +1,340 @@
+"""``python -m lakegate.integrations.dbos``: one run, or a worker with a queue and a schedule, as DBOS workflows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from lakegate.config import find_home, load_settings
+from lakegate.errors import ConfigurationError, ExitCode, LakegateError
+from lakegate.integrations.extras import require_extra
+from lakegate.lake import connect
+from lakegate.model.identifiers import TableIdentifier, validate_run_id
+from lakegate.model.run import new_run_id
+from lakegate.ports import Narrator
+
+if TYPE_CHECKING:
+    from lakegate.integrations.dbos.backfill import ChunkOutcome
+    from lakegate.integrations.dbos.configuration import Configuration
+    from lakegate.integrations.dbos.queues import Watch
+    from lakegate.integrations.dbos.workflows import Order, Outcome
+    from lakegate.lake import Lake
+
+PROGRAM = "python -m lakegate.integrations.dbos"
+_INTERNAL = 70
+_OFF = "off"
+_ENDINGS = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": ExitCode.AUDIT_FAILED}
+_EPILOG = f"""\b
+Examples:
+  {PROGRAM} --table_name nyc.trips --s3_path 'january/*.parquet'
+  {PROGRAM} --table_name nyc.trips --s3_path january.csv --run_id january
+  TABLE_NAME=trips NAMESPACE=nyc S3_PATH=s3://bucket/january/ {PROGRAM}
+  {PROGRAM} enqueue --table_name nyc.trips --s3_path january.csv
+  {PROGRAM} serve --table_name nyc.trips --s3_path landing/ --schedule '*/5 * * * *'
+  {PROGRAM} serve
+  {PROGRAM} backfill --table_name nyc.trips --s3_path 'trips/%Y-%m-%d.parquet' --from 2024-01 --to 2024-03
+
+Exit codes: 0 done, 1 audit failed, 2 wrong input, 3 try again, 4 outcome unknown, 130 interrupted."""
+
+
+class _Given:
+    """What flags and variables say; a flag wins."""
+
+    def __init__(self, flags: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+        self._flags = flags
+        self._variables = variables
+
+    def text(self, name: str) -> str | None:
+        """Return the value of a flag, or of the variable of its name in capitals."""
+        return self._flags[name] or self._variables.get(name.upper()) or None
+
+    def required(self, name: str) -> str:
+        """Return it, or raise with both names."""
+        value = self.text(name)
+        if value is None:
+            raise ConfigurationError(
+                f"{name.upper()} (--{name}) is missing.", hint=f"Set the variable {name.upper()}, or give --{name}."
+            )
+        return value
+
+    def checked(self, name: str, value: str, check: Callable[[str], object]) -> str:
+        """Return the value, or raise what is wrong with it with both names."""
+        try:
+            check(value)
+        except LakegateError as error:
+            raise ConfigurationError(f"{name.upper()} (--{name}): {error.message}", hint=error.hint) from None
+        return value
+
+    def table(self) -> str:
+        """Return ``namespace.table``, which may come in one or in two."""
+        name, namespace = self.required("table_name"), self.text("namespace")
+        if namespace is None and "." not in name:
+            raise ConfigurationError(
+                f"TABLE_NAME (--table_name) '{name}' has no namespace, and NAMESPACE (--namespace) is missing.",
+                hint=f"Set the variable NAMESPACE, or write the table as nyc.{name}.",
+            )
+        if namespace is None or name.startswith(f"{namespace}."):
+            return self.checked("table_name", name, TableIdentifier.parse)
+        if "." in name:
+            raise ConfigurationError(
+                f"TABLE_NAME (--table_name) '{name}' is not in NAMESPACE (--namespace) '{namespace}'.",
+                hint="Give the namespace once.",
+            )
+        return self.checked("table_name", f"{namespace}.{name}", TableIdentifier.parse)
+
+    def run_id(self) -> str:
+        """Return the run's id, a new one when none is given."""
+        return self.checked("run_id", self.text("run_id") or new_run_id(), validate_run_id)
+
+    def cron(self) -> str | None:
+        """Return when the schedule looks, if there is to be one."""
+        from croniter import croniter  # type: ignore[import-untyped]
+
+        cron: str | None = self._flags["schedule"]
+        if cron not in (None, _OFF) and not croniter.is_valid(cron, second_at_beginning=True):
+            raise ConfigurationError(
+                f"--schedule '{cron}' is not a cron expression.",
+                hint="Minute, hour, day, month, weekday: '*/5 * * * *' is every five minutes; off ends it.",
+            )
+        return cron
+
+    def path(self) -> str:
+        """Return where the files are, as every process on this machine understands it."""
+        from lakegate.loading.routes import absolute
+
+        return absolute(self.required("s3_path"))
+
+    def checks(self) -> list[str]:
+        """Return the checks, or raise what is wrong with one."""
+        from lakegate.checks import parse_checks
+
+        for text in self._flags["check"]:
+            parse_checks(text)
+        return list(self._flags["check"])
+
+    def order(self) -> Order:
+        """Return what a run is asked to do."""
+        order: Order = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
+        branch = self.text("branch_name")
+        if branch is not None:
+            order["branch"] = branch
+        return order
+
+    def watch(self) -> Watch:
+        """Return what a schedule watches."""
+        from lakegate.loading.routes import require_there
+
+        watch: Watch = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
+        require_there(watch["paths"])
+        return watch
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+@click.argument("mode", type=click.Choice(["run", "enqueue", "serve", "backfill"]), default="run")
+@click.option("--table_name", "--table-name", metavar="TABLE", help="namespace.table, or table. [TABLE_NAME]")
+@click.option("--namespace", metavar="NAME", help="Namespace of the table. [NAMESPACE]")
+@click.option(
+    "--s3_path", "--s3-path", metavar="PATH", help="File, folder, pattern or prefix; local ones too. [S3_PATH]"
+)
+@click.option(
+    "--branch_name", "--branch-name", metavar="NAME", help="Branch to write to; must not exist. [BRANCH_NAME]"
+)
+@click.option("--run_id", "--run-id", metavar="ID", help="Id of run and workflow: twice is once. [RUN_ID]")
+@click.option("--check", "-c", multiple=True, metavar="CHECK", help="A check, such as 'not_null(id)'. Repeatable.")
+@click.option(
+    "--schedule", metavar="CRON", help="serve: look below PATH for new files whenever this says (UTC); off ends it."
+)
+@click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="serve: ingests at a time.")
+@click.option("--from", "since", metavar="DATE", help="backfill: first date, month or time of the range.")
+@click.option("--to", "until", metavar="DATE", help="backfill: last one, which is in the range.")
+@click.option("--by", type=click.Choice(["path", "modified"]), default="path", help="backfill: what dates a file.")
+@click.option("--chunk", metavar="UNIT", help="backfill: hour, day, month, year, file or a number of files in a run.")
+@click.option("--parallel", type=click.IntRange(1), default=4, show_default=True, help="backfill: chunks at a time.")
+@click.option("--grace", type=click.IntRange(0), default=25, show_default=True, help="serve: seconds to finish in.")
+@click.option("--home", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The project's folder.")
+@click.option("--config", type=click.Path(path_type=Path), help="Default: dbos-config.yaml here or in the project.")
+@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="What to print.")
+@click.option("--debug", is_flag=True, help="Show tracebacks, and DBOS's own log.")
+def main(mode: str, **flags: Any) -> None:
+    """Write files to a branch, audit them, and publish them to main, as a durable workflow of DBOS.
+
+    run (the default) does so once and waits for the end. enqueue leaves it to a process that serves. serve works off
+    the queues, and with --schedule looks for new files. backfill takes in historical files, and goes on when it is
+    started again.
+
+    Each begins with what a process that died had not finished. A variable stands in for each option with a name in
+    brackets; dbos-config.yaml, in DBOS's own format, may set them in its section env.
+    """
+    home = flags["home"] or find_home()
+    configuration = _configuration(flags["config"], home)
+    given = _Given(flags, configuration.variables)
+    _use_lake(home)
+    raise click.exceptions.Exit(_MODES[mode](configuration, given, flags))
+
+
+def _configuration(path: Path | None, home: Path) -> Configuration:
+    require_extra("dbos", "dbos", "3.4", "4")
+    from lakegate.integrations.dbos.configuration import load_configuration
+
+    return load_configuration(path, home=home, journal=load_settings(home).journal)
+
+
+def _run(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+    from lakegate.integrations.dbos import program
+
+    order, run_id = given.order(), given.run_id()
+    with program.launched(configuration, debug=flags["debug"]) as recovered:
+        outcome = program.run_one(order, run_id, recovered=recovered)
+    click.echo(json.dumps(outcome, indent=2) if flags["output"] == "json" else _sentence(outcome))
+    return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
+
+
+def _enqueue(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+    from lakegate.integrations.dbos import program
+
+    order, run_id = given.order(), given.run_id()
+    queued = program.enqueue(configuration, order, run_id)
+    if flags["output"] == "json":
+        click.echo(json.dumps({"run_id": queued, "status": "enqueued", "table": order["table"]}, indent=2))
+    else:
+        click.echo(f"Run {queued} of {order['table']} is on the queue.")
+    return ExitCode.OK
+
+
+def _serve(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+    from lakegate.integrations.dbos import program, queues
+
+    cron = given.cron()
+    watch = None if cron in (None, _OFF) else given.watch()
+    with program.launched(configuration, queues=queues.QUEUES, debug=flags["debug"], grace_s=flags["grace"]):
+        queues.register(concurrency=flags["concurrency"], parallel=flags["parallel"])
+        if cron == _OFF:
+            queues.unschedule(queues.schedule_name(given.table()))
+        elif cron is not None and watch is not None:
+            name = queues.schedule(cron, watch)
+            click.echo(f"Schedule {name} looks for new files at '{cron}' (UTC).", err=True)
+        click.echo("Serving; SIGTERM or Ctrl-C stops.", err=True)
+        program.serve()
+        click.echo(f"Stopping; what is not done in {flags['grace']} s goes on at the next start.", err=True)
+    return ExitCode.OK
+
+
+def _backfill(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
+    from lakegate.integrations.dbos import backfill, program, queues, workflows
+
+    order = given.order()
+    chunks = backfill.backfill(
+        workflows.opened_lake,
+        order["table"],
+        order["paths"],
+        flags["since"],
+        flags["until"],
+        by=flags["by"],
+        chunk=flags["chunk"],
+        checks=order["checks"],
+    )
+    ended = []
+    with program.launched(configuration, queues=[queues.BACKFILL], debug=flags["debug"]):
+        queues.register(concurrency=flags["concurrency"], parallel=flags["parallel"])
+        for one in chunks:
+            ended.append(one)
+            if flags["output"] == "text":
+                click.echo(f"{one['chunk']}: {_sentence_of_chunk(one)}")
+    if flags["output"] == "json":
+        click.echo(json.dumps(ended, indent=2))
+    elif not ended:
+        click.echo(f"All files of the range are in {order['table']}.")
+    return max(map(_exit_code, ended), default=ExitCode.OK)
+
+
+_MODES: Mapping[str, Callable[[Configuration, _Given, Mapping[str, Any]], int]] = {
+    "run": _run,
+    "enqueue": _enqueue,
+    "serve": _serve,
+    "backfill": _backfill,
+}
+
+
+def _use_lake(home: Path) -> None:
+    from lakegate.integrations.dbos import workflows
+
+    workflows.use_lake(partial(_open, home))
+
+
+def _open(home: Path, narrator: Narrator) -> Lake:
+    return connect(home, narrator=narrator)
+
+
+def _sentence(outcome: Outcome) -> str:
+    table, run_id = outcome["table"], outcome["run_id"]
+    if outcome["status"] == "published":
+        return f"Run {run_id} published {outcome['rows']:,} rows to {table}."
+    if outcome["status"] == "rejected":
+        reasons = "\n".join(f"  {failure}" for failure in outcome["failures"])
+        return f"Run {run_id} was rejected; nothing was published to {table}:\n{reasons}"
+    return f"Run {run_id} of {table} is {outcome['status']}: {outcome['detail']}"
+
+
+def _sentence_of_chunk(ended: ChunkOutcome) -> str:
+    outcome, error = ended["outcome"], ended["error"]
+    return _sentence(outcome) if outcome is not None else f"Run {ended['run_id']} failed: {(error or {})['message']}"
+
+
+def _exit_code(ended: ChunkOutcome) -> int:
+    outcome, error = ended["outcome"], ended["error"]
+    if outcome is None:
+        return int(str((error or {})["exit_code"]))
+    return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
+
+
+def _interrupt(_signal: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def start(words: Sequence[str] | None = None) -> int:
+    """Run the program on ``words``, by default those of the command line, and return its exit code."""
+    given = sys.argv[1:] if words is None else list(words)
+    try:
+        code = main.main(given, prog_name=PROGRAM, standalone_mode=False)
+    except LakegateError as error:
+        return _told(error.message, error.hint, error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _told("Interrupted; the run goes on when the program is started again.", None, ExitCode.INTERRUPTED)
+    except click.ClickException as error:
+        return _told(error.format_message(), f"{PROGRAM} --help", ExitCode.USAGE)
+    except Exception as error:
+        if "--debug" in given:
+            raise
+        return _told(f"internal error: {type(error).__name__}: {error}", "--debug shows where.", _INTERNAL)
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _told(message: str, hint: str | None, code: int) -> int:
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint:  {hint}", err=True)
+    return code
+
+
+def _leave(code: int) -> NoReturn:
+    """End without waiting for steps that are under way: their workflows go on at the next start."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
+    _leave(start())

@@ -1,0 +1,297 @@
+"""What DBOS is launched with: ``dbos-config.yaml`` in DBOS's own format, variables, and what lakegate pins."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import yaml  # type: ignore[import-untyped]
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from lakegate.config import HOME_NAME, JournalSettings
+from lakegate.credentials.secret import resolve_secret
+from lakegate.errors import ConfigurationError
+from lakegate.integrations.dbos.queues import QUEUES
+from lakegate.private import private_file, private_folder
+
+FILE_NAME = "dbos-config.yaml"
+APPLICATION_VERSION = "lakegate-1"
+"""DBOS recovers a workflow only under the version that began it, and would else take a hash of the code for it. Raised
+when the steps of a workflow change."""
+EXECUTOR_ID = "local"
+URL_VARIABLE = "DBOS_SYSTEM_DATABASE_URL"
+VERSION_VARIABLE = "DBOS__APPVERSION"
+EXECUTOR_VARIABLE = "DBOS__VMID"
+
+_REFERENCE = re.compile(r"\$\{([^}]+)\}")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Runtime(_Section):
+    start: list[str] = Field(default_factory=list)
+    setup: list[str] | None = None
+    max_executor_threads: int | None = None
+    scheduler_polling_interval_sec: float | None = None
+    notification_listener_polling_interval_sec: float | None = None
+    notification_coalesce_sec: float | None = None
+    observability_query_timeout_sec: float | None = None
+
+
+class _Database(_Section):
+    sys_db_pool_size: int | None = None
+    sys_db_polling_concurrency: int | None = None
+    sys_db_idle_transaction_timeout_sec: float | None = None
+    migrate: list[str] | None = None
+
+
+class _Logs(_Section):
+    logLevel: str | None = None  # noqa: N815 - DBOS's name
+    consoleLogLevel: str | None = None  # noqa: N815
+    otlpLogLevel: str | None = None  # noqa: N815
+
+
+class _Exporter(_Section):
+    logsEndpoint: list[str] | None = None  # noqa: N815
+    tracesEndpoint: list[str] | None = None  # noqa: N815
+
+
+class _Telemetry(_Section):
+    logs: _Logs = _Logs()
+    OTLPExporter: _Exporter | None = None
+
+
+class _File(_Section):
+    name: str = Field(default="lakegate", pattern=r"^[a-z0-9_-]{3,256}$")
+    language: str | None = None
+    system_database_url: str | None = None
+    dbos_system_schema: str | None = None
+    run_migrations: bool | None = None
+    use_listen_notify: bool | None = None
+    runtimeConfig: _Runtime = _Runtime()  # noqa: N815
+    database: _Database = _Database()
+    telemetry: _Telemetry = _Telemetry()
+    env: Mapping[str, str] = Field(default_factory=dict)
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return {key: str(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What the program is started with.
+
+    Attributes:
+        dbos: What DBOS takes.
+        variables: Section ``env`` of the file, under the variables of the process.
+        logs_all: Whether the file asks for DBOS's own log, too.
+        locks: Folder of the locks by which the processes of this machine tell each other apart.
+    """
+
+    dbos: DBOSConfig
+    locks: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    logs_all: bool = False
+
+
+def load_configuration(
+    path: Path | None, *, home: Path, journal: JournalSettings, environ: Mapping[str, str] | None = None
+) -> Configuration:
+    """Read ``dbos-config.yaml``, and fill in what it leaves out.
+
+    Without ``system_database_url``, DBOS's tables go where the journal is: the same Postgres (schema ``dbos``), or
+    ``.lakegate/dbos.db``.
+
+    Args:
+        path: The file; ``None`` takes the one in the current folder or in ``home``, if there is one.
+        home: The project's folder.
+        journal: Where lakegate's journal is.
+        environ: Variables; default the process's. ``DBOS_SYSTEM_DATABASE_URL``, ``DBOS__APPVERSION`` and
+            ``DBOS__VMID`` override the file and what lakegate pins.
+
+    Raises:
+        ConfigurationError: When the file cannot be read, or holds a key or value that is not known, or the name of a
+            variable that is not set.
+    """
+    variables = os.environ if environ is None else environ
+    found = path or next((one for one in (Path(FILE_NAME), home / FILE_NAME) if one.is_file()), None)
+    file = _File() if found is None else _read(found, variables)
+    url = variables.get(URL_VARIABLE) or file.system_database_url or _beside_journal(home, journal)
+    given = {
+        **file.runtimeConfig.model_dump(exclude={"start", "setup"}),
+        **file.database.model_dump(exclude={"migrate"}),
+        **file.model_dump(include={"name", "dbos_system_schema", "run_migrations", "use_listen_notify"}),
+        **_telemetry(file.telemetry),
+        "system_database_url": _checked(url),
+        "application_version": variables.get(VERSION_VARIABLE) or APPLICATION_VERSION,
+        "executor_id": variables.get(EXECUTOR_VARIABLE) or EXECUTOR_ID,
+    }
+    config = {key: value for key, value in given.items() if value is not None}
+    # What a workflow is given and returns can be read by anyone with the database, and runs no code when it is read.
+    config["serializer"] = DBOSPortableJSONSerializer()
+    return Configuration(
+        dbos=cast("DBOSConfig", config),
+        locks=home / HOME_NAME / "locks",
+        variables={**file.env, **variables},
+        logs_all=file.telemetry.logs.logLevel is not None,
+    )
+
+
+def place_of(url: str) -> str:
+    """Return where a database is, without user and password.
+
+    Example:
+        >>> place_of("postgresql://me:secret@db.example.com:5432/lake"), place_of("sqlite:////tmp/dbos.db")
+        ('db.example.com:5432/lake', '/tmp/dbos.db')
+    """
+    parsed = make_url(url)
+    if parsed.host is None:
+        return parsed.database or ""
+    port = "" if parsed.port is None else f":{parsed.port}"
+    return f"{parsed.host}{port}/{parsed.database}"
+
+
+def _telemetry(section: _Telemetry) -> dict[str, Any]:
+    exporter = section.OTLPExporter
+    return {
+        "log_level": section.logs.logLevel,
+        "console_log_level": section.logs.consoleLogLevel,
+        "otlp_log_level": section.logs.otlpLogLevel,
+        "enable_otlp": None if exporter is None else True,
+        "otlp_logs_endpoints": None if exporter is None else exporter.logsEndpoint,
+        "otlp_traces_endpoints": None if exporter is None else exporter.tracesEndpoint,
+    }
+
+
+def _beside_journal(home: Path, journal: JournalSettings) -> str:
+    if journal.url is None or make_url(journal.url).get_backend_name() != "postgresql":
+        database = private_folder(home / HOME_NAME) / "dbos.db"
+        private_file(database)
+        return f"sqlite:///{database}"
+    password = resolve_secret(journal.password, setting="journal.password")
+    url = make_url(journal.url).set(drivername="postgresql", password=password)
+    return url.render_as_string(hide_password=False)
+
+
+def _checked(url: str) -> str:
+    """Return the URL of a database that DBOS can use. It may hold a password: no message shows it."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        parsed = None
+    if parsed is None or parsed.get_backend_name() not in ("postgresql", "sqlite") or not parsed.database:
+        raise ConfigurationError(
+            "system_database_url is not a URL of a Postgres or SQLite database.",
+            hint="Write it as postgresql://user:${PGPASSWORD}@host:5432/database or sqlite:///dbos.db, "
+            f"in {FILE_NAME} or in {URL_VARIABLE}.",
+            setting="system_database_url",
+        )
+    return url
+
+
+def _read(path: Path, variables: Mapping[str, str]) -> _File:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}", file=str(path)) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f" (line {mark.line + 1})"
+        raise ConfigurationError(f"{path} is not valid YAML{place}.", file=str(path)) from None
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path} holds no keys.", hint="It begins with: name: lakegate", file=str(path))
+    try:
+        return _File.model_validate(_substituted(content, path, variables))
+    except ValidationError as error:
+        raise _explained(error, path) from None
+
+
+def _substituted(value: Any, path: Path, variables: Mapping[str, str]) -> Any:
+    """Put variables in the place of ``${NAME}``, in values alone: none of them can change what the file says."""
+    if isinstance(value, dict):
+        return {key: _substituted(one, path, variables) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_substituted(one, path, variables) for one in value]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        name = match[1].strip()
+        if not variables.get(name):
+            raise ConfigurationError(
+                f"{path} needs the variable {name}, which is not set.", hint=f"export {name}=…", file=str(path)
+            )
+        return variables[name]
+
+    return _REFERENCE.sub(variable, value)
+
+
+def _explained(error: ValidationError, path: Path) -> ConfigurationError:
+    problems = []
+    for one in error.errors(include_input=False, include_url=False):
+        key = ".".join(str(part) for part in one["loc"])
+        what = "is not a key of it" if one["type"] == "extra_forbidden" else one["msg"]
+        problems.append(f"{key}: {what}")
+    return ConfigurationError(
+        f"{path}: {'; '.join(problems)}",
+        hint="https://docs.dbos.dev/python/reference/configuration lists the keys.",
+        file=str(path),
+    )
+
+
+@contextmanager
+def held_executor_id(locks: Path, base: str) -> Iterator[str]:
+    """Hold the first of ``base``, ``base.2``, ``base.3``… that no living process of this machine holds."""
+    private_folder(locks)
+    with ExitStack() as stack:
+        for number in count(1):
+            name = base if number == 1 else f"{base}.{number}"
+            if _held(stack, locks, name):
+                yield name
+                return
+
+
+def recover_dead(locks: Path, base: str) -> list[str]:
+    """Have the launched DBOS go on with what processes left pending whose executor id nobody holds now.
+
+    Returns:
+        The ids of those that are on no queue of ours.
+    """
+    recovered: list[str] = []
+    pending = DBOS.list_workflows(status="PENDING", app_version=DBOS.application_version, load_input=False)
+    for workflow in pending:
+        name = workflow.executor_id or ""
+        if name == DBOS.executor_id or not _is_of(base, name):
+            continue
+        with ExitStack() as stack:
+            if _held(stack, locks, name):
+                queue = workflow.queue_name if workflow.queue_name in QUEUES else None
+                DBOS.resume_workflow(workflow.workflow_id, queue_name=queue)
+                recovered += [] if queue else [workflow.workflow_id]
+    return recovered
+
+
+def _is_of(base: str, name: str) -> bool:
+    return name == base or (name.startswith(f"{base}.") and name.removeprefix(f"{base}.").isdecimal())
+
+
+def _held(stack: ExitStack, locks: Path, name: str) -> bool:
+    try:
+        stack.enter_context(FileLock(locks / f"dbos-{name}.lock", timeout=0))
+    except Timeout:
+        return False
+    return True

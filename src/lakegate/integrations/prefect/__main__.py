@@ -1,0 +1,238 @@
+"""``python -m lakegate.integrations.prefect``: one file under Prefect now, or a process that waits for more."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from lakegate.errors import ExitCode, LakegateError, OutcomeUnknownError, RetryableError
+from lakegate.integrations.prefect import require_prefect
+from lakegate.model.durations import parse_duration
+from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+
+_PROGRAM = "python -m lakegate.integrations.prefect"
+_UNNAMEABLE = re.compile("[/%&<>]")
+_EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK}
+_EXAMPLES = f"""\b
+Examples:
+  {_PROGRAM} --table_name nyc.trips --branch_name wap/monday --s3_path s3://bucket/monday/
+  {_PROGRAM} --table-name nyc.trips --s3-path monday/ --check 'not_null(passenger_count)'
+  {_PROGRAM} serve --table nyc.trips --every 5m landing/
+  {_PROGRAM} announce nyc.trips s3://bucket/monday/1.parquet
+
+Exit codes: 0 published (or nothing to publish), 1 audit failed, 2 wrong input, 3 try again, 4 outcome unknown,
+130 interrupted or cancelled."""
+
+
+def _checked(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> list[str]:
+    from lakegate.checks import parse_checks
+
+    for text in value:
+        parse_checks(text)
+    return list(value)
+
+
+_home = click.option(
+    "--home", type=click.Path(exists=True, file_okay=False, resolve_path=True), help="The project's folder."
+)
+_checks = click.option(
+    "--check", "-c", "checks", multiple=True, callback=_checked, metavar="CHECK", help="A check to pass. Repeatable."
+)
+_on_failure = click.option(
+    "--on-failure", "--on_failure", type=click.Choice(["keep", "drop"]), help="What becomes of a rejected branch."
+)
+
+
+def _table(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else str(TableIdentifier.parse(value))
+
+
+def _branch(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else validate_ref_name(value)
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    seconds = parse_duration(value).total_seconds()
+    if seconds == 0.0:
+        raise click.UsageError("--every must be greater than zero.")
+    return seconds
+
+
+def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if _UNNAMEABLE.search(value):
+        raise click.UsageError(f"--name '{value}' cannot name a deployment: / % & < > are not allowed.")
+    return value
+
+
+def _path(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if not value:
+        raise click.UsageError("An empty path names no file.")
+    return value
+
+
+@click.group(invoke_without_command=True, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--table_name", "--table-name", "table", callback=_table, metavar="TABLE", help="namespace.table.")
+@click.option("--branch_name", "--branch-name", "branch", callback=_branch, metavar="NAME", help="It must not exist.")
+@click.option("--s3_path", "--s3-path", "path", metavar="PATH", help="File, folder or pattern; a local one serves.")
+@_checks
+@_on_failure
+@_home
+@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="How to say what became.")
+@click.pass_context
+def cli(context: click.Context, /, *, table: str | None, path: str | None, output: str, **given: Any) -> None:
+    """Write files to a branch, audit them there, and publish them to main: one flow run, now, in this process."""
+    if context.invoked_subcommand is not None:
+        return
+    if table is None or path is None:
+        missing = " and ".join(name for name, value in (("--table_name", table), ("--s3_path", path)) if not value)
+        raise click.UsageError(f"Give {missing}, or a command.")
+    context.exit(_run_now({**given, "table": table, "path": path}, output))
+
+
+@cli.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--table", callback=_table, metavar="TABLE", help="Table that all files go to; or else")
+@click.option("--route", "routes", multiple=True, metavar="PATTERN", help="landing/{namespace}/{table}/*. Repeatable.")
+@click.option("--every", "interval_s", default="5m", callback=_seconds, metavar="DURATION", help="How often to look.")
+@click.option("--name", default="lakegate", show_default=True, callback=_name, help="Name of the two deployments.")
+@_checks
+@_on_failure
+@_home
+def serve(*, paths: Sequence[str], interval_s: float, name: str, **given: Any) -> None:
+    """Take in what is new below PATH on a schedule, and each file that an event announces, until stopped.
+
+    Makes two deployments: lakegate-intake/NAME looks every five minutes, lakegate-wap/NAME takes in the files that
+    `announce` or an event 'lakegate.file.landed' names.
+    """
+    _require_sound(paths, given["table"], given["routes"])
+    _require_server()
+    from lakegate.integrations.prefect.serving import serve_flows
+
+    given = {**given, "routes": list(given["routes"]) or None}
+    serve_flows(paths, name=name, interval_s=interval_s, **given)
+
+
+@cli.command()
+@click.argument("table", callback=_table)
+@click.argument("path", callback=_path)
+def announce(*, table: str, path: str) -> None:
+    """Tell Prefect that the file PATH for TABLE has landed."""
+    _require_server()
+    from lakegate.integrations.prefect.announced import LANDED, announce
+
+    announce(table, path)
+    click.echo(f"{LANDED}: {table} {path}")
+
+
+def _require_sound(paths: Sequence[str], table: str | None, routes: Sequence[str]) -> None:
+    """Find now what every look would fail with.
+
+    Raises:
+        InputError: When a path or a route is wrong.
+        click.UsageError: When it is not said which table files go to.
+    """
+    from lakegate.loading.routes import Routes, require_there
+
+    if (table is None) == (not routes):
+        raise click.UsageError("Give either --table, which all files go to, or --route.")
+    Routes(routes)
+    require_there(paths)
+
+
+def _run_now(parameters: dict[str, Any], output: str) -> int:
+    _require_server()
+    from lakegate.integrations.prefect.flows import run_id_of, wap_flow
+
+    state = _told_of(lambda: wap_flow(**parameters, return_state=True))
+    flow_run_id = str(state.state_details.flow_run_id)
+    name = str(state.name).lower()
+    if output == "json":
+        facts = {"run_id": run_id_of(flow_run_id), "flow_run_id": flow_run_id, "table": parameters["table"]}
+        click.echo(json.dumps({**facts, "status": name, "message": state.message}, ensure_ascii=False, indent=2))
+    if name in _EXIT_CODES:
+        if output == "table":
+            click.echo(f"{state.message} Run {run_id_of(flow_run_id)}.")
+        return _EXIT_CODES[name]
+    result = state.result(raise_on_failure=False)
+    raise result if isinstance(result, BaseException) else LakegateError(str(state.message or state.name))
+
+
+def _require_server() -> None:
+    """Make sure that Prefect is there before anything is done.
+
+    Raises:
+        ConfigurationError: When it is not installed, or of a version that is not known to work.
+        RetryableError: When a server is configured and does not answer. Without one, Prefect starts its own.
+    """
+    require_prefect()
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    if url is None:
+        return
+    with get_client(sync_client=True) as client:
+        problem = client.api_healthcheck()
+    if problem is not None:
+        raise RetryableError(
+            f"Prefect's server at {url} does not answer; nothing was done.",
+            hint="prefect server start, or check PREFECT_API_URL.",
+        )
+
+
+def _told_of(run: Callable[[], Any]) -> Any:
+    """Run a flow; a server that goes away meanwhile leaves the outcome to be looked up.
+
+    Raises:
+        OutcomeUnknownError: When it went away.
+    """
+    import httpx
+
+    try:
+        return run()
+    except httpx.HTTPError as error:
+        raise OutcomeUnknownError(
+            f"Prefect's server went away while the flow was running: {str(error) or type(error).__name__}.",
+            hint="lakegate runs --limit 3  (it shows what became of the run)",
+        ) from error
+
+
+def main() -> NoReturn:
+    """Run the command line on ``sys.argv`` and exit."""
+    try:
+        cli.main(prog_name=_PROGRAM, standalone_mode=False)
+    except LakegateError as error:
+        _say(error.message, error.hint)
+        code = int(ExitCode.INTERRUPTED if error.code == "cancelled" else error.exit_code)
+        if error.code == OutcomeUnknownError.code:
+            # Prefect would try for minutes to tell a server that is gone what became of the tasks.
+            sys.stderr.flush()
+            os._exit(code)
+        sys.exit(code)
+    except click.UsageError as error:
+        _say(error.format_message(), f"{_PROGRAM} --help")
+        sys.exit(int(ExitCode.USAGE))
+    except (click.Abort, KeyboardInterrupt):
+        _say("Interrupted.", "`lakegate runs` shows how far a run came.")
+        sys.exit(int(ExitCode.INTERRUPTED))
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    sys.exit(0)
+
+
+def _say(message: str, hint: str | None) -> None:
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint:  {hint}", err=True)
+
+
+if __name__ == "__main__":
+    # Quiet unless asked: how the server it starts for itself is doing is not what the user wants to know.
+    os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "WARNING")
+    main()

@@ -1,0 +1,283 @@
+"""Source files: which of them a run may claim, the claims, and the checkpoints of files that ``watch`` found."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Column, Connection, Row, delete, select, update
+
+from lakegate.journal.database import Database
+from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
+from lakegate.model.batch import SourceFile
+from lakegate.model.journal import Claim, FileCheckpoint
+from lakegate.model.request import OnSameContent
+from lakegate.model.run import KnownFile, RunStatus
+
+State = Literal["claimed", "published"]
+CLAIMED: State = "claimed"
+PUBLISHED: State = "published"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVersion:
+    """A version of a path that the journal knows: somebody has claimed it, or published it."""
+
+    file: SourceFile
+    run_id: str
+    state: State
+
+    @property
+    def known_file(self) -> KnownFile:
+        """The same as a value of the model."""
+        return KnownFile(file=self.file, run_id=self.run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownVersions:
+    """What is known of some files.
+
+    Attributes:
+        by_path: All versions of their paths, oldest first.
+        by_content: All files, at any path, of those of their versions that name a content.
+    """
+
+    by_path: Mapping[str, Sequence[KnownVersion]]
+    by_content: Mapping[str, Sequence[KnownVersion]]
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    ours: list[SourceFile] = field(default_factory=list)
+    takeable: list[SourceFile] = field(default_factory=list)
+    published: list[KnownFile] = field(default_factory=list)
+    busy: list[KnownFile] = field(default_factory=list)
+    changed: list[KnownFile] = field(default_factory=list)
+    same_content: list[KnownFile] = field(default_factory=list)
+    contents: dict[str, KnownVersion] = field(default_factory=dict)
+
+    def take(self, file: SourceFile, to: list[SourceFile], twin: KnownVersion | None) -> None:
+        """Add a file to those that the run may have; record the one with the same bytes."""
+        to.append(file)
+        if twin is not None:
+            self.same_content.append(KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri))
+
+    def twin(self, file: SourceFile, elsewhere: Iterable[KnownVersion], run_id: str) -> KnownVersion | None:
+        """Return another file with the same bytes: a known one, or one that comes earlier in the batch.
+
+        Files without rows are all alike, and bring nothing twice.
+        """
+        if not file.names_content or not file.rows:
+            return None
+        earlier = self.contents.setdefault(file.version, KnownVersion(file, run_id, CLAIMED))
+        known = _first(one for one in elsewhere if not file.is_same_file(one.file))
+        return known or (earlier if earlier.file.uri != file.uri else None)
+
+
+def decide(
+    run_id: str,
+    files: Sequence[SourceFile],
+    known: KnownVersions,
+    *,
+    take_changed: bool,
+    take_free: bool,
+    on_same_content: OnSameContent = "append",
+) -> tuple[Claim, Sequence[SourceFile]]:
+    """Return the answer to a claim, and the files to record for it."""
+    found = _Verdicts()
+    for file in {(file.uri, file.version): file for file in files}.values():
+        _judge(file, run_id, known, found, take_changed=take_changed, on_same_content=on_same_content)
+    held_back = bool(found.busy) and not take_free
+    taken = () if held_back else tuple(found.takeable)
+    claim = Claim(
+        claimed=(*found.ours, *taken),
+        published=tuple(found.published),
+        busy=tuple(found.busy),
+        changed=tuple(found.changed),
+        same_content=tuple(found.same_content),
+        free=tuple(found.takeable) if held_back else (),
+    )
+    return claim, taken
+
+
+def preview(files: Sequence[SourceFile], known: KnownVersions) -> Claim:
+    """Return what a new run would be answered; what it would get is ``free``."""
+    answer, taken = decide("", files, known, take_changed=False, take_free=True)
+    return answer.model_copy(update={"claimed": (), "free": tuple(taken)})
+
+
+def other_versions(files: Sequence[SourceFile], known: KnownVersions) -> Sequence[KnownFile]:
+    """Return the published versions of the files' paths that are none of theirs, oldest first for each path."""
+    these = {(file.uri, file.version) for file in files}
+    return [
+        one.known_file
+        for path in dict.fromkeys(file.uri for file in files)
+        for one in known.by_path.get(path, ())
+        if one.state == PUBLISHED and (path, one.file.version) not in these
+    ]
+
+
+def _judge(
+    file: SourceFile,
+    run_id: str,
+    known: KnownVersions,
+    found: _Verdicts,
+    *,
+    take_changed: bool,
+    on_same_content: OnSameContent,
+) -> None:
+    versions = known.by_path.get(file.uri, ())
+    same = next((one for one in versions if one.file.version == file.version), None)
+    busy = next((one for one in versions if one.state == CLAIMED and one.run_id != run_id), None)
+    published = next((one for one in reversed(versions) if one.state == PUBLISHED), None)
+    link = _first(one for one in _elsewhere(file, known, run_id) if file.is_same_file(one.file))
+    twin = found.twin(file, _elsewhere(file, known, run_id), run_id)
+    if same is not None and same.state == PUBLISHED:
+        found.published.append(same.known_file)
+    elif link is not None and link.state == PUBLISHED:
+        found.published.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
+    elif same is not None and same.run_id == run_id:
+        found.take(file, found.ours, twin)
+    elif busy is not None:
+        found.busy.append((same or busy).known_file)
+    elif link is not None:
+        found.busy.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
+    elif published is not None and not take_changed:
+        found.changed.append(published.known_file)
+    elif twin is None or on_same_content == "append":
+        found.take(file, found.takeable, twin)
+    else:
+        other = KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri)
+        undecided = twin.state == CLAIMED and twin.run_id != run_id
+        to = found.busy if undecided else found.published if on_same_content == "skip" else found.same_content
+        to.append(other)
+
+
+def _elsewhere(file: SourceFile, known: KnownVersions, run_id: str) -> Iterator[KnownVersion]:
+    """Yield what other paths are known with the file's content, but for those that the run itself has claimed."""
+    if file.names_content:
+        for one in known.by_content.get(file.version, ()):
+            if one.file.uri != file.uri and one.file.names_content and (one.state == PUBLISHED or one.run_id != run_id):
+                yield one
+
+
+def _first(versions: Iterable[KnownVersion]) -> KnownVersion | None:
+    """Return the first that is published, else the first one."""
+    return min(versions, key=lambda one: one.state != PUBLISHED, default=None)
+
+
+def lock_name(table: str) -> str:
+    """Return what writers of a table's claims lock."""
+    return f"claims {table}"
+
+
+def claim(
+    database: Database,
+    connection: Connection,
+    run_id: str,
+    table: str,
+    files: Sequence[SourceFile],
+    *,
+    take_changed: bool,
+    take_free: bool,
+    on_same_content: OnSameContent = "append",
+) -> Claim:
+    """Claim ``files``."""
+    database.lock(connection, [lock_name(table)])
+    known = known_versions(database, connection, table, files)
+    answer, taken = decide(
+        run_id, files, known, take_changed=take_changed, take_free=take_free, on_same_content=on_same_content
+    )
+    rows = [
+        (table, file.uri, file.version, file.size_bytes, file.rows, CLAIMED, run_id, file.identity) for file in taken
+    ]
+    names = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id", "identity")
+    database.insert(connection, CLAIMS, rows, names)
+    return answer
+
+
+def release(connection: Connection, run_id: str) -> None:
+    """Give back what the run claimed and did not publish."""
+    connection.execute(delete(CLAIMS).where(CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED))
+
+
+def settle(connection: Connection, run_id: str, status: RunStatus) -> None:
+    """Turn the claims of a run that was published into published files, and give back those of any other."""
+    if status != "published":
+        release(connection, run_id)
+        return
+    ours = CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED
+    connection.execute(update(CLAIMS).where(*ours).values(state=PUBLISHED))
+
+
+def lock_claims_of(database: Database, connection: Connection, run_id: str) -> None:
+    """Lock all tables of which the run has claimed files."""
+    tables = connection.scalars(select(CLAIMS.c.table_name).where(CLAIMS.c.run_id == run_id).distinct()).all()
+    database.lock(connection, [lock_name(table) for table in tables])
+
+
+def known_versions(
+    database: Database, connection: Connection, table: str, files: Sequence[SourceFile]
+) -> KnownVersions:
+    """Return all that is known of the files' paths and of their contents."""
+    paths = {file.uri for file in files}
+    contents = {file.version for file in files if file.names_content}
+    by_path: dict[str, list[KnownVersion]] = defaultdict(list)
+    for one in _known_by(database, connection, table, CLAIMS.c.path, paths):
+        by_path[one.file.uri].append(one)
+    by_content: dict[str, list[KnownVersion]] = defaultdict(list)
+    for one in _known_by(database, connection, table, CLAIMS.c.version, contents):
+        by_content[one.file.version].append(one)
+    return KnownVersions(by_path, by_content)
+
+
+def _known_by(
+    database: Database, connection: Connection, table: str, column: Column[str], values: Collection[str]
+) -> Iterator[KnownVersion]:
+    """Yield what is known of a table's files with one of ``values`` in ``column``, oldest first for each."""
+    query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(database.values(values)))
+    for row in connection.execute(query.order_by(CLAIMS.c.claim_id)):
+        yield _known_version(row)
+
+
+def _known_version(row: Row[tuple[object, ...]]) -> KnownVersion:
+    file = SourceFile(
+        uri=row.path, version=row.version, size_bytes=row.size_bytes, rows=row.rows, identity=row.identity
+    )
+    return KnownVersion(file=file, run_id=row.run_id, state=row.state)
+
+
+def checkpoints(
+    database: Database, connection: Connection, table: str, uris: Sequence[str]
+) -> Mapping[str, FileCheckpoint]:
+    """Return the files' checkpoints by URI."""
+    query = select(LANDINGS).where(LANDINGS.c.table_name == table, LANDINGS.c.uri.in_(database.values(uris)))
+    return {row.uri: _checkpoint(row) for row in connection.execute(query)}
+
+
+def save_checkpoints(
+    database: Database, connection: Connection, table: str, checkpoints: Sequence[FileCheckpoint]
+) -> None:
+    """Save checkpoints, the later of two for one URI over the earlier."""
+    if not checkpoints:
+        return
+    database.lock(connection, [f"landings {table}"])
+    latest = {checkpoint.uri: checkpoint for checkpoint in checkpoints}.values()
+    rows = [
+        (table, one.uri, one.stamp, one.outcome, one.tries, one.run_id, _storable(one.reason), as_text(one.noted_at))
+        for one in latest
+    ]
+    database.insert(connection, LANDINGS, rows, key="table_name, uri")
+
+
+def _storable(text: str | None) -> str | None:
+    # A reason may quote what a file holds; Postgres has no text with NUL.
+    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _checkpoint(row: Row[Any]) -> FileCheckpoint:
+    values = {name: getattr(row, name) for name in ("uri", "stamp", "outcome", "tries", "run_id", "reason")}
+    return FileCheckpoint(**values, noted_at=datetime.fromisoformat(row.noted_at))

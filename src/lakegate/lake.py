@@ -1,0 +1,1311 @@
+"""The Python API: :func:`connect` opens a :class:`Lake`, and a ``Lake`` has a method for everything lakegate does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+
+from lakegate.checks import parse_checks
+from lakegate.components import Components
+from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
+from lakegate.errors import ConflictError, InputError, NotFoundError
+from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
+from lakegate.model.checks import AuditReport, Check
+from lakegate.model.durations import parse_duration
+from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name, validate_run_id
+from lakegate.model.journal import Claim, FileCheckpoint
+from lakegate.model.keywords import suggest_keyword, suggest_keywords, unknown_keyword
+from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
+from lakegate.model.notices import GivenUpFile, LateTable
+from lakegate.model.plan import IngestPlan
+from lakegate.model.refs import Commit, Ref, TableDifference
+from lakegate.model.request import IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
+from lakegate.model.run import KnownFile, Notification, Run, RunKind, RunStatus, new_run_id
+from lakegate.model.tables import TableMetadata
+from lakegate.ports import Narrator
+from lakegate.progress import SilentNarrator
+from lakegate.table import Query, Table
+from lakegate.wap import review
+from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
+from lakegate.wap.deadline import Deadline
+from lakegate.wap.discard import discard, discard_run
+from lakegate.wap.gc import drop_orphaned_branches, gc
+from lakegate.wap.history import sync
+from lakegate.wap.ingest import Stage, ingest, resume, undo
+from lakegate.wap.plan import plan
+from lakegate.wap.recover import rebuild, recover, recover_now
+from lakegate.wap.review import accepted
+from lakegate.wap.transaction import Transaction, transaction
+
+if TYPE_CHECKING:
+    from lakegate.sources.listing import FoundFile
+
+MAIN = "main"
+Paths = str | Path | Sequence[str | Path]
+"""A file, folder or glob pattern, or several: local paths, ``file://``, ``s3://``, ``gs://`` or ``abfss://`` URIs."""
+Checks = Sequence[str | Check]
+"""Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
+_Result = TypeVar("_Result")
+_FILES_AT_ONCE = 8
+
+
+class IngestOptions(TypedDict, total=False):
+    """The keywords of :meth:`Lake.ingest` and :meth:`Lake.write` as a dict, for code that passes them on."""
+
+    run_id: str | None
+    checks: Checks
+    branch: str | None
+    partition_by: Sequence[str]
+    on_failure: OnFailure | None
+    on_changed: OnChanged | None
+    on_busy: OnBusy | None
+    on_same_content: OnSameContent | None
+    format: FileFormat | None
+    csv: CsvOptions | None
+    timeout_s: float | None
+
+
+@suggest_keyword
+def connect(
+    home: str | Path | None = None,
+    *,
+    engine: Any = None,
+    catalog: str | None = None,
+    warehouse: str | None = None,
+    settings: Settings | None = None,
+    narrator: Narrator | None = None,
+) -> Lake:
+    """Open a project's lake. This starts nothing: servers start, or connections open, on first use.
+
+    Args:
+        home: The project's folder. Default: the nearest folder upwards with a ``lakegate.toml`` or ``.lakegate/``,
+            else the current folder.
+        engine: A Spark Connect address (``sc://host:15002``) or a ``SparkSession``, Connect or classic. Default: the
+            setting ``engine.url``, else the local stack.
+        catalog: Address of Nessie's API v2. Default: the setting ``catalog.uri``, else the local stack.
+        warehouse: URI of the folder that holds the tables' files. Default: the setting ``catalog.warehouse``. Required
+            with ``catalog``.
+        settings: Settings to use. Default: read ``lakegate.toml`` and the ``LAKEGATE_*`` variables.
+        narrator: Receives progress. Default: silent.
+
+    Returns:
+        The lake. Use it as a context manager, or call :meth:`Lake.close`.
+
+    Raises:
+        ConfigurationError: A setting is unknown or invalid.
+
+    Example:
+        >>> with lakegate.connect() as lake:
+        ...     print(lake.query("SELECT 1 AS one").to_arrow().to_pylist())
+        [{'one': 1}]
+    """
+    folder = find_home() if home is None else Path(home).absolute()
+    flags = {
+        "engine.url": engine if isinstance(engine, str) else None,
+        "catalog.uri": catalog,
+        "catalog.warehouse": warehouse,
+    }
+    session = None if isinstance(engine, str) else engine
+    known = settings or load_settings(folder, flags=flags)
+    return Lake(Components(folder, known, session=session, narrator=narrator or SilentNarrator()))
+
+
+@suggest_keywords
+class Lake:
+    """A lakehouse that publishes a change only after its audit passed. Open one with :func:`connect`.
+
+    A ``Lake`` is a context manager: leaving it ends sessions and connections, but leaves servers running. Tables are
+    named ``namespace.table``. Wherever a method takes ``at``, it's a commit hash or a time: a ``datetime``, or ISO 8601
+    text such as ``2026-01-31T07:00:00Z``. A time without a zone is UTC.
+    """
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._components.settings
+
+    @property
+    def home(self) -> Path:
+        """The project's folder."""
+        return self._components.home
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End sessions and connections. Servers keep running. Calling it again does nothing."""
+        self._components.close()
+
+    def reconnect(self) -> None:
+        """Drop connections to the engine that no longer answer; the next call opens new ones.
+
+        Call it in a program that sleeps between calls: a server that was replaced meanwhile doesn't say so.
+        """
+        self._components.reconnect()
+
+    # Ingest
+
+    def ingest(
+        self,
+        table: str,
+        paths: Paths,
+        *,
+        run_id: str | None = None,
+        checks: Checks = (),
+        branch: str | None = None,
+        partition_by: Sequence[str] = (),
+        on_failure: OnFailure | None = None,
+        on_changed: OnChanged | None = None,
+        on_busy: OnBusy | None = None,
+        on_same_content: OnSameContent | None = None,
+        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        csv: CsvOptions | None = None,
+        timeout_s: float | None = None,
+    ) -> Run:
+        """Write files to a branch, audit them, and publish them to ``main``, or publish nothing.
+
+        Each version of a file (its path and content) is published to a table once. Files that are already published
+        are skipped.
+
+        Args:
+            table: ``namespace.table``. Created if it doesn't exist.
+            paths: Files, folders or glob patterns, Parquet or CSV.
+            run_id: Id of the run. Default: a new one. With the id of an earlier run, the call resumes that run, or
+                returns it if it has ended.
+            checks: Checks to run in addition to the table's settings: text (``"not_null(id)"``) or values.
+            branch: Name of the branch to write to. Default: one made from the table and the run id.
+            partition_by: Transforms for a new table, such as ``"days(pickup)"``. Default: the table's settings.
+            on_failure: ``keep`` or ``drop`` the branch of a rejected batch. Default: ``ingest.on_failure``.
+            on_changed: What to do with a file that was published before with other content: ``refuse`` the batch,
+                ``append`` its rows, or ``replace`` the old rows. Default: ``ingest.on_changed``.
+            on_busy: What to do with a file that another run is ingesting: ``wait`` for that run, or ``skip`` the file.
+                Default: ``ingest.on_busy``.
+            on_same_content: What to do with a file whose bytes were published from another path, or that the batch
+                holds twice: ``append`` its rows, ``skip`` it, or ``refuse`` the batch. Default:
+                ``ingest.on_same_content``.
+            format: ``parquet`` or ``csv``. Default: detected from the files.
+            csv: How to read CSV. Default: the table's settings.
+            timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
+                Cancelling Spark's work takes a few seconds more. Default: no limit.
+
+        Returns:
+            The run: ``published``, ``rejected`` by its audit, or ``skipped`` because no file was new.
+
+        Raises:
+            InputError: A file, name or check is wrong. Nothing was written.
+            RetryableError: The catalog or the engine can't be reached, or ``main`` kept changing. Nothing was
+                published. With ``timeout_s`` also when time ran out; the run is suspended then.
+            OutcomeUnknownError: The connection to the catalog broke during the commit. :meth:`recover` finds out.
+
+        Example:
+            >>> run = lake.ingest("nyc.trips", "trips/*.parquet", checks=["not_null(trip_id)"])
+            >>> run.status, run.publication.rows
+            ('published', 100)
+            >>> lake.ingest("nyc.trips", "trips/*.parquet").status
+            'skipped'
+        """
+        options = IngestOptions(
+            run_id=run_id,
+            checks=checks,
+            branch=branch,
+            partition_by=partition_by,
+            on_failure=on_failure,
+            on_changed=on_changed,
+            on_busy=on_busy,
+            on_same_content=on_same_content,
+            format=format,
+            csv=csv,
+            timeout_s=timeout_s,
+        )
+        if timeout_s is not None or run_id is not None:
+            return self._step(table, paths, options, until="publish", suspends=timeout_s is not None)
+        # Before the context: nothing need be started to find that a file is damaged.
+        request = self._request(table, paths, options)
+        self._components.open_engine_ahead(request.batch)
+        return ingest(self._components.context, request)
+
+    def plan(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> IngestPlan:
+        """Return what :meth:`ingest` would do, without writing anything.
+
+        Args:
+            table: ``namespace.table``. It need not exist.
+            paths: Files, folders or glob patterns, Parquet or CSV.
+            **options: The keywords of :meth:`ingest`.
+
+        Returns:
+            The plan: the request, the table's schema, each check in words, and which files aren't new.
+
+        Raises:
+            InputError: A file, name or check is wrong.
+            RetryableError: The catalog or the journal can't be reached.
+
+        Example:
+            >>> plan = lake.plan("nyc.zones", "trips/*.parquet", checks=["unique(trip_id)"])
+            >>> plan.exists, plan.request.batch.rows
+            (False, 100)
+        """
+        _require_known("plan", options)
+        request = self._request(table, paths, options)
+        planned = plan(self._components.context, request, base=sync(self._components.context, MAIN))
+        known = self._components.journal.known(table, request.batch.files)
+        return planned.model_copy(update={"known": known})
+
+    # Ingest in steps, for orchestrators
+
+    def write(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> Run:
+        """Write files to a branch and suspend the run, for :meth:`audit_run` and :meth:`publish_run`.
+
+        The first of the steps of :meth:`ingest`, for orchestrators. Any process may call any step again: it finds what
+        was done. A suspended run is left alone for ``journal.park_s`` seconds; then :meth:`recover` finishes or undoes
+        it.
+
+        Args:
+            table: ``namespace.table``. Created if it doesn't exist.
+            paths: Files, folders or glob patterns, Parquet or CSV.
+            **options: The keywords of :meth:`ingest`. Pass ``run_id``, so that a second call finds the first one's run.
+
+        Returns:
+            The run: ``staged``, or ``skipped`` if no file is new. If the run has ended, as it ended.
+
+        Raises:
+            InputError: A file, name or check is wrong. Nothing was written.
+            RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
+
+        Example:
+            >>> lake.write("nyc.fares", "trips/*.parquet", run_id="nightly-1").status
+            'staged'
+            >>> lake.audit_run("nightly-1").report.passed
+            True
+            >>> lake.publish_run("nightly-1").status
+            'published'
+        """
+        _require_known("write", options)
+        return self._step(table, paths, options, until="write", suspends=True)
+
+    def audit_run(self, run_id: str) -> Run:
+        """Audit what a run wrote. Writes it again first if that was lost.
+
+        Args:
+            run_id: The run's id.
+
+        Returns:
+            The run: ``rejected``, or ``staged`` with a report that passed. If the run has ended, as it ended.
+
+        Raises:
+            NotFoundError: There's no such run.
+            RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
+        """
+        return resume(self._components.context, run_id, until="audit")
+
+    def publish_run(self, run_id: str) -> Run:
+        """Publish what a run wrote, once. Writes and audits it first if that wasn't done, or no longer holds.
+
+        Args:
+            run_id: The run's id.
+
+        Returns:
+            The run: ``published`` or ``rejected``. If the run has ended, as it ended.
+
+        Raises:
+            NotFoundError: There's no such run.
+            RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
+            OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
+        """
+        return resume(self._components.context, run_id, until="publish")
+
+    def cancel_run(self, run_id: str, *, reason: str = "Cancelled by its orchestrator.") -> Run:
+        """End a run that nobody will resume, and drop its branch. What it published stays published.
+
+        The branch of a rejected run stays if ``on_failure`` is ``keep``. Calling it again changes nothing.
+
+        Args:
+            run_id: The run's id.
+            reason: Why, in one sentence. Stored with the run.
+
+        Returns:
+            The run as it ended.
+
+        Raises:
+            NotFoundError: There's no such run.
+            RetryableError: Another process works on it, or the catalog can't be reached.
+        """
+        return undo(self._components.context, run_id, reason=reason)
+
+    # Transactions
+
+    @contextmanager
+    def transaction(
+        self, name: str | None = None, *, branch: str | None = None, on_failure: OnFailure | None = None
+    ) -> Iterator[Transaction]:
+        """Write to any number of tables on one branch, and publish them together when the block ends, or nothing.
+
+        Each table is audited with the checks of its settings and those added with
+        :meth:`~lakegate.wap.transaction.Transaction.check`. An exception in the block discards everything.
+
+        Args:
+            name: Name of the transaction in the history. Default: the names of its tables.
+            branch: Name of the branch. Default: one made from the run id.
+            on_failure: ``keep`` or ``drop`` the branch if an audit fails. Default: ``ingest.on_failure``.
+
+        Yields:
+            The transaction.
+
+        Raises:
+            AuditFailedError: A check failed when the block ended. Nothing was published.
+            ConflictError: ``main`` changed on a table that the block read, overwrote or upserted. Nothing was
+                published. Run the block again, or use :meth:`transact`, which does that.
+
+        Example:
+            >>> with lake.transaction(name="daily") as tx:
+            ...     tx.append("nyc.zones", [{"zone": 1, "name": "Newark"}, {"zone": 2, "name": "Jamaica Bay"}])
+            ...     tx.overwrite("nyc.totals", tx.sql("SELECT count(*) AS zones FROM nyc.zones"))
+            >>> lake.query("SELECT zones FROM nyc.totals").to_arrow().to_pylist()
+            [{'zones': 2}]
+        """
+        run_id = new_run_id()
+        with transaction(
+            self._components.context,
+            run_id=run_id,
+            name=name,
+            branch=branch or f"{self.settings.ingest.branch_prefix}/transaction_{run_id}",
+            target=MAIN,
+            configured=self._configured,
+            on_failure=on_failure or self.settings.ingest.on_failure,
+        ) as tx:
+            yield tx
+
+    def transact(
+        self, work: Callable[[Transaction], _Result], *, name: str | None = None, attempts: int = 3
+    ) -> _Result:
+        """Run a function in a transaction, and again on the new ``main`` if that changed on what it relied on.
+
+        Args:
+            work: A function of the transaction. It may be called more than once.
+            name: Name of the transaction in the history. Default: the names of its tables.
+            attempts: How often to try.
+
+        Returns:
+            What ``work`` returned in the attempt that was published.
+
+        Raises:
+            AuditFailedError: A check failed. Nothing was published.
+            ConflictError: The last attempt met a conflict, too. Nothing was published.
+
+        Example:
+            >>> lake.transact(lambda tx: tx.append("nyc.notes", [{"note": "checked"}]))
+        """
+        for _ in range(attempts - 1):
+            try:
+                with self.transaction(name) as tx:
+                    result = work(tx)
+            except ConflictError as error:
+                self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
+            else:
+                return result
+        with self.transaction(name) as tx:
+            return work(tx)
+
+    # Branches: audit, publish, discard
+
+    def audit(self, table: str, *, branch: str, checks: Checks | None = None) -> AuditReport:
+        """Audit what a branch did to a table.
+
+        Args:
+            table: A table that the branch changed.
+            branch: A branch, made by lakegate or by another writer.
+            checks: Checks to try out; the run's own report stays as it is. Default: the checks of the run that wrote
+                the branch and of the table's settings; :meth:`publish` relies on that report.
+
+        Returns:
+            The report, also when a check failed.
+
+        Raises:
+            NotFoundError: There's no such branch.
+            InputError: The branch didn't change the table, or lakegate knows nothing of the run that wrote it.
+            RetryableError: The catalog or the engine can't be reached.
+
+        Example:
+            >>> report = lake.audit("nyc.fares", branch="fix", checks=["not_null(fare)"])
+            >>> report.passed
+            False
+        """
+        identifier = TableIdentifier.parse(table)
+        asked = None if checks is None else self._checks(identifier, checks, configured=False)
+        return review.audit_branch(
+            self._components.context, identifier, branch, checks=asked, configured=self._configured
+        )
+
+    def publish(self, branch: str, *, accept: str | None = None) -> Run:
+        """Publish a branch. Audits it first unless this state of it has passed its audit.
+
+        The branch itself says which run wrote it, with which checks and from which files, so the outcome doesn't depend
+        on the journal.
+
+        Args:
+            branch: The branch.
+            accept: Why to publish it although its audit fails. The reason and the actor (``LAKEGATE_ACTOR``, the CI
+                service's user, or user and host) go into the commit, the journal and the alert, beside the failing
+                report. It overrides nothing else. Default: publish only what passes.
+
+        Returns:
+            The run, ``published``.
+
+        Raises:
+            InputError: Nothing is known of the run that wrote it, it was reverted, or the reason is empty.
+            AuditFailedError: The audit failed. The branch stays.
+            ConflictError: ``main`` changed on one of its tables. The branch stays.
+            NotFoundError: There's no such branch.
+
+        Example:
+            >>> lake.publish("fix", accept="The vendor confirmed that fares are missing.").status
+            'published'
+        """
+        acceptance = None if accept is None else accepted(accept)
+        return review.publish_branch(
+            self._components.context, branch, configured=self._configured, acceptance=acceptance
+        )
+
+    def discard(self, branch: str) -> Run | None:
+        """Drop a branch with all that was written to it.
+
+        Args:
+            branch: The branch.
+
+        Returns:
+            The run that wrote it, ``discarded`` unless it was published before; ``None`` if the journal knows none.
+
+        Raises:
+            NotFoundError: There's no such branch.
+            InputError: It's ``main``, or a tag.
+        """
+        return discard_run(self._components.context, branch)
+
+    # Revert and restore
+
+    def revert(self, run: str, *, cascade: bool = False, dry_run: bool = False) -> Run:
+        """Undo what a run published, in one commit across its tables. Later publishes stay.
+
+        The run's source files can be ingested again. A revert can be reverted, too, which puts the rows back, as long
+        as nothing was published to its tables since.
+
+        Args:
+            run: The run's id, or a unique beginning of it.
+            cascade: Also revert the runs that depend on it.
+            dry_run: Change nothing; return what would be done.
+
+        Returns:
+            The revert, a run of its own: ``reverts`` lists the runs reverted, ``undone`` what changed in their tables.
+            ``skipped`` for a dry run.
+
+        Raises:
+            NotRevertableError: Other runs depend on it, or another writer changed its data.
+            InputError: There's no such run, it wasn't published, it's a restore, or it was reverted before.
+            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
+            OutcomeUnknownError: The connection to the catalog broke during the commit.
+
+        Example:
+            >>> run = lake.ingest("nyc.trips", "more/trips.parquet")
+            >>> lake.revert(run.run_id).undone[0].rows
+            -10
+        """
+        from lakegate.wap.revert import revert
+
+        sync(self._components.context, MAIN)
+        return revert(
+            self._components.context,
+            self._find_run(run).run_id,
+            new_run_id=new_run_id(),
+            target=MAIN,
+            cascade=cascade,
+            dry_run=dry_run,
+        )
+
+    def restore_table(self, table: str, *, at: str | datetime) -> Run:
+        """Put a table on ``main`` back to how it was, whoever changed it since, in one new commit.
+
+        Source files whose rows it loses can be ingested again; those whose rows it regains count as published.
+
+        Args:
+            table: ``namespace.table``. It may have been dropped since.
+            at: Commit hash or time.
+
+        Returns:
+            The restore, a run of its own; ``skipped`` if the table hasn't changed since.
+
+        Raises:
+            NotFoundError: There was no such table then.
+            InputError: The commit isn't in the history of ``main``.
+            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
+            OutcomeUnknownError: The connection to the catalog broke during the commit.
+
+        Example:
+            >>> before = next(lake.log(limit=1)).hash
+            >>> run = lake.ingest("nyc.trips", "more/trips.parquet")
+            >>> lake.restore_table("nyc.trips", at=before).undone[0].rows
+            -10
+        """
+        from lakegate.wap.revert import restore_table
+
+        identifier = TableIdentifier.parse(table)
+        return restore_table(self._components.context, identifier, self._resolve(MAIN, at), new_run_id=new_run_id())
+
+    # Refs
+
+    def branches(self) -> Sequence[Ref]:
+        """Return all branches, ``main`` first."""
+        refs = (ref for ref in self._components.catalog.list_refs() if ref.kind == "branch")
+        return sorted(refs, key=lambda ref: (ref.name != MAIN, ref.name))
+
+    def create_branch(self, name: str, source: str = MAIN, *, at: str | datetime | None = None) -> Ref:
+        """Create a branch.
+
+        Args:
+            name: Name of the branch.
+            source: Branch, tag or commit hash to start from.
+            at: Commit hash or time: start from what ``source`` was then. Default: now.
+
+        Returns:
+            The branch.
+
+        Raises:
+            AlreadyExistsError: A branch or tag of this name exists.
+            InputError: ``lakegate gc`` deleted files that the commit needs.
+            RetryableError: ``lakegate gc`` is deleting files right now.
+
+        Example:
+            >>> lake.create_branch("experiment").hash == next(lake.log(limit=1)).hash
+            True
+            >>> lake.delete_branch("experiment").name
+            'experiment'
+        """
+        from lakegate.wap.reachable import keep_files_of
+
+        commit = self._resolve(source, at)
+        with keep_files_of(self._components.context, commit):
+            return self._components.catalog.create_branch(validate_ref_name(name), commit)
+
+    def delete_branch(self, name: str) -> Ref:
+        """Delete a branch, whoever made it.
+
+        Args:
+            name: The branch.
+
+        Returns:
+            The branch as it was.
+
+        Raises:
+            NotFoundError: There's no such branch.
+            InputError: It's ``main``.
+        """
+        ref = self._components.catalog.get_ref(name)
+        discard(self._components.context, name)
+        return ref
+
+    def reset_branch(self, name: str, *, to: str = MAIN, at: str | datetime | None = None, force: bool = False) -> Ref:
+        """Point a branch at another commit. Commits that were only on this branch can't be reached any more.
+
+        Args:
+            name: The branch.
+            to: Branch, tag or commit hash.
+            at: Commit hash or time: reset to what ``to`` was then. Default: now.
+            force: Required for ``main``, whose history loses published runs. :meth:`revert` and :meth:`restore_table`
+                keep the history.
+
+        Returns:
+            The branch as it is now.
+
+        Raises:
+            NotFoundError: There's no such branch.
+            InputError: It's a tag, or it's ``main`` and ``force`` isn't set.
+            ConflictError: Somebody committed to it at the same time.
+
+        Example:
+            >>> old = lake.create_branch("experiment", at=datetime.now(UTC))
+            >>> lake.reset_branch("experiment", to="main").name
+            'experiment'
+        """
+        from lakegate.wap.revert import reset_branch
+
+        return reset_branch(self._components.context, name, self._resolve(to, at), force=force)
+
+    def tags(self) -> Sequence[Ref]:
+        """Return all tags, by name."""
+        refs = (ref for ref in self._components.catalog.list_refs() if ref.kind == "tag")
+        return sorted(refs, key=lambda ref: ref.name)
+
+    def create_tag(self, name: str, source: str = MAIN, *, at: str | datetime | None = None) -> Ref:
+        """Give a commit a name that never moves.
+
+        Args:
+            name: Name of the tag.
+            source: Branch, tag or commit hash.
+            at: Commit hash or time: tag what ``source`` was then. Default: now.
+
+        Returns:
+            The tag.
+
+        Raises:
+            AlreadyExistsError: A branch or tag of this name exists.
+            InputError: ``lakegate gc`` deleted files that the commit needs.
+            RetryableError: ``lakegate gc`` is deleting files right now.
+
+        Example:
+            >>> tag = lake.create_tag("release-1")
+            >>> lake.table("nyc.trips", ref="release-1").rows
+            100
+        """
+        from lakegate.wap.reachable import keep_files_of
+
+        commit = self._resolve(source, at)
+        with keep_files_of(self._components.context, commit):
+            return self._components.catalog.create_tag(validate_ref_name(name), commit)
+
+    def delete_tag(self, name: str) -> Ref:
+        """Delete a tag. The commit stays in the history of branches.
+
+        Args:
+            name: The tag.
+
+        Returns:
+            The tag as it was.
+
+        Raises:
+            NotFoundError: There's no such tag.
+            InputError: It's a branch.
+        """
+        ref = self._components.catalog.get_ref(name)
+        if ref.kind != "tag":
+            raise InputError(f"'{name}' is not a tag.", hint="lakegate tag list", ref=name)
+        self._components.catalog.delete_ref(ref)
+        return ref
+
+    def log(self, ref: str = MAIN, *, limit: int | None = None) -> Iterator[Commit]:
+        """Iterate over the commits of a ref, newest first.
+
+        Args:
+            ref: Branch, tag or commit hash.
+            limit: Maximum number of commits. Default: all.
+
+        Returns:
+            The commits, read as you iterate.
+
+        Raises:
+            NotFoundError: There's no such ref.
+
+        Example:
+            >>> [commit.properties["lakegate.run-id"] for commit in lake.log(limit=1)] == [lake.runs(limit=1)[0].run_id]
+            True
+        """
+        return islice(self._components.catalog.history(ref, operations=True), limit)
+
+    def diff(self, left: str, right: str) -> Sequence[TableDifference]:
+        """Return the tables that differ between two refs.
+
+        Args:
+            left: Branch or tag.
+            right: Branch or tag to compare it with.
+
+        Returns:
+            One difference for each table that isn't the same on both.
+
+        Raises:
+            NotFoundError: One of the refs doesn't exist.
+
+        Example:
+            >>> lake.diff("main", "main")
+            []
+        """
+        catalog = self._components.catalog
+        return list(catalog.diff(catalog.get_ref(left), catalog.get_ref(right)))
+
+    # Tables and queries
+
+    def tables(self, ref: str = MAIN) -> Sequence[TableMetadata]:
+        """Return the metadata of all tables.
+
+        Args:
+            ref: Branch or tag.
+
+        Returns:
+            The tables, by name.
+
+        Raises:
+            NotFoundError: There's no such ref.
+        """
+        catalog = self._components.catalog
+        pointers = sorted(catalog.list_tables(catalog.get_ref(ref)), key=lambda pointer: pointer.table.parts)
+        return [self._components.reader.metadata(pointer) for pointer in pointers]
+
+    def table(self, name: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Table:
+        """Return a table's metadata, snapshots and files. Needs no Spark.
+
+        Args:
+            name: ``namespace.table``.
+            ref: Branch, tag or commit hash.
+            at: Commit hash or time: the table as ``ref`` had it then. Default: now.
+
+        Returns:
+            The table at that commit.
+
+        Raises:
+            NotFoundError: The table, or the ref, doesn't exist.
+
+        Example:
+            >>> lake.table("nyc.trips").rows
+            100
+        """
+        identifier = TableIdentifier.parse(name)
+        pointer = self._components.catalog.get_table(identifier, self._resolve(ref, at))
+        if pointer is None:
+            raise NotFoundError(
+                f"Table {name} doesn't exist on {ref}.",
+                hint=f"lakegate table list --ref {ref}",
+                table=name,
+                ref=ref,
+            )
+        return Table(pointer, self._components.reader)
+
+    def rows_per_branch(self, table: str) -> Sequence[tuple[Ref, int | None]]:
+        """Return how many rows a table has on each branch that has it, from metadata alone.
+
+        Args:
+            table: ``namespace.table``.
+
+        Returns:
+            Branches with numbers of rows; ``None`` where delete files hide the number.
+
+        Raises:
+            RetryableError: The catalog can't be reached.
+        """
+        identifier = TableIdentifier.parse(table)
+        found = ((ref, self._components.catalog.get_table(identifier, ref)) for ref in self.branches())
+        return [(ref, self._components.reader.metadata(pointer).rows) for ref, pointer in found if pointer is not None]
+
+    def query(self, sql: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Query:
+        """Run a Spark SQL query. Plain table names mean the tables on ``ref``.
+
+        Args:
+            sql: One statement that only reads.
+            ref: Branch, tag or commit hash.
+            at: Commit hash or time: read what ``ref`` was then, with the schema of then. Default: now.
+
+        Returns:
+            The query, planned; it reads rows when you ask for them.
+
+        Raises:
+            QueryError: The statement isn't valid, or isn't read-only.
+            NotFoundError: The ref doesn't exist.
+
+        Example:
+            >>> lake.query("SELECT count(*) AS n FROM nyc.trips").to_arrow().to_pylist()
+            [{'n': 100}]
+        """
+        from lakegate.spark.guard import query_text
+
+        query_text(sql)  # before Spark is started for it
+        resolved = self._resolve(ref, at)
+        engine = self._components.engine
+        return Query(engine.query(sql, resolved), engine.fetch)
+
+    # Runs
+
+    def runs(
+        self,
+        *,
+        table: str | None = None,
+        status: RunStatus | None = None,
+        kind: RunKind | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
+        """Return runs, newest first.
+
+        Args:
+            table: Only runs that wrote to this table.
+            status: Only runs with this status, such as ``published`` or ``rejected``.
+            kind: Only runs of this kind: ``ingest``, ``transaction``, ``branch``, ``revert`` or ``restore``.
+            since: Only runs that began at this time or later. A time without a zone is UTC.
+            limit: Maximum number of runs.
+
+        Returns:
+            The runs.
+
+        Raises:
+            RetryableError: The journal can't be reached.
+
+        Example:
+            >>> [run.status for run in lake.runs(table="nyc.trips", limit=1)]
+            ['published']
+        """
+        if since is not None and since.tzinfo is None:
+            since = since.replace(tzinfo=UTC)
+        return self._components.journal.runs(table=table, status=status, kind=kind, since=since, limit=limit)
+
+    def run(self, run_id: str) -> Run:
+        """Return one run.
+
+        Args:
+            run_id: Its id, or a unique beginning of it.
+
+        Returns:
+            The run.
+
+        Raises:
+            NotFoundError: No run, or more than one, starts with this.
+        """
+        return self._find_run(run_id)
+
+    def commits_before(self, run: Run, *, limit: int) -> Sequence[Commit]:
+        """Return the commits that others made on ``main`` between a run's base and its publish, newest first.
+
+        Args:
+            run: A run. One that isn't published has none.
+            limit: Maximum number of commits.
+
+        Returns:
+            The commits.
+
+        Raises:
+            RetryableError: The catalog can't be reached.
+
+        Example:
+            >>> lake.commits_before(lake.runs(table="nyc.trips", limit=1)[0], limit=10)
+            []
+        """
+        if run.publication is None or run.base is None:
+            return []
+        commits = self._components.catalog.history(run.publication.commit, until=run.base, operations=True)
+        return list(islice(commits, 1, limit + 1))
+
+    def suspended_runs(self) -> Mapping[str, datetime]:
+        """Return the ids of runs that wait for their next step, and until when they are left alone, soonest first."""
+        return self._components.journal.suspended()
+
+    # Maintenance
+
+    def recover(self, run_ids: Sequence[str] = ()) -> Sequence[Run]:
+        """Finish or undo every run whose process died. Every ingest does this first.
+
+        Suspended runs are left alone until the time in :meth:`suspended_runs`. Also drops branches that runs couldn't
+        drop because the catalog couldn't be reached.
+
+        Args:
+            run_ids: Only settle these runs, suspended ones too: ids, or unique beginnings of ids. Default: all whose
+                process died.
+
+        Returns:
+            The runs that were settled, as they ended; those of ``run_ids`` that had ended before, too.
+
+        Raises:
+            NotFoundError: There's no such run, or more than one.
+            RetryableError: The catalog or the journal can't be reached, or a process works on one of ``run_ids``.
+        """
+        context = self._components.context
+        if run_ids:
+            found = list(dict.fromkeys(self._find_run(run_id).run_id for run_id in run_ids))
+            return tuple(recover_now(context, run_id) for run_id in found)
+        settled = recover(context)
+        drop_orphaned_branches(context)
+        return settled
+
+    def gc(
+        self,
+        *,
+        dry_run: bool = False,
+        keep_rejected: str | timedelta | None = None,
+        grace: str | timedelta | None = None,
+    ) -> GcReport:
+        """Drop expired branches of rejected and failed runs, and delete files that no ref reaches.
+
+        The warehouse must belong to this catalog alone. Also deletes what the setting ``gc.history`` puts out of reach.
+
+        Args:
+            dry_run: Change nothing; return what would go.
+            keep_rejected: How long to keep branches after their run ended, such as ``7d``. Default:
+                ``ingest.keep_rejected``.
+            grace: Leave files alone that are younger than this, such as ``1d``. Default: ``gc.grace``.
+
+        Returns:
+            What was dropped and deleted.
+
+        Raises:
+            ConfigurationError: A duration is invalid, or the warehouse can't be listed or belongs to another catalog.
+            RetryableError: The catalog, the journal or the warehouse can't be reached. Some files may be deleted.
+
+        Example:
+            >>> lake.gc(dry_run=True, grace="1d").files
+            0
+        """
+        self._components.require_own_warehouse()
+        if not dry_run:
+            # A run that nobody works on any more would keep its files from being collected.
+            recover(self._components.context)
+        history = self.settings.gc.history
+        return gc(
+            self._components.context,
+            files=self._components.files,
+            keep_rejected=_duration(self.settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
+            grace=_duration(self.settings.gc.grace if grace is None else grace),
+            now=datetime.now(UTC),
+            dry_run=dry_run,
+            history=None if history is None else parse_duration(history),
+        )
+
+    def journal_status(self) -> JournalStatus:
+        """Return where the journal is and what it knows. Doesn't ask the catalog."""
+        from lakegate.journal.schema import HEAD
+
+        journal = self._components.journal
+        newest = journal.runs(limit=1)
+        runs, files = journal.count()
+        return JournalStatus(
+            location=self.settings.journal.url or str(self.home / HOME_NAME / "journal.db"),
+            version=HEAD,
+            synced=journal.synced(MAIN),
+            runs=dict(runs),
+            files=files,
+            abandoned=tuple(run.run_id for run in journal.abandoned()),
+            newest=newest[0].run_id if newest else None,
+        )
+
+    def rebuild_journal(self) -> RebuiltJournal:
+        """Rebuild the journal from the history of ``main``, as after losing it: the runs and files published.
+
+        Returns:
+            What the journal knows now.
+
+        Raises:
+            RetryableError: The catalog or the journal can't be reached. The journal is unchanged.
+        """
+        return rebuild(self._components.context, MAIN)
+
+    # Files, for programs that watch folders
+
+    def list_files(
+        self,
+        paths: Sequence[str],
+        *,
+        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+    ) -> Iterator[FoundFile]:
+        """Iterate over the files at ``paths`` without opening any. Paths that don't exist are skipped.
+
+        Args:
+            paths: Files, folders or glob patterns.
+            format: Only take files from folders that are named like this format. Default: like any known format.
+
+        Returns:
+            The files, as they are found.
+
+        Raises:
+            InputError: A path is malformed, or can't be read.
+
+        Example:
+            >>> sum(file.size_bytes > 0 for file in lake.list_files(["trips"]))
+            1
+        """
+        from lakegate.sources.listing import list_files
+
+        return list_files(paths, format=format, storage=self.settings.storage)
+
+    def known_files(self, table: str, uris: Sequence[str]) -> Claim:
+        """Return which files are new to a table, published, being ingested, or changed since they were published.
+
+        Claims nothing. Only opens files whose path was published before, or that have several names.
+
+        Args:
+            table: ``namespace.table``. It need not exist.
+            uris: Files, as :attr:`lakegate.model.batch.SourceFile.uri` names them.
+
+        Returns:
+            Each file once: ``published``, ``busy``, ``changed``, or ``free`` if it's new. Sizes and rows are those of
+            the published file, and 0 for new files.
+
+        Raises:
+            RetryableError: The catalog or the journal can't be reached.
+
+        Example:
+            >>> uris = [file.uri for file in lake.list_files(["trips", "more"])]
+            >>> known = lake.known_files("nyc.trips", uris)
+            >>> len(known.published), len(known.free)
+            (1, 1)
+        """
+        name = str(TableIdentifier.parse(table))
+        real = {_real_uri(uri): uri for uri in uris}
+        sync(self._components.context, MAIN)
+        known = self._known_files(name, list(real))
+        return Claim(
+            published=_renamed(known.published, real),
+            busy=_renamed(known.busy, real),
+            changed=_renamed(known.changed, real),
+            free=tuple(file.model_copy(update={"uri": real[file.uri]}) for file in known.free),
+        )
+
+    def file_checkpoints(self, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
+        """Return what became of the files that were tried for a table.
+
+        Args:
+            table: ``namespace.table``.
+            uris: The files.
+
+        Returns:
+            Checkpoints by URI. Files that were never tried are missing.
+
+        Raises:
+            RetryableError: The journal can't be reached.
+        """
+        return self._components.journal.file_checkpoints(table, uris)
+
+    def save_file_checkpoints(self, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
+        """Save what became of files. Each checkpoint replaces the one of its URI.
+
+        Args:
+            table: ``namespace.table``.
+            checkpoints: The checkpoints.
+
+        Raises:
+            RetryableError: The journal can't be reached.
+        """
+        self._components.journal.save_file_checkpoints(table, checkpoints)
+
+    def lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Hold a lock of this project while a block runs; other processes with the same journal wait.
+
+        Args:
+            name: Name of the lock.
+            timeout_s: Seconds to wait for it.
+
+        Returns:
+            A context manager that yields whether the lock was acquired.
+
+        Raises:
+            RetryableError: The journal can't be reached.
+        """
+        return self._components.journal.turn(name, timeout_s=timeout_s)
+
+    # Alerts
+
+    def notify_test(self, channel: str | None = None) -> Sequence[Notification]:
+        """Send a test message to one channel, or to all. Starts no server.
+
+        Args:
+            channel: Name of the channel. Default: all.
+
+        Returns:
+            The outcome for each channel. A message that couldn't be sent isn't an exception.
+
+        Raises:
+            NotFoundError: There's no such channel, or none at all.
+        """
+        notifier = self._components.notifier
+        if notifier is None:
+            raise NotFoundError(
+                "No alert channel is configured.",
+                hint="Add a section [[notify.channels]] to lakegate.toml, with name, type and url.",
+            )
+        return notifier.test(channel)
+
+    def notify_given_up(self, file: GivenUpFile) -> None:
+        """Alert the channels that want to know of a file that failed so often that it won't be tried again.
+
+        Each state of a file is announced once, however often you call this. It takes ``notify.timeout_s`` seconds at
+        most, and never raises because an alert failed.
+
+        Args:
+            file: The file, and why it failed.
+        """
+        notifier = self._components.notifier
+        if notifier is not None:
+            alert_given_up(notifier, self._components.journal, self._components.narrator, file, datetime.now(UTC))
+
+    def notify_late(self) -> Sequence[LateTable]:
+        """Find tables to which nothing was published for longer than ``notify.late`` expects, and send alerts.
+
+        Each table is announced once per expected interval until something is published. Also sends what was held back
+        meanwhile (``notify.group``). Only reads the journal.
+
+        Returns:
+            The tables that are late, with the outcome of the alerts.
+
+        Raises:
+            RetryableError: The journal can't be reached.
+        """
+        expected, notifier = self.settings.notify.late, self._components.notifier
+        now = datetime.now(UTC)
+        late = find_late(self._components.journal, expected, now) if expected else ()
+        if notifier is None:
+            return late
+        told = alert_late(notifier, late, now)
+        alert_counted(notifier, self._components.narrator)
+        return told
+
+    # Private
+
+    def _step(self, table: str, paths: Paths, options: IngestOptions, *, until: Stage, suspends: bool) -> Run:
+        run_id = validate_run_id(options.get("run_id") or new_run_id())
+        wanted: IngestOptions = {**options, "run_id": run_id}
+        return resume(
+            self._components.context,
+            run_id,
+            until=until,
+            table=TableIdentifier.parse(table),
+            request=lambda: self._request(table, paths, wanted),
+            suspends=suspends,
+            deadline=Deadline.after(options.get("timeout_s")),
+        )
+
+    def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:
+        identifier = TableIdentifier.parse(table)
+        defaults, configured = self.settings.ingest, self.settings.table(identifier)
+        run_id = validate_run_id(options.get("run_id") or new_run_id())
+        return IngestRequest(
+            run_id=run_id,
+            table=identifier,
+            batch=self._discover(paths, options.get("format"), options.get("csv") or configured.csv),
+            checks=self._checks(identifier, options.get("checks", ()), configured=True),
+            branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
+            partition_by=tuple(options.get("partition_by") or configured.partition_by),
+            target=MAIN,
+            on_failure=options.get("on_failure") or defaults.on_failure,
+            on_changed=options.get("on_changed") or defaults.on_changed,
+            on_busy=options.get("on_busy") or defaults.on_busy,
+            on_same_content=options.get("on_same_content") or defaults.on_same_content,
+            wait_s=defaults.wait_s,
+        )
+
+    def _discover(self, paths: Paths, file_format: FileFormat | None, csv: CsvOptions) -> Batch:
+        from lakegate.sources import discover
+
+        return discover(
+            [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)],
+            format=file_format,
+            csv=csv,
+            storage=self.settings.storage,
+            narrator=self._components.narrator,
+        )
+
+    def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
+        texts = (*(self.settings.table(table).checks if configured else ()), *checks)
+        parsed = (parse_checks(check) if isinstance(check, str) else (check,) for check in texts)
+        return tuple({str(check): check for group in parsed for check in group}.values())
+
+    def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
+        return self._checks(table, (), configured=True)
+
+    def _find_run(self, run_id: str) -> Run:
+        found = self._components.journal.find(run_id)
+        exact = [run for run in found if run.run_id == run_id] or found
+        if len(exact) == 1:
+            return exact[0]
+        message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
+        raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
+
+    def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
+        return self._components.catalog.resolve(ref, _parse_at(at))
+
+    def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
+        journal = self._components.journal
+        by_path = journal.known(table, [_source_file(uri) for uri in uris])
+        # A file with more names may be published under another one; nobody else's is read.
+        linked = {file.uri for file in by_path.free if _has_more_names(file.uri)}
+        to_read = [*(known.file.uri for known in by_path.changed), *linked]
+        if not to_read:
+            return by_path
+        read = {file.uri: file for file in self._read_versions(to_read)}
+        by_content = journal.known(table, list(read.values()))
+        return Claim(
+            published=by_content.published,
+            busy=(*by_path.busy, *by_content.busy),
+            changed=by_content.changed,
+            # What cannot be read is left to the ingest, which says why.
+            free=(
+                *(file for file in by_path.free if file.uri not in linked),
+                *by_content.free,
+                *(_source_file(uri) for uri in to_read if uri not in read),
+            ),
+        )
+
+    def _read_versions(self, uris: Sequence[str]) -> Iterator[SourceFile]:
+        read = partial(_read_version, storage=self.settings.storage)
+        pool = ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="lakegate-versions")
+        try:
+            with self._components.narrator.step(f"Comparing {len(uris):,} files with what is published") as step:
+                for done, file in enumerate(pool.map(read, uris), start=1):
+                    step.progress(done, len(uris), "files")
+                    if file is not None:
+                        yield file
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _require_known(method: str, options: IngestOptions) -> None:
+    for name in options:
+        if name not in IngestOptions.__annotations__:
+            raise unknown_keyword(method, name, *IngestOptions.__annotations__)
+
+
+def _duration(value: str | timedelta) -> timedelta:
+    return value if isinstance(value, timedelta) else parse_duration(value)
+
+
+def _parse_at(at: str | datetime | None) -> str | datetime | None:
+    if at is None or (isinstance(at, str) and is_commit_hash(at)):
+        return at
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError:
+            raise InputError(
+                f"'{at}' is neither a commit hash nor a time.",
+                hint="Write a time as 2026-01-31T07:00:00Z; `lakegate log` shows times and commits.",
+            ) from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _real_uri(uri: str) -> str:
+    """Return the URI of the file itself, by which claims know it, where ``uri`` is that of a link."""
+    from lakegate.sources.files import from_uri, to_uri
+
+    return to_uri(os.path.realpath(from_uri(uri))) if uri.startswith("file:") else uri
+
+
+def _has_more_names(uri: str) -> bool:
+    from lakegate.sources.files import from_uri
+
+    try:
+        return uri.startswith("file:") and Path(from_uri(uri)).stat().st_nlink > 1
+    except OSError:
+        return False
+
+
+def _renamed(files: Sequence[KnownFile], names: Mapping[str, str]) -> tuple[KnownFile, ...]:
+    return tuple(
+        one.model_copy(update={"file": one.file.model_copy(update={"uri": names[one.file.uri]})}) for one in files
+    )
+
+
+def _read_version(uri: str, storage: StorageSettings) -> SourceFile | None:
+    from lakegate.sources.files import from_uri, stat_file, stat_object
+    from lakegate.storage.objects import is_remote
+
+    try:
+        found = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
+        return None if found is None else _source_file(uri, found.content_version(), found.lasting_identity)
+    except OSError:
+        return None
+
+
+def _source_file(uri: str, version: str = "", identity: str = "") -> SourceFile:
+    return SourceFile(uri=uri, size_bytes=0, version=version, rows=0, identity=identity)

@@ -1,0 +1,379 @@
+"""Backfill: historical files, chunk by chunk, several at once; calling it again resumes it.
+
+Chunks are plain ingests whose run ids aren't derived from table and period: a run of a known id is returned as it
+ended, so a chunk that got more files since, was rejected, or was reverted would never be ingested again. A second
+backfill resumes the first one because a file's content is published to a table once. Each worker thread has a lake of
+its own: a lake isn't thread-safe, and interrupting its engine interrupts everything that runs in it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from datetime import date
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lakegate.errors import (
+    CatalogUnavailableError,
+    EngineUnavailableError,
+    LakegateError,
+    LocalStackError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetryableError,
+    StorageUnavailableError,
+)
+from lakegate.loading.backfill_plan import (
+    BackfillChunk,
+    BackfillPlan,
+    BackfillReport,
+    Chunking,
+    ChunkResult,
+    DatedBy,
+    Outcome,
+    Watcher,
+    find_files,
+    finest_unit,
+    make_plan,
+    parse_chunking,
+)
+from lakegate.loading.file_outcomes import find_run
+from lakegate.loading.periods import parse_range
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.run import Run, RunError
+
+if TYPE_CHECKING:
+    from lakegate.lake import IngestOptions, Lake
+
+_AWAY = frozenset(
+    error.code for error in (CatalogUnavailableError, EngineUnavailableError, LocalStackError, StorageUnavailableError)
+)
+_AWAY_ENOUGH = 3
+_LOOK_S = 0.5
+"""A signal that comes just before a thread begins to wait for a lock does not end that wait (CPython's locks)."""
+
+
+class WorkerPool:
+    """Runs a plan once, with several workers.
+
+    Args:
+        factory: Opens a lake.
+        ingest: Ingests a chunk.
+        plan: The plan.
+        stop_on_failure: Start no more chunks after one that wasn't published.
+        watcher: Shows the progress.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[], Lake],
+        ingest: Callable[[Lake, BackfillChunk], ChunkResult],
+        plan: BackfillPlan,
+        *,
+        stop_on_failure: bool,
+        watcher: Watcher | None,
+    ) -> None:
+        self._factory = factory
+        self._ingest = ingest
+        self._plan = plan
+        self._stop_on_failure = stop_on_failure
+        self._watcher = watcher
+        self._waiting = deque((at, chunk) for at, chunk in enumerate(plan.chunks) if chunk.to_do)
+        self._results: dict[int, ChunkResult] = {}
+        self._creates = plan.creates
+        self._under_way = 0
+        self._away = 0
+        self._stopped = False
+        self._changed = threading.Condition()
+
+    def run(self, parallel: int) -> BackfillReport:
+        """Run the plan, ``parallel`` chunks at a time."""
+        began = time.monotonic()
+        interrupted = given_up = False
+        pool = ThreadPoolExecutor(max_workers=parallel, thread_name_prefix="lakegate-backfill")
+        workers: Sequence[Future[None]] = ()
+        try:
+            workers = [pool.submit(self._drain) for _ in range(min(parallel, len(self._waiting)))]
+            _wait(workers)
+        except KeyboardInterrupt:
+            interrupted = True
+            given_up = not self._finishes(workers)
+        pool.shutdown(wait=False)
+        for worker in workers:
+            if worker.done():
+                worker.result()
+        with self._changed:
+            results = tuple(self._results.get(at) or _untouched(chunk) for at, chunk in enumerate(self._plan.chunks))
+        return BackfillReport(
+            table=self._plan.table,
+            results=results,
+            seconds=time.monotonic() - began,
+            interrupted=interrupted,
+            given_up=given_up,
+        )
+
+    def _finishes(self, workers: Sequence[Future[None]]) -> bool:
+        """Start no more chunks and wait for the running ones; ``False`` if interrupted again."""
+        try:
+            with self._changed:
+                self._stop()
+                if self._watcher is not None:
+                    self._watcher.stopping(self._under_way)
+                # Not by the workers alone: the interrupt may have come while they were begun.
+                while self._under_way:
+                    self._changed.wait(_LOOK_S)
+            _wait(workers)
+        except KeyboardInterrupt:
+            return False
+        return True
+
+    def _drain(self) -> None:
+        lake = _OwnLake(self._factory)
+        try:
+            while (taken := self._next()) is not None:
+                at, chunk = taken
+                self._note(at, self._attempt(lake, chunk))
+        finally:
+            lake.close()
+
+    def _next(self) -> tuple[int, BackfillChunk] | None:
+        with self._changed:
+            while self._creates and self._under_way and not self._stopped:
+                self._changed.wait()
+            if self._stopped or not self._waiting:
+                return None
+            at, chunk = self._waiting[0]
+            if self._watcher is not None:
+                self._watcher.began(chunk)
+            self._waiting.popleft()
+            self._under_way += 1
+            return at, chunk
+
+    def _attempt(self, lake: _OwnLake, chunk: BackfillChunk) -> ChunkResult:
+        began = time.monotonic()
+        try:
+            return self._ingest(lake.open(), chunk)
+        except LakegateError as error:
+            problem = error
+        except Exception as error:  # noqa: BLE001 - what is wrong with one chunk is kept from the others
+            problem = LakegateError(f"Internal error: {error!r}")
+        # A fresh one finds servers that were started again.
+        lake.close()
+        run_id = problem.context.get("run_id")
+        return ChunkResult(
+            chunk=chunk.name,
+            outcome="later" if isinstance(problem, (RetryableError, OutcomeUnknownError)) else "failed",
+            run_id=None if run_id is None else str(run_id),
+            given=len(chunk.to_do),
+            size_bytes=chunk.size_bytes,
+            seconds=time.monotonic() - began,
+            error=RunError.model_validate(problem.to_dict()),
+        )
+
+    def _note(self, at: int, result: ChunkResult) -> None:
+        with self._changed:
+            self._results[at] = result
+            self._under_way -= 1
+            self._creates = self._creates and result.outcome != "published"
+            is_away = result.error is not None and result.error.code in _AWAY
+            self._away = self._away + 1 if is_away else 0
+            failed = result.outcome in ("rejected", "failed", "later")
+            if self._away >= _AWAY_ENOUGH or (failed and self._stop_on_failure):
+                self._stop()
+            if self._watcher is not None:
+                self._watcher.ended(result)
+            self._changed.notify_all()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._changed.notify_all()
+
+
+class _OwnLake:
+    """The lake of one thread, opened when it is needed."""
+
+    def __init__(self, factory: Callable[[], Lake]) -> None:
+        self._factory = factory
+        self._lake: Lake | None = None
+
+    def open(self) -> Lake:
+        if self._lake is None:
+            self._lake = self._factory()
+        return self._lake
+
+    def close(self) -> None:
+        lake, self._lake = self._lake, None
+        if lake is not None:
+            lake.close()
+
+
+def _wait(workers: Sequence[Future[None]]) -> None:
+    while wait(workers, _LOOK_S).not_done:
+        pass
+
+
+def _untouched(chunk: BackfillChunk) -> ChunkResult:
+    outcome: Outcome = "waiting" if chunk.to_do else "already"
+    return ChunkResult(
+        chunk=chunk.name, outcome=outcome, given=len(chunk.files), size_bytes=sum(f.size_bytes for f in chunk.files)
+    )
+
+
+class Backfill:
+    """A backfill of one table: plan it, run one chunk, or run all of it.
+
+    Args:
+        lake_factory: Opens a lake; each worker thread gets its own.
+        table: ``namespace.table``; its first chunk creates it if it doesn't exist.
+        paths: Files, folders, globs; also with a date in them, ``trips/%Y/%m/green_%Y-%m-%d*.parquet``
+            (:class:`~lakegate.loading.periods.Template`).
+        since: Start of the range: a date, month or time; open if ``None``.
+        until: Likewise its end, inclusive.
+        by: Where a file's time comes from: a date in its path, or its modification time.
+        chunk: Chunk size: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files; by
+            default the finest unit of the dates in the files' paths.
+        options: How to ingest, as for :meth:`lakegate.lake.Lake.ingest`; run ids and ``on_busy`` are
+            set for each chunk.
+
+    Raises:
+        InputError: If the table's name, ``since``, ``until`` or ``chunk`` is invalid.
+
+    Example:
+        .. code-block:: python
+
+            backfill = Backfill(lakegate.connect, "nyc.trips", ["trips/%Y-%m-%d.parquet"], "2024-01", "2024-03")
+            for chunk in backfill.plan().to_do:
+                print(chunk.name, backfill.run(chunk).outcome)
+    """
+
+    def __init__(
+        self,
+        lake_factory: Callable[[], Lake],
+        table: str,
+        paths: Sequence[str],
+        since: str | date | None = None,
+        until: str | date | None = None,
+        *,
+        by: DatedBy = "path",
+        chunk: str | None = None,
+        options: IngestOptions | None = None,
+    ) -> None:
+        self._factory = lake_factory
+        self._table = str(TableIdentifier.parse(table))
+        self._paths = tuple(map(str, paths))
+        self._wanted = parse_range(since, until)
+        self._by = by
+        self._chunking: Chunking | None = None if chunk is None else parse_chunking(chunk)
+        self._options: IngestOptions = {**(options or {}), "on_busy": "skip"}
+
+    def plan(self) -> BackfillPlan:
+        """Return the chunks, oldest first, and what's published of them. Changes nothing.
+
+        Raises:
+            InputError: If there are no files in the range, or a file's time is unknown.
+            RetryableError: If the catalog or journal is unreachable.
+        """
+        with self._factory() as lake:
+            listed = partial(lake.list_files, format=self._options.get("format"))
+            files = find_files(listed, self._paths, self._wanted, by=self._by)
+            known = lake.known_files(self._table, [one.file.uri for one in files])
+            creates = not _exists(lake, self._table)
+        default = "day" if self._by == "modified" else finest_unit(files)
+        return make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
+
+    def run(self, chunk: BackfillChunk, *, run_id: str | None = None) -> ChunkResult:
+        """Ingest one chunk of the plan with its own lake; for orchestrators, which sequence chunks themselves.
+
+        Args:
+            chunk: From :meth:`plan`, or from its JSON.
+            run_id: Id for its run, if the orchestrator has one: calling it again resumes that run.
+
+        Returns:
+            Its result: ``published``, ``already``, ``empty``, ``rejected`` or ``later``.
+
+        Raises:
+            LakegateError: As :meth:`lakegate.lake.Lake.ingest`.
+        """
+        with self._factory() as lake:
+            return self._ingest(lake, chunk, run_id)
+
+    def run_all(
+        self,
+        plan: BackfillPlan,
+        *,
+        parallel: int = 4,
+        stop_on_failure: bool = False,
+        watcher: Watcher | None = None,
+    ) -> BackfillReport:
+        """Ingest every unpublished chunk of the plan, oldest first, several at a time.
+
+        A chunk that fails stops no other; if the catalog or engine stays unreachable, no more are started. The first
+        chunk of a new table runs alone: it decides the table's columns. Ctrl-C lets running chunks finish; a second
+        one leaves them to the next command, which finishes or undoes them.
+
+        Args:
+            plan: From :meth:`plan`.
+            parallel: How many chunks at a time.
+            stop_on_failure: Start no more chunks after one that wasn't published.
+            watcher: Shows the progress.
+        """
+        pool = WorkerPool(self._factory, self._ingest, plan, stop_on_failure=stop_on_failure, watcher=watcher)
+        return pool.run(parallel)
+
+    def _ingest(self, lake: Lake, chunk: BackfillChunk, run_id: str | None = None) -> ChunkResult:
+        began = time.monotonic()
+        files = chunk.to_do
+        if not files:
+            return ChunkResult(chunk=chunk.name, outcome="already")
+        options: IngestOptions = {**self._options, "run_id": run_id}
+        run = lake.ingest(chunk.table, [file.uri for file in files], **options)
+        return _result(lake, chunk, run, time.monotonic() - began)
+
+
+def _exists(lake: Lake, table: str) -> bool:
+    try:
+        lake.table(table)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _result(lake: Lake, chunk: BackfillChunk, run: Run, seconds: float) -> ChunkResult:
+    left = sum(not _is_published(lake, known.run_id) for known in run.skipped_files)
+    given = len(chunk.to_do)
+    return ChunkResult(
+        chunk=chunk.name,
+        outcome=_outcome(run, left),
+        run_id=run.run_id,
+        given=given,
+        files=0 if run.publication is None else given - len(run.skipped_files),
+        rows=0 if run.publication is None else run.publication.rows,
+        size_bytes=chunk.size_bytes,
+        left=left,
+        seconds=seconds,
+        branch=run.branch if run.branch_kept else None,
+        failed_checks=tuple(failure.check for failure in run.failures),
+        error=run.error,
+    )
+
+
+def _outcome(run: Run, left: int) -> Outcome:
+    if run.status == "published":
+        return "published"
+    if run.status == "rejected":
+        return "rejected"
+    if run.status != "skipped":
+        return "failed"
+    if left:
+        return "later"
+    return "already" if run.skipped_files else "empty"
+
+
+def _is_published(lake: Lake, run_id: str) -> bool:
+    run = find_run(lake, run_id)
+    # A journal that was lost knows files from the history of main, whose runs were published.
+    return run is None or run.status in ("published", "reverted")

@@ -1,0 +1,314 @@
+"""Plan and report of a backfill: its chunks, and what came of each."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
+
+from lakegate.errors import InputError
+from lakegate.loading.periods import UNITS, Period, Template, TimeRange, Unit, date_in, is_template
+from lakegate.loading.routes import location
+from lakegate.model.base import Value
+from lakegate.model.journal import Claim
+from lakegate.model.run import KnownFile, RunError
+
+if TYPE_CHECKING:
+    from lakegate.sources.listing import FoundFile
+
+DatedBy = Literal["path", "modified"]
+"""Where a file's time comes from: a date in its path, or its modification time."""
+Chunking: TypeAlias = Unit | Literal["file"] | int
+"""Chunk size: a period of time, one file, or a number of files."""
+FileState = Literal["new", "published", "changed", "busy"]
+"""A file's state in the table; ``changed``: its path was published with other content."""
+
+Listing: TypeAlias = "Callable[[Sequence[str]], Iterator[FoundFile]]"
+
+_SIZED = re.compile(r"([1-9][0-9]{0,5})(?: +files?)?", re.ASCII)
+_CHUNK_UNITS: tuple[Unit, ...] = ("hour", "day", "month", "year")
+
+
+class BackfillFile(Value):
+    """A file in the range.
+
+    Attributes:
+        period: The time it's about, as text: ``2024-01-31``.
+        run_id: The run that published it, or is working on it.
+    """
+
+    uri: str
+    size_bytes: int
+    period: str
+    state: FileState = "new"
+    run_id: str | None = None
+
+
+class BackfillChunk(Value):
+    """Files that are ingested in one run.
+
+    Attributes:
+        name: Its period, or its file's name.
+        table: ``namespace.table``.
+        files: Published ones included.
+    """
+
+    name: str
+    table: str
+    files: tuple[BackfillFile, ...]
+
+    @property
+    def to_do(self) -> tuple[BackfillFile, ...]:
+        """Files whose current version isn't published."""
+        return tuple(file for file in self.files if file.state != "published")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in the files still to do."""
+        return sum(file.size_bytes for file in self.to_do)
+
+
+class BackfillPlan(Value):
+    """The chunks of a backfill.
+
+    Attributes:
+        table: ``namespace.table``.
+        since: Start of the range; ``None`` if it's open.
+        until: End of the range, exclusive; ``None`` if it's open.
+        creates: Whether the table doesn't exist yet.
+        chunks: Oldest first.
+        beyond: Number of files that extend past the range: they're ingested whole.
+    """
+
+    table: str
+    since: datetime | None
+    until: datetime | None
+    creates: bool
+    chunks: tuple[BackfillChunk, ...]
+    beyond: int = 0
+
+    @property
+    def to_do(self) -> tuple[BackfillChunk, ...]:
+        """Chunks that aren't fully published."""
+        return tuple(chunk for chunk in self.chunks if chunk.to_do)
+
+
+class DatedFile(NamedTuple):
+    """A file, and the time it's about."""
+
+    period: Period
+    file: FoundFile
+
+
+def parse_chunking(text: str) -> Chunking:
+    """Parse a chunk size: ``hour``, ``day``, ``month``, ``year``, ``file``, or a number of files.
+
+    Raises:
+        InputError: If it's something else.
+
+    Example:
+        >>> parse_chunking("day"), parse_chunking("50 files")
+        ('day', 50)
+    """
+    sized = _SIZED.fullmatch(text)
+    if sized is not None:
+        return int(sized[1])
+    if text in (*_CHUNK_UNITS, "file"):
+        return cast("Chunking", text)
+    raise InputError(
+        f"Invalid chunk size '{text}'.", hint=f"Use {', '.join(_CHUNK_UNITS)}, file, or a number of files."
+    )
+
+
+def find_files(
+    listed: Listing, paths: Sequence[str], wanted: TimeRange, *, by: DatedBy = "path"
+) -> Sequence[DatedFile]:
+    """Return the files of a range, oldest first, including ones that are partly in it.
+
+    Args:
+        listed: Lists the files that paths name; :meth:`lakegate.lake.Lake.list_files`.
+        paths: Files, folders, globs, and such with a date's fields (:class:`~lakegate.loading.periods.Template`).
+        wanted: The range.
+        by: Where a file's time comes from.
+
+    Raises:
+        InputError: If there are no files, or a file's time is unknown.
+    """
+    found: dict[str, DatedFile] = {}
+    undated: list[str] = []
+    for path in paths:
+        template = Template(path) if is_template(path) else None
+        for file in _found(listed, path, template, wanted if by == "path" else TimeRange()):
+            period = _period(file, template, by)
+            if period is None:
+                undated.append(location(file.uri))
+            elif wanted.overlaps(period):
+                found.setdefault(file.uri, DatedFile(period, file))
+    if undated:
+        raise _undated(undated)
+    if not found:
+        raise InputError(
+            f"No files in the range at {', '.join(paths)}.",
+            hint="Check the path, and --from and --to.",
+            paths=list(paths),
+        )
+    return sorted(found.values(), key=lambda one: (one.period.start, one.file.uri))
+
+
+def make_plan(
+    table: str, files: Sequence[DatedFile], wanted: TimeRange, chunking: Chunking, known: Claim, *, creates: bool
+) -> BackfillPlan:
+    """Return the plan for ``files``, of which ``known`` tells how they stand to the table."""
+    states = _states(known)
+    chunks = tuple(
+        BackfillChunk(name=name, table=table, files=tuple(_planned(one, states) for one in members))
+        for name, members in _grouped(files, chunking)
+    )
+    beyond = sum(not wanted.covers(one.period) for one in files)
+    return BackfillPlan(
+        table=table, since=wanted.start, until=wanted.end, creates=creates, chunks=chunks, beyond=beyond
+    )
+
+
+def finest_unit(files: Iterable[DatedFile]) -> Unit:
+    """Return the finest unit in which the files tell their time, an hour at most: one chunk's, by default."""
+    return UNITS[min(max(UNITS.index(one.period.unit) for one in files), UNITS.index("hour"))]
+
+
+def _found(listed: Listing, path: str, template: Template | None, wanted: TimeRange) -> Iterator[FoundFile]:
+    if template is not None:
+        yield from listed(template.globs(wanted))
+        return
+    nothing = True
+    for file in listed([path]):
+        nothing = False
+        yield file
+    if nothing:
+        raise InputError(f"No file is at '{path}'.", hint="Check the path.", path=path)
+
+
+def _period(file: FoundFile, template: Template | None, by: DatedBy) -> Period | None:
+    if by == "modified":
+        return Period.of(file.modified_at, "second")
+    path = location(file.uri)
+    return date_in(path) if template is None else template.read(path)
+
+
+def _undated(paths: Sequence[str]) -> InputError:
+    more = f" (and {len(paths) - 1:,} more)" if len(paths) > 1 else ""
+    return InputError(
+        f"Can't tell what time '{paths[0]}'{more} is about: its path has no date, or more than one.",
+        hint="Show where the date is: 'trips/%Y/%m/green_%Y-%m-%d*.parquet'; or go by the time of last change: "
+        "--by modified.",
+        file=paths[0],
+        files=list(paths[:100]),
+    )
+
+
+def _grouped(files: Sequence[DatedFile], chunking: Chunking) -> Iterator[tuple[str, Sequence[DatedFile]]]:
+    if isinstance(chunking, int):
+        for start in range(0, len(files), chunking):
+            members = files[start : start + chunking]
+            first, last = str(members[0].period), str(members[-1].period)
+            yield first if first == last else f"{first} to {last}", members
+    elif chunking == "file":
+        for one in files:
+            yield location(one.file.uri).rpartition("/")[2], (one,)
+    else:
+        groups: defaultdict[str, list[DatedFile]] = defaultdict(list)
+        for one in files:
+            groups[str(one.period.widened(chunking))].append(one)
+        yield from groups.items()
+
+
+def _states(known: Claim) -> Mapping[str, tuple[FileState, str]]:
+    found: Mapping[FileState, Sequence[KnownFile]] = {
+        "published": known.published,
+        "changed": known.changed,
+        "busy": known.busy,
+    }
+    return {one.file.uri: (state, one.run_id) for state, ones in found.items() for one in ones}
+
+
+def _planned(one: DatedFile, states: Mapping[str, tuple[FileState, str]]) -> BackfillFile:
+    state, run_id = states.get(one.file.uri, ("new", None))
+    return BackfillFile(
+        uri=one.file.uri, size_bytes=one.file.size_bytes, period=str(one.period), state=state, run_id=run_id
+    )
+
+
+Outcome = Literal["published", "already", "empty", "rejected", "failed", "later", "waiting"]
+"""``already``: published before. ``empty``: no rows in it. ``later``: trying again may help. ``waiting``: not begun."""
+
+
+class ChunkResult(Value):
+    """What became of a chunk.
+
+    Attributes:
+        chunk: Its name.
+        run_id: Its run, if it came to one.
+        given: Files that it was to ingest.
+        files: Those of them that it published.
+        rows: Rows that were published.
+        size_bytes: Length in bytes of the files given.
+        left: Files that were left to other runs which have not published them yet.
+        branch: The branch on which a rejected chunk can be looked at.
+        failed_checks: Checks that failed, as text.
+    """
+
+    chunk: str
+    outcome: Outcome
+    run_id: str | None = None
+    given: int = 0
+    files: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    left: int = 0
+    seconds: float = 0.0
+    branch: str | None = None
+    failed_checks: tuple[str, ...] = ()
+    error: RunError | None = None
+
+
+class BackfillReport(Value):
+    """What a backfill did.
+
+    Attributes:
+        results: One for each chunk of the plan, in its order.
+        seconds: Wall time.
+        interrupted: Whether somebody stopped it.
+        given_up: Whether chunks were under way, and not waited for, when it was stopped.
+    """
+
+    table: str
+    results: tuple[ChunkResult, ...]
+    seconds: float
+    interrupted: bool = False
+    given_up: bool = False
+
+    @property
+    def again(self) -> bool:
+        """Whether doing it again may get further."""
+        return any(one.outcome in ("later", "waiting") or one.left for one in self.results)
+
+    def having(self, *outcomes: Outcome) -> tuple[ChunkResult, ...]:
+        """Return the results with one of these outcomes."""
+        return tuple(one for one in self.results if one.outcome in outcomes)
+
+
+class Watcher(Protocol):
+    """Shows the progress of a backfill. Called by one thread at a time."""
+
+    def began(self, chunk: BackfillChunk) -> None:
+        """Tell that this very thread begins with a chunk."""
+        ...
+
+    def ended(self, result: ChunkResult) -> None:
+        """Tell that this very thread is done with a chunk."""
+        ...
+
+    def stopping(self, under_way: int) -> None:
+        """Tell that it was interrupted, and finishes the chunks that are under way."""
+        ...

@@ -1,0 +1,412 @@
+"""Periods of time, all in UTC: ranges, the dates in files' paths, and path templates with dates in them."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Literal, get_args
+
+from lakegate.errors import InputError
+from lakegate.loading.routes import expression
+
+Unit = Literal["year", "month", "day", "hour", "minute", "second"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
+"""From the coarsest to the finest."""
+
+_SPANS = {
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+}
+_SHOWN: dict[Unit, int] = {"year": 4, "month": 7, "day": 10, "hour": 13, "minute": 16, "second": 19}
+_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+_WRITTEN = re.compile(
+    r"(?P<year>\d{4})(?:-(?P<month>\d\d)(?:-(?P<day>\d\d)(?:[T ](?P<hour>\d\d)(?::(?P<minute>\d\d)"
+    r"(?::(?P<second>\d\d)(?:\.\d+)?)?)?(?P<zone>Z|[+-]\d\d:?\d\d)?)?)?)?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Period:
+    """One year, month, day, hour, minute or second.
+
+    Attributes:
+        start: Its first moment, in UTC.
+        unit: How long it is.
+
+    Example:
+        >>> Period.of(datetime(2024, 2, 29, 13, tzinfo=UTC), "month")
+        Period(2024-02)
+    """
+
+    start: datetime
+    unit: Unit = field(compare=False)
+
+    @classmethod
+    def of(cls, moment: datetime, unit: Unit) -> Period:
+        """Return the period of ``unit`` that ``moment`` (aware) is in."""
+        text = moment.astimezone(UTC).isoformat()[: _SHOWN[unit]]
+        return cls(_first_moment(text), unit)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after it."""
+        try:
+            return _next(self.start, self.unit)
+        except (OverflowError, ValueError):
+            return _END_OF_TIME
+
+    def widened(self, unit: Unit) -> Period:
+        """Return the period of ``unit`` that this one is in; itself when it is as long, or longer."""
+        return Period.of(self.start, unit) if UNITS.index(unit) < UNITS.index(self.unit) else self
+
+    def __str__(self) -> str:
+        return self.start.isoformat()[: _SHOWN[self.unit]]
+
+    def __repr__(self) -> str:
+        return f"Period({self})"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """From ``start`` up to, not with, ``end``; open where ``None``."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+
+    def overlaps(self, period: Period) -> bool:
+        """Tell whether some of ``period`` is in the range."""
+        return (self.end is None or period.start < self.end) and (self.start is None or period.end > self.start)
+
+    def covers(self, period: Period) -> bool:
+        """Tell whether all of ``period`` is in the range."""
+        return (self.start is None or self.start <= period.start) and (self.end is None or period.end <= self.end)
+
+    def periods(self, unit: Unit) -> Iterator[Period]:
+        """Yield the periods of ``unit`` that are at least partly in the range, which must be closed."""
+        if self.start is None or self.end is None:
+            raise ValueError("an open range has no end of periods")
+        period = Period.of(self.start, unit)
+        while period.start < self.end:
+            yield period
+            period = Period(period.end, unit)
+
+
+def parse_period(text: str) -> Period:
+    """Read a year, a month, a date or a time; a time without zone is UTC.
+
+    Raises:
+        InputError: When it is none.
+
+    Example:
+        >>> parse_period("2024-01"), parse_period("2024-01-31T07:30+02:00")
+        (Period(2024-01), Period(2024-01-31T05:30))
+    """
+    found = _WRITTEN.fullmatch(text.strip())
+    with suppress(OverflowError, ValueError):
+        if found is not None:
+            start = datetime.fromisoformat(f"{_completed(found)}{found['zone'] or '+00:00'}").astimezone(UTC)
+            return Period(start, [unit for unit in UNITS if found[unit] is not None][-1])
+    raise InputError(
+        f"'{text}' is no date, month or time.", hint="Write 2024-01-31, 2024-01, 2024 or 2024-01-31T07:30:00Z."
+    )
+
+
+def parse_range(since: str | date | None, until: str | date | None) -> TimeRange:
+    """Return the range from the beginning of ``since`` to the end of ``until``: both are in it.
+
+    Args:
+        since: As :func:`parse_period` reads it, or a date or time; open when ``None``.
+        until: Likewise. ``2024-03`` is up to the end of March, ``2024-03-31T12`` up to one o'clock.
+
+    Raises:
+        InputError: When one is no time, or the range ends before it begins.
+
+    Example:
+        >>> parse_range("2024-02", date(2024, 2, 29)).end.isoformat()
+        '2024-03-01T00:00:00+00:00'
+    """
+    first, last = (
+        None if given is None else parse_period(given.isoformat() if isinstance(given, date) else given)
+        for given in (since, until)
+    )
+    if first is not None and last is not None and last.end <= first.start:
+        raise InputError(f"{last} ends before {first} begins.", hint="Give the earlier one first: --from, then --to.")
+    return TimeRange(None if first is None else first.start, None if last is None else last.end)
+
+
+def _completed(found: re.Match[str]) -> str:
+    parts = {"month": "01", "day": "01", "hour": "00", "minute": "00", "second": "00"}
+    known = {unit: found[unit] or default for unit, default in parts.items()}
+    return f"{found['year']}-{known['month']}-{known['day']}T{known['hour']}:{known['minute']}:{known['second']}"
+
+
+def _first_moment(text: str) -> datetime:
+    """Return the first moment of what an ISO time's beginning names."""
+    return datetime.fromisoformat(f"{text}{'0001-01-01T00:00:00'[len(text) :]}+00:00")
+
+
+def _next(start: datetime, unit: Unit) -> datetime:
+    if unit == "year":
+        return start.replace(year=start.year + 1)
+    if unit == "month":
+        return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    return start + _SPANS[unit]
+
+
+_YEAR = r"(?P<year>(?:19|20|21)[0-9]{2})"
+_MONTH = r"(?P<month>0[1-9]|1[0-2])"
+_DAY = r"(?P<day>0[1-9]|[12][0-9]|3[01])"
+_DATES = re.compile(rf"(?<![0-9]){_YEAR}(?P<between>[-_.]?){_MONTH}(?P=between){_DAY}(?![0-9])")
+# What goes on like a date is none: 2024-02-30 is not February.
+_MONTHS = re.compile(rf"(?<![0-9]){_YEAR}[-_.]{_MONTH}(?![0-9]|[-_.][0-9])")
+_FOLDER_DATES = re.compile(rf"(?:^|/){_YEAR}/{_MONTH}(?:/{_DAY}(?:/(?P<hour>[01][0-9]|2[0-3]))?)?(?=/|$)")
+_PARTITIONS = re.compile(r"(?:^|/)(?P<unit>year|month|day|hour)=(?P<value>[0-9]{1,4})(?=/|$)", re.IGNORECASE)
+_PARTITION_UNITS: tuple[Unit, ...] = ("year", "month", "day", "hour")
+
+
+def date_in(path: str) -> Period | None:
+    """Return the time that a path tells; ``None`` when it tells none, or more than one.
+
+    The name of the file counts before its folders, ``year=2024/month=01/day=31`` before other folders, and inner
+    folders before outer ones.
+
+    Example:
+        >>> date_in("/backup_2025-01-01/green_20240131.csv"), date_in("/trips/year=2024/month=1/part-0.parquet")
+        (Period(2024-01-31), Period(2024-01))
+        >>> date_in("/trips/2024/01/31/part-0.parquet"), date_in("/trips/2024-01-01_2024-01-31.csv")
+        (Period(2024-01-31), None)
+    """
+    folder, _, name = path.rpartition("/")
+    for found in (_named(name), _partitioned(folder), *map(_named, reversed(folder.split("/"))), _nested(folder)):
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
+
+
+def _named(part: str) -> Sequence[Period]:
+    """Return the different dates that a part of a path holds; months only where there are no days."""
+    days = _distinct(_DATES.finditer(part), "day")
+    return days or _distinct(_MONTHS.finditer(part), "month")
+
+
+def _partitioned(folder: str) -> Sequence[Period]:
+    values = {match["unit"].lower(): int(match["value"]) for match in _PARTITIONS.finditer(folder)}
+    known = [values[unit] for unit in _PARTITION_UNITS if unit in values]
+    if not known or list(values) != list(_PARTITION_UNITS[: len(known)]):
+        return ()
+    return tuple(_period(known))
+
+
+def _nested(folder: str) -> Sequence[Period]:
+    found = list(_FOLDER_DATES.finditer(folder))
+    return tuple(_of(found[-1])) if found else ()
+
+
+def _distinct(found: Iterator[re.Match[str]], unit: Unit) -> Sequence[Period]:
+    return tuple(dict.fromkeys(period for match in found for period in _of(match) if period.unit == unit))
+
+
+def _of(match: re.Match[str]) -> Iterator[Period]:
+    values = match.groupdict()
+    return _period([int(values[unit]) for unit in _PARTITION_UNITS if values.get(unit)])
+
+
+def _period(values: Sequence[int]) -> Iterator[Period]:
+    """Yield the period of year, month, day, hour, as many as are given, if there is such a one."""
+    year, month, day, hour = (*values, *(1, 1, 0)[len(values) - 1 :])
+    try:
+        yield Period.of(datetime(year, month, day, hour, tzinfo=UTC), _PARTITION_UNITS[len(values) - 1])
+    except ValueError:
+        return
+
+
+_FIELDS: Mapping[str, tuple[Unit, int]] = {
+    "Y": ("year", 4),
+    "y": ("year", 2),
+    "m": ("month", 2),
+    "d": ("day", 2),
+    "j": ("day", 3),
+    "H": ("hour", 2),
+    "M": ("minute", 2),
+    "S": ("second", 2),
+}
+"""Fields of strftime(3): the unit that each tells, and its number of digits."""
+
+_TOKEN = re.compile(r"%(?P<field>.)|(?P<literal>(?:[^%]|%$)+)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
+_POSIX_PIVOT = 69
+_MAX_DAYS = 100
+_MAX_MONTHS = 1200
+
+
+def is_template(path: str) -> bool:
+    """Tell whether ``path`` has fields for a date. ``%%`` stands for a percent sign in one that has.
+
+    Raises:
+        InputError: When it has some, but none for the year.
+
+    Example:
+        >>> is_template("trips/%Y-%m.parquet"), is_template("trips/10%/a.parquet")
+        (True, False)
+    """
+    found = {token["field"] for token in _TOKEN.finditer(path)} & _FIELDS.keys()
+    if not found or found & {"Y", "y"}:
+        return bool(found)
+    # A URI may hold percent-encoded bytes, and a folder may be called so.
+    if _SCHEME.match(path) or Path(path).exists():
+        return False
+    raise _unusable(path, "tells no year", "Add %Y")
+
+
+class Template:
+    """A path with fields for a date, and wildcards where it may differ.
+
+    Args:
+        text: The path; ``%Y %y %m %d %j %H %M %S`` as strftime(3) writes them, ``%%`` for a percent sign.
+
+    Raises:
+        InputError: When it has other fields, or lacks one: days without month, hours without day.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens = tuple(_tokens(text))
+        self._names = {name for name, _ in self._tokens if name}
+        _require_whole(text, self._names)
+        self._pattern = re.compile(f"(?:.*/)?{''.join(self._expressions())}(?:/.*)?", re.DOTALL | re.ASCII)
+
+    @property
+    def unit(self) -> Unit:
+        """How finely it tells the time."""
+        return UNITS[max(UNITS.index(_FIELDS[name][0]) for name in self._names)]
+
+    def globs(self, wanted: TimeRange) -> tuple[str, ...]:
+        """Return the patterns to list by: they match every file of ``wanted``, and not many others."""
+        unit = self._listed_by(wanted)
+        if unit is None:
+            return (self._filled({}),)
+        return tuple(dict.fromkeys(self._filled(_values(period)) for period in wanted.periods(unit)))
+
+    def read(self, path: str) -> Period | None:
+        """Return what time a file is about; ``None`` when its path does not fit, or holds no date that exists.
+
+        Args:
+            path: The path of a file that one of :meth:`globs` matched, or of one in such a folder.
+
+        Example:
+            >>> Template("trips/%Y/*_%Y-%m-%d.csv").read("/data/trips/2024/green_2024-02-29.csv")
+            Period(2024-02-29)
+        """
+        found = self._pattern.fullmatch(path)
+        if found is None:
+            return None
+        values = {name: int(found[name]) for name in self._names}
+        try:
+            period = Period.of(_moment(values), self.unit)
+        except ValueError:
+            return None
+        # A year written twice, or a day of the year beside a month, must tell the same.
+        known = _values(period)
+        return period if all(known.get(name, found[name]) == found[name] for name in self._names) else None
+
+    def _listed_by(self, wanted: TimeRange) -> Unit | None:
+        if wanted.start is None or wanted.end is None:
+            return None
+        days = (wanted.end - wanted.start).days
+        if self._names & {"d", "j"} and days <= _MAX_DAYS:
+            return "day"
+        return "month" if days <= _MAX_MONTHS * 28 else None
+
+    def _filled(self, values: Mapping[str, str]) -> str:
+        return "".join(
+            literal if name is None else values.get(name, "[0-9]" * _FIELDS[name][1]) for name, literal in self._tokens
+        )
+
+    def _expressions(self) -> Iterator[str]:
+        seen: set[str] = set()
+        for name, literal in _tokens(_below_root(self.text)):
+            if name is None:
+                yield expression(literal).pattern
+            elif name in seen:
+                yield f"(?P={name})"
+            else:
+                seen.add(name)
+                yield f"(?P<{name}>[0-9]{{{_FIELDS[name][1]}}})"
+
+
+def _tokens(text: str) -> Iterator[tuple[str | None, str]]:
+    """Yield each field's name, and each text between fields with ``None``."""
+    for token in _TOKEN.finditer(text):
+        name = token["field"]
+        if name is None or name == "%":
+            yield None, token["literal"] or "%"
+        elif name in _FIELDS:
+            yield name, ""
+        else:
+            known = " ".join(f"%{field}" for field in _FIELDS)
+            raise _unusable(text, f"holds %{name}", f"Use {known}")
+
+
+def _below_root(text: str) -> str:
+    """Return the end of a path that the absolute path of each of its files must have, too."""
+    scheme = _SCHEME.match(text)
+    if scheme is not None:
+        return text[scheme.end() :]
+    return re.sub(r"^(?:\.\./|~[^/]*/|/)+", "", os.path.normpath(text))
+
+
+def _require_whole(text: str, names: set[str]) -> None:
+    told = {_FIELDS[name][0] for name in names} | ({"month"} if "j" in names else set())
+    for unit in UNITS[: max(UNITS.index(unit) for unit in told)]:
+        if unit not in told:
+            raise _unusable(text, f"tells no {unit}", f"Add %{_name_of(unit)}")
+
+
+def _name_of(unit: Unit) -> str:
+    return next(name for name, (told, _) in _FIELDS.items() if told == unit)
+
+
+def _unusable(text: str, why: str, what_to_do: str) -> InputError:
+    return InputError(
+        f"'{text}' {why}, so that its files' dates cannot be read.",
+        hint=f"{what_to_do}, or write %% for a percent sign.",
+        path=text,
+    )
+
+
+def _moment(values: Mapping[str, int]) -> datetime:
+    year = values["Y"] if "Y" in values else _of_two_digits(values["y"])
+    clock = (values.get("H", 0), values.get("M", 0), values.get("S", 0))
+    if "j" in values:
+        day = datetime.strptime(f"{year:04d} {values['j']}", "%Y %j").replace(tzinfo=UTC)
+        return day.replace(hour=clock[0], minute=clock[1], second=clock[2])
+    return datetime(year, values.get("m", 1), values.get("d", 1), *clock, tzinfo=UTC)
+
+
+def _of_two_digits(year: int) -> int:
+    return year + (1900 if year >= _POSIX_PIVOT else 2000)
+
+
+def _values(period: Period) -> Mapping[str, str]:
+    """Return the fields of a period that are the same throughout."""
+    units = UNITS[: UNITS.index(period.unit) + 1]
+    start = period.start
+    numbers = {
+        "Y": start.year,
+        "y": start.year % 100,
+        "m": start.month,
+        "d": start.day,
+        "j": start.timetuple().tm_yday,
+        "H": start.hour,
+        "M": start.minute,
+        "S": start.second,
+    }
+    return {name: f"{numbers[name]:0{width}d}" for name, (unit, width) in _FIELDS.items() if unit in units}

@@ -1,0 +1,263 @@
+"""Where files are looked for, and which table each goes to."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from lakegate.errors import IdentifierError, InputError
+from lakegate.model.batch import FileFormat
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.sources.files import from_uri, is_ignored
+from lakegate.sources.inspection import suffixes_for
+from lakegate.storage.objects import canonical
+
+_GLOB = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\}")
+_WILDCARDS: Mapping[str, str] = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def location(text: str) -> str:
+    """Return a local file's absolute path, and the canonical URI of any other place.
+
+    Args:
+        text: A path, relative to the current folder, or a URI.
+
+    Example:
+        >>> location("file:///landing/a%20b.csv"), location("s3://landing/a.csv")
+        ('/landing/a b.csv', 's3://landing/a.csv')
+    """
+    if text.lower().startswith("file:/"):
+        return from_uri(text)
+    if "://" in text:
+        return canonical(text)
+    return os.path.normpath(Path(text).expanduser().absolute())
+
+
+def absolute(path: str) -> str:
+    """Return a path or route so that it means the same wherever it is read; one with a scheme does so as it is.
+
+    Example:
+        >>> absolute("s3://landing/{table}/*.csv => nyc.{table}")
+        's3://landing/{table}/*.csv => nyc.{table}'
+    """
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def require_there(paths: Sequence[str]) -> None:
+    """Make sure that local paths are there, before somebody looks at them again and again.
+
+    Raises:
+        InputError: When one is not: that is most often a typing mistake.
+    """
+    missing = Places(paths).missing()
+    if missing:
+        raise InputError(f"'{missing[0]}' does not exist.", hint="Check the path, or make the folder.", path=missing[0])
+
+
+def expression(pattern: str) -> re.Pattern[str]:
+    """Return what a pattern means: ``*`` and ``?`` for anything but ``/``, ``**`` for anything, ``{name}`` for a group.
+
+    A group may say what it stands for: ``{name:one|two}``.
+
+    Example:
+        >>> expression("/landing/{table}/*.csv").fullmatch("/landing/trips/a.csv")["table"]
+        'trips'
+    """
+    return re.compile("".join(_translated(pattern)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One path: itself, or what it means as a pattern."""
+
+    path: str
+    pattern: re.Pattern[str] | None
+    takes_folders: bool
+
+    @property
+    def fixed(self) -> str:
+        """The path, less the parts that the pattern leaves open."""
+        open_part = _GLOB.search(self.path) if self.pattern is not None else None
+        return self.path if open_part is None else self.path[: open_part.start()].rpartition("/")[0]
+
+
+class Places:
+    """The paths that are watched: files, folders, patterns, prefixes of an object store.
+
+    Args:
+        paths: As :func:`lakegate.sources.listing.list_files` takes them.
+        file_format: Whose endings the files of a folder have; any known format's when ``None``.
+    """
+
+    def __init__(self, paths: Sequence[str], file_format: FileFormat | None = None) -> None:
+        self._places = tuple((path, _place(path)) for path in paths)
+        self._suffixes = suffixes_for(file_format)
+
+    @property
+    def are_local(self) -> bool:
+        """Whether any of them is on this machine."""
+        return any("://" not in place.path for _, place in self._places)
+
+    def hold(self, uri: str) -> bool:
+        """Tell whether a file would be found by looking below the paths."""
+        file = location(uri)
+        return any(self._holds(place, file) for _, place in self._places)
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the local paths that are not there, neither as they are nor, for patterns, the folder they are in."""
+        return tuple(
+            path
+            for path, place in self._places
+            if "://" not in place.path and not (Path(place.path).exists() or Path(place.fixed or "/").is_dir())
+        )
+
+    def folders(self) -> tuple[str, ...]:
+        """Return the local folders in which the files appear, those that are there."""
+        local = (place for _, place in self._places if "://" not in place.path)
+        places = (Path(place.path if Path(place.path).exists() else place.fixed or "/") for place in local)
+        folders = (place if place.is_dir() else place.parent for place in places)
+        return tuple(dict.fromkeys(str(folder) for folder in folders if folder.is_dir()))
+
+    def _holds(self, place: _Place, file: str) -> bool:
+        if file == place.path:
+            return True
+        below = file.removeprefix(place.fixed.rstrip("/") + "/")
+        if below == file or any(is_ignored(part) for part in below.split("/")):
+            return False
+        in_folder = file.lower().endswith(self._suffixes)
+        if place.pattern is None:
+            return in_folder
+        if place.pattern.fullmatch(file):
+            return True
+        folders = (file[: slash.start()] for slash in re.finditer("/", file))
+        return in_folder and place.takes_folders and any(place.pattern.fullmatch(folder) for folder in folders)
+
+
+def _place(text: str) -> _Place:
+    path = location(text)
+    is_pattern = _GLOB.search(text) is not None and not os.path.lexists(path)
+    return _Place(path, expression(path) if is_pattern else None, "**" not in path)
+
+
+def _translated(pattern: str) -> Iterator[str]:
+    end = 0
+    for wildcard in _WILDCARD.finditer(pattern):
+        yield re.escape(pattern[end : wildcard.start()])
+        yield _meaning(wildcard[0])
+        end = wildcard.end()
+    yield re.escape(pattern[end:])
+
+
+def _meaning(wildcard: str) -> str:
+    if wildcard.startswith("{"):
+        name, _, allowed = wildcard[1:-1].partition(":")
+        meant = "|".join(map(re.escape, allowed.split("|"))) if allowed else "[^/]+?"
+        return f"(?P<{name}>{meant})" if name.isidentifier() else re.escape(wildcard)
+    if wildcard.startswith("["):
+        negated = wildcard[1] == "!"
+        return f"[{'^' if negated else ''}{re.escape(wildcard[1 + negated : -1]).replace(chr(92) + '-', '-')}]"
+    return _WILDCARDS[wildcard]
+
+
+_TARGET = "{namespace}.{table}"
+_ARROW = "=>"
+_NAME = re.compile(r"\{([^{}]*)\}")
+_HINT = "Write it as 'landing/{namespace}/{table}/*.parquet', or 'landing/{table}-*.csv => nyc.{table}'."
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    expression: re.Pattern[str]
+    target: str
+
+
+class Routes:
+    """Which table each file goes to; made of patterns, of which the first that fits a file decides.
+
+    A pattern is a path (relative to the current folder, or a URI) in which ``{namespace}``, ``{table}`` and other names
+    in braces stand for a part of a name, ``*`` and ``?`` for anything but ``/``, and ``**`` for anything. The table is
+    ``{namespace}.{table}``, or what is written behind ``=>``. ``{namespace:nyc|sales}`` stands for these two alone, so
+    that no file makes another namespace.
+
+    Args:
+        patterns: Such as ``landing/{namespace}/{table}/*.parquet`` or ``landing/{table}-*.csv => nyc.{table}``.
+
+    Raises:
+        InputError: When a pattern does not say which table is meant.
+
+    Example:
+        >>> routes = Routes(["/landing/{namespace}/{table}/*.parquet", "/landing/{table}-*.csv => nyc.{table}"])
+        >>> routes.table("file:///landing/nyc/trips/a.parquet"), routes.table("file:///landing/zones-1.csv")
+        ('nyc.trips', 'nyc.zones')
+        >>> routes.table("file:///landing/readme.txt") is None
+        True
+        >>> Routes(["s3://lake/{namespace:nyc|sales}/{table}/**"]).table("s3://lake/others/trips/a.csv") is None
+        True
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._routes = tuple(_parse(pattern) for pattern in patterns)
+        self._fixed: str | None = None
+
+    @classmethod
+    def to(cls, table: str) -> Self:
+        """Return the routes that lead all files to one table.
+
+        Raises:
+            IdentifierError: When ``table`` cannot name one.
+
+        Example:
+            >>> Routes.to("nyc.trips").table("s3://landing/anything.csv")
+            'nyc.trips'
+        """
+        routes = cls(())
+        routes._fixed = str(TableIdentifier.parse(table))
+        return routes
+
+    def table(self, uri: str) -> str | None:
+        """Return the table that the file goes to; ``None`` when no pattern fits.
+
+        Raises:
+            IdentifierError: When the names that stand in the file's path cannot name a table.
+        """
+        if self._fixed is not None:
+            return self._fixed
+        place = location(uri)
+        for route in self._routes:
+            found = route.expression.fullmatch(place)
+            if found is not None:
+                return _named(route, found, place)
+        return None
+
+
+def _named(route: _Route, found: re.Match[str], place: str) -> str:
+    name = _NAME.sub(lambda part: found[part[1]], route.target)
+    try:
+        return str(TableIdentifier.parse(name))
+    except IdentifierError as error:
+        raise IdentifierError(
+            f"{place} would go to the table '{name}', which cannot be one.", hint=error.hint, file=place
+        ) from None
+
+
+def _parse(text: str) -> _Route:
+    pattern, arrow, target = (part.strip() for part in text.partition(_ARROW))
+    target = target if arrow else _TARGET
+    found = [name.partition(":") for name in _NAME.findall(pattern)]
+    names = [name for name, _, _ in found]
+    is_open = any(colon and not all(allowed.split("|")) for _, colon, allowed in found)
+    if not pattern or is_open or not all(name.isidentifier() for name in names) or len(set(names)) != len(names):
+        raise InputError(f"'{text}' is not a route.", hint=_HINT)
+    missing = [name for name in _NAME.findall(target) if name not in names]
+    if missing:
+        raise InputError(f"The route '{text}' does not say what {{{missing[0]}}} is.", hint=_HINT)
+    try:
+        TableIdentifier.parse(_NAME.sub("x", target))
+    except IdentifierError:
+        raise InputError(f"The route '{text}' does not lead to a table.", hint=_HINT) from None
+    return _Route(expression(location(pattern)), target)

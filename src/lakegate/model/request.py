@@ -1,0 +1,47 @@
+"""One ingest's request, from the front door to the commit."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lakegate.model.base import Value
+from lakegate.model.batch import Batch
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+
+OnFailure = Literal["keep", "drop"]
+"""Keep or drop the branch of a rejected batch."""
+OnChanged = Literal["refuse", "append", "replace"]
+"""What to do with a file whose path was published before with other content."""
+OnBusy = Literal["wait", "skip"]
+"""What to do with a file that another run is working on."""
+OnSameContent = Literal["append", "skip", "refuse"]
+"""What to do with a file whose very bytes were published from another path."""
+
+
+class IngestRequest(Value):
+    """What a user asks an ingest to do, with the settings' defaults filled in.
+
+    Planning resolves it (``base``, column names, checks), claiming narrows it down to the files that are this run's.
+
+    Attributes:
+        base: Hash of ``target`` that the run starts from, where its branch is made; empty before planning.
+        partition_by: Transforms for a table that is created, such as ``days(pickup)``; ignored when it exists.
+        wait_s: Seconds to wait for another run that is working on the same file.
+        replaces: Runs whose rows in the table go when this one is published.
+    """
+
+    run_id: str
+    table: TableIdentifier
+    branch: str
+    base: str = ""
+    batch: Batch
+    checks: tuple[Check, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    target: str = "main"
+    on_failure: OnFailure = "keep"
+    on_changed: OnChanged = "refuse"
+    on_busy: OnBusy = "wait"
+    on_same_content: OnSameContent = "append"
+    wait_s: float = 600.0
+    replaces: tuple[str, ...] = ()

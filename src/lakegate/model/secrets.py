@@ -1,0 +1,74 @@
+"""Secrets: how settings name one without holding it, and which hosts may get one without TLS."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Literal, get_args
+
+Scheme = Literal["env", "file", "aws-secret"]
+"""Where a secret is: a variable, a file, AWS Secrets Manager."""
+
+FORMS = "'env:NAME_OF_THE_VARIABLE', 'file:/run/secrets/NAME' or 'aws-secret:NAME_OR_ARN#JSON_KEY'"
+"""What a reference looks like, for messages."""
+
+_PLACES: dict[str, re.Pattern[str]] = {
+    "env": re.compile(r"[A-Za-z_][A-Za-z0-9_]*"),
+    "file": re.compile(r"/[^\x00-\x1f\x7f]*[^/\x00-\x1f\x7f]"),
+    # https://docs.aws.amazon.com/secretsmanager/latest/apireference/API_CreateSecret.html: letters of a name.
+    "aws-secret": re.compile(r"(?:arn:[a-z-]+:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:)?[A-Za-z0-9/_+=.@-]{1,519}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReference:
+    """Where a secret is.
+
+    Attributes:
+        scheme: Kind of place.
+        place: Name of the variable, path of the file, or name or ARN of the secret.
+        key: Key of the value in a secret of AWS that holds a JSON object; ``None`` when it is the value itself.
+    """
+
+    scheme: Scheme
+    place: str
+    key: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> SecretReference:
+        """Return what ``text`` refers to.
+
+        Raises:
+            ValueError: When it is no reference. The message does not show it: it may be the secret itself.
+
+        Example:
+            >>> SecretReference.parse("aws-secret:lake/nessie#token")
+            SecretReference(scheme='aws-secret', place='lake/nessie', key='token')
+        """
+        name, _, place = text.partition(":")
+        key = None
+        if name == "aws-secret" and "#" in place:
+            place, _, key = place.partition("#")
+        for scheme in get_args(Scheme):
+            if name == scheme and key != "" and _PLACES[scheme].fullmatch(place):
+                return cls(scheme, place, key)
+        raise ValueError(f"is not a reference to a secret, such as {FORMS}")
+
+    def __str__(self) -> str:
+        return f"{self.scheme}:{self.place}" + (f"#{self.key}" if self.key else "")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine, by its name or address alone: nothing is looked up.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("spark.localhost"), is_loopback("10.0.0.1")
+        (True, True, False)
+    """
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,304 @@
+r"""Spark SQL as tokens: where its words, literals and comments begin and end, exactly as Spark sees it.
+
+What is checked must be what runs. Two lexers that disagree on one comment are enough to hide a statement: Spark, for
+one, continues a ``-- \`` comment on the next line. So SQL of users is cut into tokens here, by the rules of Spark's own
+lexer (``SqlBaseLexer.g4``); comments are left out for good; and what Spark's versions read differently, or not at all,
+is refused. Checks look at these tokens, and only text made of them is sent to Spark.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["word", "string", "quoted", "symbol", "hint"]
+
+RUNS_CODE = frozenset({"java_method", "reflect", "try_reflect"})
+"""Functions that call any method of the engine's: ``reflect('java.lang.System', 'getenv', …)`` reads its secrets."""
+XML_OPTIONS = {"from_xml": 2, "schema_of_xml": 1}
+"""Functions with an option that has Spark open a file, and how many arguments come before the options."""
+_SPACE = " \t\n\f\r\x0b\xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"
+_TOKEN = re.compile(
+    rf"""
+      (?P<space>[{_SPACE}]+)
+    | (?P<line>--[^\r\n]*+(?P<continued>(?<=\\)\n)?)
+    | (?P<hint>/\*\+)
+    | (?P<block>/\*)
+    | (?P<hint_end>\*/)
+    | (?P<raw>[rR](?:'[^']*+'|"[^"]*+"))
+    | (?P<word>\w+)
+    | (?P<string>'(?:[^'\\]|\\.|'')*+'|"(?:[^"\\]|\\.|"")*+")
+    | (?P<quoted>`(?:[^`]|``)*+`)
+    | (?P<url>://)
+    | (?P<symbol>[;(),.\[\]!=<>+\-*/%~&|^:?])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BLOCK_PART = re.compile(r"/\*(?P<hint>\+)?|(?P<end>\*/)")
+_UNSAFE_IN_STRING = re.compile(r"[^A-Za-z0-9_.,:/ =-]")
+_UNSAFE_IN_NAME = re.compile(r"[\\\x00-\x1f\x7f]")
+_ESCAPE = re.compile(
+    r"\\(?:(?P<octal>[01][0-7]{2})|u(?P<short>[0-9A-Fa-f]{4})|U(?P<long>[0-9A-Fa-f]{8})|(?P<character>.))", re.DOTALL
+)
+_CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+_UNCLOSED = {"'": "A text that starts with ' is never closed", '"': 'A text that starts with " is never closed'}
+_COMMENTS = frozenset({"block", "line"})
+_OPENING = {")": "(", "]": "["}
+
+
+class SqlTextError(ValueError):
+    """Text that cannot be cut into tokens; the message is a sentence that says what was seen and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqlToken:
+    """One token of a statement.
+
+    Attributes:
+        kind: What it is; ``string`` is a quoted text, ``quoted`` a name in backticks, ``hint`` is ``/*+`` or its end.
+        text: The token as it was written.
+        before: What separates it from the token before: nothing, a space, or line ends. Never a comment.
+        start: Where it begins in the text.
+        line: The line it is on, from 1.
+        column: The character in that line, from 1.
+    """
+
+    kind: Kind
+    text: str
+    before: str
+    start: int
+    line: int
+    column: int
+
+    @property
+    def upper(self) -> str:
+        """The word or symbol in upper case; nothing for literals and quoted names, which are never a keyword."""
+        return self.text.upper() if self.kind in {"word", "symbol"} else ""
+
+    @property
+    def name(self) -> str:
+        """What it names: a word as it is, a quoted name without its backticks."""
+        return self.text[1:-1].replace("``", "`") if self.kind == "quoted" else self.text
+
+    @property
+    def value(self) -> str:
+        r"""What a string says, its escapes undone as Spark does; other tokens as they are."""
+        if self.kind != "string":
+            return self.text
+        if self.text[0] in "rR":
+            return self.text[2:-1]
+        quote = self.text[0]
+        return _ESCAPE.sub(_unescaped, self.text[1:-1].replace(quote * 2, quote))
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return f"line {self.line}, column {self.column}"
+
+
+def sql_tokens(sql: str) -> tuple[SqlToken, ...]:
+    r"""Cut one statement into tokens; comments and a trailing ``;`` are left out.
+
+    Raises:
+        SqlTextError: When something is never closed, Spark has no token for it, brackets do not match, or it is more
+            than one statement.
+
+    Example:
+        >>> sql_text(sql_tokens("SELECT/* all of it */1 -- done"))
+        'SELECT 1'
+        >>> sql_tokens("-- \\\nSELECT 1")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        lakegate.model.sqltext.SqlTextError: The comment at line 1, column 1 ends in a backslash, by which Spark ...
+    """
+    found = list(_scan(sql))
+    while found and found[-1].text == ";":
+        found.pop()
+    for token in found:
+        if token.text == ";":
+            raise SqlTextError(f"There is more than one statement: ';' at {token.place} ends the first.")
+    _require_brackets(found)
+    return tuple(found)
+
+
+def sql_text(tokens: Iterable[SqlToken]) -> str:
+    """Return the text of tokens: what was written, without comments, each line where it was.
+
+    Example:
+        >>> sql_text(sql_tokens("SELECT a.b -- why"))
+        'SELECT a.b'
+    """
+    return "".join(f"{token.before}{token.text}" for token in tokens).strip(" ")
+
+
+def sql_string(value: str) -> str:
+    r"""Return a text as a literal of Spark SQL, in which no quote, backslash or ``${variable}`` is read.
+
+    Example:
+        >>> sql_string("it's")
+        "'\\u0069\\u0074\\u0027\\u0073'"
+    """
+    units = value.encode("utf-16-be", "surrogatepass")
+    escaped = (f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+    return f"'{''.join(escaped)}'"
+
+
+def sql_skeleton(tokens: Sequence[SqlToken]) -> str:
+    r"""Return the same tokens for another parser, with nothing in them that it could read in another way.
+
+    Hints are left out. Texts keep plain characters only, so that no rule of escaping matters.
+
+    Example:
+        >>> sql_skeleton(sql_tokens(r"SELECT /*+ COALESCE(1) */ 'it\'s', r'\n'"))
+        "SELECT   'it__s', '_n'"
+    """
+    parts: list[str] = []
+    in_hint = False
+    for token in tokens:
+        if token.kind == "hint":
+            in_hint = token.text == "/*+"
+            parts.append(token.before or " ")
+        elif not in_hint:
+            parts.append(token.before + _plain(token))
+    return "".join(parts)
+
+
+def may_open_file(function: str, call: Sequence[SqlToken]) -> bool:
+    """Tell whether a call may have Spark open a file: its options hold that option, or more than plain texts.
+
+    Args:
+        function: Its name, in lower case.
+        call: The tokens from its opening parenthesis on.
+    """
+    depth, arguments = 0, list[list[SqlToken]]([[]])
+    for token in call:
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.upper, 0)
+        if depth == 0:
+            break
+        if token.text == "," and depth == 1:
+            arguments.append([])
+        else:
+            arguments[-1].append(token)
+    for option in arguments[XML_OPTIONS.get(function, len(arguments)) :]:
+        inner = option[2:-1]
+        is_plain = [token.upper for token in option[:2]] == ["MAP", "("] and all(
+            token.text == "," if index % 2 else token.kind == "string" for index, token in enumerate(inner)
+        )
+        if not is_plain or any(token.value.lower() == "rowvalidationxsdpath" for token in inner):
+            return True
+    return False
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    character = match["character"]
+    if character is None:
+        code = int(match["octal"], 8) if match["octal"] else int(match["short"] or match["long"], 16)
+        return chr(code) if code <= sys.maxunicode else "\ufffd"
+    return _CONTROLS.get(character, match.group() if character in "%_" else character)
+
+
+def _plain(token: SqlToken) -> str:
+    if token.kind == "string":
+        inner = token.text.lstrip("rR")[1:-1]
+        return f"'{_UNSAFE_IN_STRING.sub('_', inner)}'"
+    return _UNSAFE_IN_NAME.sub("?", token.text) if token.kind == "quoted" else token.text
+
+
+def _scan(sql: str) -> Iterable[SqlToken]:
+    at, before, in_hint = 0, "", False
+    line, line_start = 1, 0
+    while at < len(sql):
+        match = _TOKEN.match(sql, at)
+        began, column = line, at - line_start + 1
+        place = f"line {began}, column {column}"
+        if match is None:
+            raise SqlTextError(_unreadable(sql[at], place))
+        kind, text = str(match.lastgroup), match.group()
+        end = _comment_end(sql, match, place) if kind in _COMMENTS else match.end()
+        if newlines := sql.count("\n", at, end):
+            line, line_start = line + newlines, sql.rfind("\n", at, end) + 1
+        if kind == "space" or kind in _COMMENTS:
+            before = _separator(before + sql[at:end])
+        else:
+            _require_known(kind, text, place)
+            if kind in {"hint", "hint_end"}:
+                if in_hint == (kind == "hint"):
+                    raise SqlTextError(f"'{text}' at {place} is not expected: hints are written as /*+ … */.")
+                in_hint = not in_hint
+            yield SqlToken(_kind(kind), text, before, at, began, column)
+            before = ""
+        at = end
+    if in_hint:
+        raise SqlTextError("A hint that starts with '/*+' is never closed.")
+
+
+def _require_known(kind: str, text: str, place: str) -> None:
+    if kind == "url":
+        raise SqlTextError(f"'://' at {place} is not SQL. Put an address in quotes.")
+    if kind == "word" and not all(character.isascii() or character.isalpha() for character in text):
+        raise SqlTextError(f"'{text}' at {place} holds a character that no word in Spark SQL has. Put it in backticks.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise SqlTextError(f"The text at {place} is not valid Unicode.")
+
+
+def _kind(group: str) -> Kind:
+    match group:
+        case "raw" | "string":
+            return "string"
+        case "hint" | "hint_end":
+            return "hint"
+        case "word":
+            return "word"
+        case "quoted":
+            return "quoted"
+        case _:
+            return "symbol"
+
+
+def _separator(trivia: str) -> str:
+    """Return what replaces blanks and comments: their line ends, or a space."""
+    return "\n" * trivia.count("\n") or " "
+
+
+def _comment_end(sql: str, match: re.Match[str], place: str) -> int:
+    if match.lastgroup == "line":
+        if match.group("continued"):
+            raise SqlTextError(
+                f"The comment at {place} ends in a backslash, by which Spark continues it on the "
+                "next line. Remove the backslash."
+            )
+        return match.end()
+    depth, at = 1, match.end()
+    while depth:
+        found = _BLOCK_PART.search(sql, at)
+        if found is None:
+            raise SqlTextError(f"The comment that starts at {place} is never closed.")
+        if found.group("hint"):
+            raise SqlTextError(f"The comment that starts at {place} holds '/*+'. Remove it.")
+        depth += -1 if found.group("end") else 1
+        at = found.end()
+    return at
+
+
+def _require_brackets(tokens: Iterable[SqlToken]) -> None:
+    opened: list[SqlToken] = []
+    for token in tokens:
+        if token.text in {"(", "["} or token.text == "/*+":
+            opened.append(token)
+        elif token.text in {")", "]", "*/"}:
+            before = opened.pop() if opened else None
+            if before is None or before.text != _OPENING.get(token.text, "/*+"):
+                raise SqlTextError(f"'{token.text}' at {token.place} closes nothing.")
+    if opened:
+        raise SqlTextError(f"'{opened[-1].text}' at {opened[-1].place} is never closed.")
+
+
+def _unreadable(character: str, place: str) -> str:
+    if character in _UNCLOSED:
+        return f"{_UNCLOSED[character]} ({place})."
+    if character == "`":
+        return f"A name that starts with ` is never closed ({place})."
+    shown = character if character.isprintable() else f"U+{ord(character):04X}"
+    return f"'{shown}' at {place} is not SQL. Put a name with such a character in backticks."

@@ -1,0 +1,415 @@
+"""Every interface of lakegate, once: what catalogs, engines, alerts and front doors provide.
+
+An implementation need not inherit from these; what it promises is written here and not again there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakegate.model.batch import Batch
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.notices import Notice
+from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
+from lakegate.model.run import Notification
+from lakegate.model.schema import Schema
+from lakegate.model.tables import (
+    AddedFiles,
+    AddedRows,
+    CreateTable,
+    DataFile,
+    Rows,
+    ScanResult,
+    Snapshot,
+    StoredFile,
+    TableChange,
+    TableMetadata,
+    WriteTarget,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Step(Protocol):
+    """A piece of work in progress, as its narrator shows it."""
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        """Report ``done`` of ``total`` ``unit`` (``tasks``, ``rows``, ``bytes``)."""
+
+
+class Narrator(Protocol):
+    """Reports progress. Front doors decide how it looks, or that it stays quiet."""
+
+    def step(self, text: str) -> AbstractContextManager[Step]:
+        """Show ``text`` while the body runs; the step ends with it, however it ends."""
+
+    def note(self, text: str) -> None:
+        """Report one finished fact."""
+
+
+class Notifier(Protocol):
+    """Sends alerts about runs, files and tables to people and programs (``lakegate.alerts``)."""
+
+    def tell(
+        self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
+    ) -> Sequence[Notification]:
+        """Send ``notice`` to every channel that subscribes to it, within the settings' time.
+
+        Args:
+            notice: What happened.
+            alert: Key of the notices that one message covers; by default those that say the same of the same tables.
+            window_s: Seconds for which one message covers them; by default the settings'.
+
+        Returns:
+            The outcome for each channel. A message that can't be sent is an outcome, not an exception.
+        """
+
+    def tell_counted(self) -> Sequence[Notification]:
+        """Send the number of notices that earlier messages covered, once their time is over.
+
+        Returns:
+            The outcome of each message.
+        """
+
+    def test(self, channel: str | None = None) -> Sequence[Notification]:
+        """Send a test message to one channel, or to all.
+
+        Raises:
+            NotFoundError: When there is no such channel, or none at all.
+        """
+
+
+class Catalog(Protocol):
+    """References, commits and table pointers (``lakegate.catalogs``).
+
+    All methods raise :class:`~lakegate.errors.CatalogUnavailableError` when the catalog doesn't answer in time.
+    """
+
+    def identity(self) -> str | None:
+        """Return what identifies this catalog, whatever its address; ``None`` when it has no such id."""
+
+    def get_ref(self, name: str) -> Ref:
+        """Return branch or tag ``name``, or the bare commit when ``name`` is a hash.
+
+        Raises:
+            NotFoundError: When there is none.
+        """
+
+    def list_refs(self) -> Iterator[Ref]:
+        """Yield all branches and tags, fetching page by page."""
+
+    def create_branch(self, name: str, source: Ref) -> Ref:
+        """Create a branch at ``source``'s hash.
+
+        Raises:
+            AlreadyExistsError: When a reference of this name exists.
+            NotFoundError: When ``source`` doesn't exist.
+        """
+
+    def create_tag(self, name: str, source: Ref) -> Ref:
+        """Create a tag at ``source``'s hash; raises as :meth:`create_branch`."""
+
+    def assign_ref(self, ref: Ref, target: Ref) -> Ref:
+        """Point ``ref`` at ``target``'s hash, if its head is still ``ref.hash``.
+
+        Raises:
+            ConflictError: When it moved meanwhile.
+            NotFoundError: When either doesn't exist.
+        """
+
+    def delete_ref(self, ref: Ref) -> None:
+        """Delete ``ref`` if its head is still ``ref.hash``; raises as :meth:`assign_ref`."""
+
+    def history(
+        self, ref: str, *, until: str | None = None, run_id: str | None = None, operations: bool = False
+    ) -> Iterator[Commit]:
+        """Yield the commits of ``ref``, newest first, fetching page by page.
+
+        Args:
+            ref: Branch, tag or hash.
+            until: Hash at which to stop; that commit itself isn't yielded.
+            run_id: Yield only commits whose ``lakegate.run-id`` property is this.
+            operations: Fill :attr:`~lakegate.model.refs.Commit.tables` and :attr:`~lakegate.model.refs.Commit.puts`.
+        """
+
+    def resolve(self, ref: str, at: str | datetime | None) -> Ref:
+        """Return the commit of ``ref`` to read at: its head, a given commit hash, or the last one at a time.
+
+        Args:
+            ref: Branch, tag or hash.
+            at: ``None`` for the head, a commit hash, or an aware datetime.
+
+        Returns:
+            A ref whose ``name`` is ``ref`` and whose ``hash`` is the commit found.
+
+        Raises:
+            NotFoundError: When ``ref`` or the commit doesn't exist, or nothing was committed by then.
+        """
+
+    def list_tables(self, ref: Ref) -> Iterator[TablePointer]:
+        """Yield every table's state at ``ref.hash``."""
+
+    def list_namespaces(self, ref: Ref) -> Iterator[tuple[str, ...]]:
+        """Yield every namespace that exists at ``ref.hash``."""
+
+    def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
+        """Return the state of ``table`` at ``ref.hash``; ``None`` when it doesn't exist there."""
+
+    def get_tables(
+        self, tables: Collection[TableIdentifier], ref: Ref
+    ) -> Mapping[TableIdentifier, TablePointer | None]:
+        """Return the state of each of ``tables`` at ``ref.hash``, as :meth:`get_table` does, all in one request."""
+
+    def get_ref_with_tables(
+        self, name: str, tables: Collection[TableIdentifier]
+    ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
+        """Return branch or tag ``name`` and the state of each of ``tables`` at its head, all in one request.
+
+        Raises:
+            NotFoundError: When there is no such reference.
+        """
+
+    def commit(self, request: CommitRequest) -> Ref:
+        """Apply ``request`` in one atomic commit and return the branch at its new head.
+
+        Raises:
+            ConflictError: When a key that the request touches or relies on changed after ``request.base``.
+            NotFoundError: When the branch doesn't exist.
+            OutcomeUnknownError: When the request was sent and no answer came.
+        """
+
+    def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
+        """Yield the keys whose state differs between two commits."""
+
+    def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
+        """Return the options of a Spark catalog bound to ``ref`` (``main`` when ``None``), without the prefix."""
+
+    def close(self) -> None:
+        """Release connections. Idempotent."""
+
+
+class TableReader(Protocol):
+    """Table metadata without an engine (``lakegate.iceberg.reader``)."""
+
+    def metadata(self, pointer: TablePointer) -> TableMetadata:
+        """Return schema, partitioning and snapshots of the table at ``pointer``."""
+
+    def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:
+        """Return the table's snapshots, oldest first."""
+
+    def require_loadable(self, pointer: TablePointer, branch: str) -> None:
+        """Check that every reader can load the table at ``pointer`` on ``branch`` and sees the snapshot it names.
+
+        Raises:
+            InputError: When they can't, as with metadata that was made by hand.
+        """
+
+    def change(self, before: TablePointer | None, after: TablePointer | None) -> TableChange:
+        """Return what happened to a table between ``before`` and ``after``, ``None`` where it doesn't exist.
+
+        Audit, publish, rebase and revert all decide by this.
+        """
+
+    def files(self, pointer: TablePointer) -> Iterator[DataFile]:
+        """Yield the live data files of the snapshot at ``pointer``."""
+
+    def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
+        """Return the data files that the given snapshots added."""
+
+    def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
+        """Yield the location of every file that the metadata at ``pointer`` needs: its own and all its snapshots'.
+
+        Args:
+            pointer: The table's state.
+            walked: Metadata files, manifest lists and manifests whose files were yielded before. They are skipped, and
+                those that are walked to their end now are added. ``None`` skips nothing.
+
+        Raises:
+            LakegateError: When a file can't be read; what was yielded until then is incomplete.
+        """
+
+    def missing(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return those of the files that don't exist."""
+
+
+class TableEditor(Protocol):
+    """Table changes that touch metadata only; no data file is read or written (``lakegate.iceberg.editor``).
+
+    Each method writes new metadata beside the old and returns its location; nothing is visible before it is committed.
+    """
+
+    def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
+        """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
+
+        The snapshots keep their ids, so that what is published is what was audited; the result carries
+        ``onto.content_id`` and has the schema, the partition specs and the sort orders of ``onto``.
+
+        Raises:
+            NotReplayableError: When a snapshot did more than append, the table was replaced by another of its name, or
+                the files no longer fit it: a column they hold was dropped, renamed or changed its type, one they lack
+                is required, or their partition spec means something else there.
+        """
+
+    def trimmed(self, pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
+        """Return the same state with metadata that lists no more snapshots than it should; often ``pointer`` itself.
+
+        Args:
+            pointer: The table's state.
+            at_least: Number of the newest snapshots to keep in any case.
+            without: Snapshots to drop in any case, none of them an ancestor of the current one.
+        """
+
+    def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
+        """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
+
+        Args:
+            pointer: The table's state.
+            paths: Data files, as their manifest entries spell them.
+            summary: Extra entries of the snapshot's summary.
+
+        Raises:
+            NotReplayableError: When one of them isn't a live data file of this state, or delete files apply to one.
+        """
+
+
+class FileStore(Protocol):
+    """The warehouse's files, for garbage collection (``lakegate.iceberg.warehouse``)."""
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        """Yield all files below the folder ``prefix``, a URI, in no particular order, without holding them all."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files; those that don't exist are no error."""
+
+
+class Engine(Protocol):
+    """Moves and reads rows (``lakegate.spark``).
+
+    All methods raise :class:`~lakegate.errors.EngineUnavailableError` when the engine is away and
+    :class:`~lakegate.errors.EngineError` when it can't do the work.
+    """
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether the engine sees this machine's files under the same paths."""
+
+    def source_schema(self, batch: Batch) -> Schema:
+        """Return the batch's schema as the engine would write it."""
+
+    def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
+        """Append ``batch`` to ``target`` in one write, creating the table when ``target.create`` says so.
+
+        Args:
+            batch: Files to read.
+            target: Table and branch to write to.
+            step: Gets the progress, in tasks.
+        """
+
+    def count_failing(self, rows: AddedRows, predicates: Sequence[Any]) -> ScanResult:
+        """Count rows for which each predicate is true, all in one aggregation over just ``rows``.
+
+        A predicate is SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
+        """
+
+    def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
+        """Count rows that share their values in ``columns`` (none NULL) with another row."""
+
+    def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` rows for which ``predicate`` is true, as JSON-safe values, with their data file."""
+
+    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` keys that occur more than once, with their number of rows."""
+
+    def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
+        """Count rows that share their ``columns`` (none NULL) with another row, of the batch or of ``others``.
+
+        Args:
+            rows: The batch.
+            columns: Key columns, which ``others`` have by the same names.
+            others: Rows to look in, taken together; as little of them is read as their metrics allow.
+
+        Returns:
+            Two counts: all of these rows, each once, and those of them whose values occur in ``others``.
+        """
+
+    def count_orphans(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
+    ) -> ScanResult:
+        """Count rows whose values in ``columns`` (none NULL) don't occur in ``other_columns`` of ``others``."""
+
+    def known_examples(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], limit: int
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_known` counts, as :meth:`examples` does."""
+
+    def orphan_examples(
+        self,
+        rows: AddedRows,
+        columns: Sequence[str],
+        others: Sequence[Rows],
+        other_columns: Sequence[str],
+        limit: int,
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_orphans` counts, as :meth:`examples` does."""
+
+    def transaction(self, branch: str, run_id: str) -> EngineTransaction:
+        """Return a session that writes to ``branch`` for a run; every snapshot it makes carries the run's id."""
+
+    def query(self, sql: str, ref: Ref) -> Any:
+        """Return a Spark DataFrame of a query in which plain table names mean the tables at ``ref``.
+
+        Raises:
+            QueryError: When the query can't be analysed.
+        """
+
+    def fetch(self, frame: Any) -> pa.Table:
+        """Run a DataFrame of :meth:`query` and return all its rows.
+
+        Raises:
+            QueryError: When the query fails on the data it reads.
+        """
+
+    def cancel(self) -> None:
+        """Stop whatever this engine is running for us. Best effort, never raises."""
+
+    def reconnect(self) -> None:
+        """Drop sessions whose server no longer answers; the next call opens new ones. Never raises."""
+
+    def close(self) -> None:
+        """End our session, not the engine. Idempotent."""
+
+
+class EngineTransaction(Protocol):
+    """Spark, bound to one branch: plain table names mean the branch's tables (``lakegate.spark.transaction``)."""
+
+    def table(self, table: TableIdentifier) -> Any:
+        """Return a DataFrame of ``table`` on the branch."""
+
+    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+        """Append a DataFrame, Arrow table or pandas frame by column name; ``create`` says how to make the table."""
+
+    def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+        """Replace all rows of the table."""
+
+    def upsert(self, table: TableIdentifier, rows: Any, keys: Sequence[str], create: CreateTable | None) -> None:
+        """Update the rows whose ``keys`` match, insert the others.
+
+        Raises:
+            InputError: When a key is NULL, or two of the given rows have the same one.
+        """
+
+    def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
+        """Return the names of the tables that ``statement`` reads, and of those it changes.
+
+        They are names as Spark knows them: ``nyc.trips.files`` is one, and about ``nyc.trips``.
+        """
+
+    def sql(self, statement: str) -> Any:
+        """Run one statement, a query or a change, and return its DataFrame."""
+
+    def close(self) -> None:
+        """End the session. Idempotent."""

@@ -1,0 +1,252 @@
+"""Progress as programs see it: silence, or JSON lines; and the run that the current work belongs to."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import sys
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from lakegate.model.run import Run
+    from lakegate.ports import Step
+
+FIELDS = ("timestamp", "level", "event", "command", "version", "run_id", "table", "branch", "step", "seconds")
+"""The fields of every line, in this order; ``null`` if unknown."""
+PROGRESS_EVERY_S = 10.0
+"""Minimum seconds between two progress lines of a step."""
+
+_SHORTEST_SECRET = 4
+"""Characters. Hiding every shorter text would leave nothing to read."""
+_SECRETS: deque[str] = deque(maxlen=256)  # access tokens come and go
+_TOKEN = re.compile(r"(;\s*token=)[^;&]*", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+_MAYBE_SECRET = re.compile(
+    r"((?:token|password|passfile|secret|signature|credential)=|\bbearer\s+(?=\S{16}))[^;&\s'\"]+", re.IGNORECASE
+)
+"""What may be a secret in other programs' texts, such as the addresses that libraries log."""
+_ABOUT: ContextVar[Mapping[str, object]] = ContextVar("lakegate_about", default={})  # noqa: B039 - never changed in place
+
+# As usual for libraries: a program that hasn't set up logging sees none of ours.
+logging.getLogger("lakegate").addHandler(logging.NullHandler())
+
+
+@contextmanager
+def bound(**facts: object) -> Iterator[None]:
+    """Add ``facts``, such as ``run_id``, ``table``, ``branch`` and ``step``, to every line of the body.
+
+    Other threads add them if they run in a copy of the context (:func:`contextvars.copy_context`).
+
+    Example:
+        >>> with bound(run_id="r1"), bound(step="write"):
+        ...     dict(about())
+        {'run_id': 'r1', 'step': 'write'}
+    """
+    token = _ABOUT.set({**_ABOUT.get(), **facts})
+    try:
+        yield
+    finally:
+        # A block that ends in another thread than it began in has nothing to reset there.
+        with suppress(ValueError):
+            _ABOUT.reset(token)
+
+
+def bound_to(run: Run, **facts: object) -> AbstractContextManager[None]:
+    """Add the run's id, tables (comma-separated) and branch, and ``facts``, to every line of the body."""
+    return bound(run_id=run.run_id, table=", ".join(run.tables) or None, branch=run.branch or None, **facts)
+
+
+def about() -> Mapping[str, object]:
+    """Return the facts that :func:`bound` added around the caller."""
+    return _ABOUT.get()
+
+
+def redact(text: str) -> str:
+    """Return an address without its secrets.
+
+    Example:
+        >>> redact("sc://user:pw@host:15002/;token=abc;user_id=me")
+        'sc://…@host:15002/;token=…;user_id=me'
+    """
+    return _USER_INFO.sub("…@", _TOKEN.sub(r"\1…", text))
+
+
+def hide(secret: str) -> None:
+    """Keep a secret out of every line from now on, unless it is shorter than four characters."""
+    if len(secret) >= _SHORTEST_SECRET and secret not in _SECRETS:
+        _SECRETS.append(secret)
+
+
+def without_secrets(text: str) -> str:
+    """Return another program's text without known secrets and without what looks like one.
+
+    Example:
+        >>> without_secrets("GET https://host/a?X-Amz-Signature=0f3a failed")
+        'GET https://host/a?X-Amz-Signature=… failed'
+    """
+    for secret in tuple(_SECRETS):
+        text = text.replace(secret, "…")
+    return _MAYBE_SECRET.sub(r"\1…", redact(text))
+
+
+class _SilentStep:
+    def progress(self, done: int, total: int, unit: str) -> None:
+        pass
+
+
+class SilentNarrator:
+    """A :class:`lakegate.ports.Narrator` that shows nothing; the default of the Python API."""
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:  # noqa: ARG002 - that is the point
+        """Run the body."""
+        yield _SilentStep()
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
+
+class LogNarrator:
+    """A :class:`lakegate.ports.Narrator` that writes one JSON object per line, with :data:`FIELDS` and more.
+
+    A step writes a line when it begins, one when it ends, and progress every :data:`PROGRESS_EVERY_S` seconds at most.
+    Threads may share it: each line carries its own thread's facts (:func:`bound`). Secrets are left out. A stream that
+    fails doesn't stop the work.
+
+    Args:
+        stream: Where lines go; default standard error.
+        level: The lowest level to write, as a name of :mod:`logging` such as ``info`` or ``warning``.
+        hidden: Secrets that are never written, beside those that lakegate reads itself.
+        **facts: Fields of every line, such as ``command``.
+
+    Example:
+        >>> import io, json
+        >>> stream = io.StringIO()
+        >>> with bound(run_id="r1"):
+        ...     LogNarrator(stream, command="nightly").note("Branch wap/x could not be dropped.")
+        >>> line = json.loads(stream.getvalue())
+        >>> line["event"], line["run_id"], line["command"], line["table"]
+        ('Branch wap/x could not be dropped.', 'r1', 'nightly', None)
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, *, level: str = "info", hidden: Collection[str] = (), **facts: object
+    ) -> None:
+        import structlog
+
+        from lakegate import __version__
+
+        self._facts: dict[str, object] = {"version": __version__, **facts}
+        self._hidden = tuple(text for text in hidden if text)
+        stream = stream or sys.stderr
+        self._log: Any = structlog.wrap_logger(
+            # Without a standard error, structlog would write to standard output.
+            structlog.ReturnLogger() if stream is None else structlog.WriteLogger(stream),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                self._complete,
+                structlog.processors.JSONRenderer(),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+        )
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        """Write that ``text`` began, and that it ended or failed, with its duration."""
+        began = monotonic()
+        self.line(logging.INFO, text, state="began")
+        try:
+            yield _LogStep(self, text, began)
+        except BaseException as error:
+            self.line(logging.WARNING, text, state="failed", seconds=_since(began), error=type(error).__name__)
+            raise
+        self.line(logging.INFO, text, state="done", seconds=_since(began))
+
+    def note(self, text: str) -> None:
+        """Write one finished fact."""
+        self.line(logging.INFO, text)
+
+    def line(self, level: int, event: str, **facts: object) -> None:
+        """Write one line.
+
+        Args:
+            level: A level of :mod:`logging`.
+            event: What happened.
+            **facts: More fields, which override those of :func:`bound`.
+        """
+        with suppress(OSError, ValueError):
+            self._log.log(_known_level(level), event, **{**self._facts, **about(), **facts})
+
+    def handler(self) -> logging.Handler:
+        """Return a handler that writes the records of :mod:`logging` as lines, too.
+
+        lakegate logs how runs end below the logger ``lakegate``, at ``INFO`` and above.
+        """
+        return _Handler(self)
+
+    def _complete(self, _logger: object, _method: str, line: Mapping[str, Any]) -> dict[str, Any]:
+        clean = {key: self._clean(value) for key, value in line.items()}
+        return {**dict.fromkeys(FIELDS), **clean}
+
+    def _clean(self, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {str(key): self._clean(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self._clean(item) for item in value]
+        if value is None or isinstance(value, (bool, int)):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else None
+        text = str(value)
+        for secret in self._hidden:
+            text = text.replace(secret, "…")
+        return without_secrets(text)
+
+
+class _LogStep:
+    def __init__(self, narrator: LogNarrator, text: str, began: float) -> None:
+        self._narrator = narrator
+        self._text = text
+        self._began = began
+        self._last = began
+        # Another thread may report progress, which has no facts of its own.
+        self._about = dict(about())
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        now = monotonic()
+        if now - self._last < PROGRESS_EVERY_S:
+            return
+        self._last = now
+        facts = {**self._about, "state": "running", "done": done, "total": total or None, "unit": unit}
+        self._narrator.line(logging.INFO, self._text, seconds=round(now - self._began, 3), **facts)
+
+
+class _Handler(logging.Handler):
+    def __init__(self, narrator: LogNarrator) -> None:
+        super().__init__()
+        self._narrator = narrator
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            facts = {"logger": record.name, **getattr(record, "facts", {})}
+            if record.exc_info:
+                facts["exception"] = logging.Formatter().formatException(record.exc_info)
+            self._narrator.line(record.levelno, record.getMessage(), **facts)
+        except Exception:  # noqa: BLE001 - as in logging's own handlers, a record must not end the work
+            self.handleError(record)
+
+
+def _known_level(level: int) -> int:
+    """Return the standard level at or below ``level``: some libraries have levels in between."""
+    return min(max(level // 10 * 10, logging.DEBUG), logging.CRITICAL)
+
+
+def _since(began: float) -> float:
+    return round(monotonic() - began, 3)

@@ -1,0 +1,327 @@
+"""CSV files: their options in the form that Python, Arrow and Spark all take, and one pass over all their values."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from lakegate.errors import InputError, LakegateError, SourceError
+from lakegate.model.batch import CsvOptions, SourceColumn
+from lakegate.model.schema import nearest
+from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, csv_reader
+from lakegate.sources.csv_types import Inference, infer
+from lakegate.sources.files import Located, shown
+from lakegate.sources.inspection import is_gzip, is_tab_separated, name_problems, reserved_name_problems, unreadable
+
+# Python's codec name → the name that Spark takes too. The first seven are all that Spark 4 takes by default
+# (`CharsetProvider.VALID_CHARSETS`), the others need `spark.sql.legacy.javaCharsets=true`.
+_ENCODINGS = {
+    "utf-8": "utf-8",
+    "utf-8-sig": "utf-8",
+    "ascii": "us-ascii",
+    "iso8859-1": "iso-8859-1",
+    "utf-16": "utf-16",
+    "utf-16-le": "utf-16le",
+    "utf-16-be": "utf-16be",
+    "utf-32": "utf-32",
+    **{f"cp{page}": f"windows-{page}" for page in range(1250, 1259)},
+    **{f"iso8859-{part}": f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 9, 13, 15)},
+    "koi8-r": "koi8-r",
+}
+_SPELLED_OUT = {"\\t": "\t", "tab": "\t"}
+_NOT_A_DELIMITER = frozenset("\r\n\0")
+_OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
+# What Java's String.trim takes off: Spark skips lines of nothing else, unless it reads multi-line.
+_JAVA_WHITESPACE = "".join(map(chr, range(1, 33)))
+_MAX_ROWS_NAMED = 3
+_LONGEST_FIELD = 2**31 - 1
+
+
+def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOptions:
+    r"""Return the options to read ``files`` with, in the form the engine takes them.
+
+    The encoding becomes its registered name (``latin-1`` → ``iso-8859-1``); ``\t`` and ``tab`` become a tab, which is
+    also the default for ``.tsv`` files. An empty value always means NULL, so ``""`` is in ``null_values`` only
+    when there is no other text that does.
+
+    Raises:
+        InputError: When the delimiter or quote is not one ASCII character, the encoding is not known, or ``.tsv`` and
+            ``.csv`` files are mixed with no delimiter given.
+
+    Example:
+        >>> normalise_options(CsvOptions(encoding="latin-1", delimiter="tab", null_values=("", "NA")), ())
+        CsvOptions(header=True, delimiter='\t', quote='"', encoding='iso-8859-1', null_values=('NA',))
+    """
+    options = csv or CsvOptions()
+    delimiter = _SPELLED_OUT.get(options.delimiter, options.delimiter)
+    if "delimiter" not in options.model_fields_set:
+        delimiter = _default_delimiter(files)
+    _require_character("delimiter", delimiter)
+    if options.quote:
+        _require_character("quote", options.quote)
+    if delimiter == options.quote:
+        raise InputError("Delimiter and quote cannot be the same character.", hint="Change --delimiter.")
+    return CsvOptions(
+        header=options.header,
+        delimiter=delimiter,
+        quote=options.quote,
+        encoding=_encoding(options.encoding),
+        null_values=tuple(dict.fromkeys(text for text in options.null_values if text)) or ("",),
+    )
+
+
+def splits_by_line(encoding: str) -> bool:
+    """Tell whether a line feed is always one byte, so that files can be cut into lines before they are decoded."""
+    return not encoding.startswith(("utf-16", "utf-32"))
+
+
+def _default_delimiter(files: Sequence[Located]) -> str:
+    tabs = [file for file in files if is_tab_separated(file.name)]
+    if tabs and len(tabs) != len(files):
+        other = next(file for file in files if not is_tab_separated(file.name))
+        raise InputError(
+            f"'{shown(tabs[0].path)}' is tab-separated by its name, '{shown(other.path)}' is not.",
+            hint="Ingest .tsv and .csv files one after the other, or say --delimiter.",
+        )
+    return "\t" if tabs else ","
+
+
+def _require_character(what: str, text: str) -> None:
+    if len(text) != 1 or not text.isascii() or text in _NOT_A_DELIMITER:
+        raise InputError(
+            f"The CSV {what} must be one ASCII character, not {text!r}.", hint=f"For example --{what} ';'.", option=what
+        )
+
+
+def _encoding(name: str) -> str:
+    try:
+        python_name = codecs.lookup(name).name
+    except LookupError:
+        python_name = ""
+    known = _ENCODINGS.get(python_name)
+    if known is None:
+        close = nearest(name, ["latin-1", *_ENCODINGS.values()])
+        raise InputError(
+            f"CSV encoding '{name}' is not supported.",
+            hint=(f"Did you mean '{close}'? " if close else "")
+            + "Supported: utf-8, us-ascii, latin-1, windows-1252 and its family, utf-16, utf-32. "
+            "Convert others to UTF-8, for example with iconv.",
+            option="encoding",
+        )
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class CsvInspection:
+    """One CSV file, read to its end.
+
+    Attributes:
+        file: The file.
+        rows: Number of rows, header and blank lines not counted.
+        names: Column names in order.
+        types: What was inferred of each column.
+        multiline: Whether it cannot be split by line.
+        line_ends: The kinds of line ends that end its rows.
+    """
+
+    file: Located
+    rows: int
+    names: tuple[str, ...]
+    types: tuple[Inference, ...]
+    multiline: bool
+    line_ends: frozenset[str]
+
+    @property
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """The header, all as text: types are joined over the files, so they never differ."""
+        return tuple(SourceColumn(name=name, type="text") for name in self.names)
+
+
+def inspect_csv(
+    file: Located, options: CsvOptions, on_read: Callable[[int], None]
+) -> tuple[CsvInspection | None, Sequence[InputError]]:
+    """Return what ``file`` holds, or what is wrong with it.
+
+    Args:
+        file: The file.
+        options: How to read it, normalised.
+        on_read: Called with the number of bytes read after each block, from any thread.
+    """
+    try:
+        with CsvStream(file, options, on_read) as stream:
+            problems = _column_problems(shown(file.path), stream, options)
+            return (None, problems) if problems else (_read(stream, file, options), ())
+    except SourceError as error:
+        return None, (error,)
+    except OSError as error:
+        return None, (unreadable(shown(file.path), error),)
+
+
+def common_columns(inspections: Sequence[CsvInspection]) -> tuple[SourceColumn, ...]:
+    """Return the columns of files with the same header, typed by the values of all of them."""
+    first, *others = inspections
+    types = list(first.types)
+    for other in others:
+        types = [mine.join(theirs) for mine, theirs in zip(types, other.types, strict=True)]
+    return tuple(
+        SourceColumn(name=name, type=inference.arrow_type) for name, inference in zip(first.names, types, strict=True)
+    )
+
+
+def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceError]:
+    """Yield the files whose kinds of line ends are mixed: a reader that spans lines knows only one kind a file."""
+    for inspection in inspections:
+        if len(inspection.line_ends) > 1:
+            path = shown(inspection.file.path)
+            kinds = " and ".join(sorted(repr(end)[1:-1] for end in inspection.line_ends))
+            yield SourceError(
+                f"'{path}' ends its rows in more than one way ({kinds}) while quoted values of the batch span lines.",
+                hint="Write its rows with one kind of line end.",
+                path=path,
+            )
+
+
+def _column_problems(path: str, stream: CsvStream, options: CsvOptions) -> Sequence[InputError]:
+    names = stream.columns
+    if len(names) == 1 and options.header:
+        (name,) = names
+        line = stream.next_line
+        for mark, spelled in _OTHER_DELIMITERS.items():
+            if mark in name and (not line or line.count(mark) == name.count(mark)):
+                message = f"'{path}' has one column, '{name}': it is not delimited by {options.delimiter!r}."
+                return [SourceError(message, hint=f"Say --delimiter {spelled}.", path=path)]
+    return [*name_problems(path, names), *reserved_name_problems(path, names)]
+
+
+def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspection:
+    types = [Inference() for _ in stream.columns]
+    rows, has_blank_rows = 0, False
+    blanks_matter = len(types) == 1 or options.delimiter in _JAVA_WHITESPACE
+    ragged: list[str] = []
+    try:
+        for batch in _batches(stream, options, ragged):
+            rows += batch.num_rows
+            types = [infer(column, known) for column, known in zip(batch.columns, types, strict=True)]
+            has_blank_rows = has_blank_rows or (blanks_matter and _has_blank_row(batch))
+            if ragged:
+                break
+    except (pa.ArrowException, LakegateError, OSError, ValueError) as error:
+        if stream.failure is not None:
+            raise stream.failure from error
+        _check_rows(file, options, stream, found=str(error))
+    multiline = stream.scan.multiline
+    if ragged or stream.scan.is_open or stream.scan.doubtful:
+        found = f"a row of another length: {ragged[0]}" if ragged else None
+        multiline |= _check_rows(file, options, stream, found=found)
+    return CsvInspection(
+        file=file,
+        rows=rows,
+        names=stream.columns,
+        types=tuple(types),
+        multiline=multiline or has_blank_rows or not splits_by_line(options.encoding),
+        line_ends=frozenset(stream.scan.line_ends),
+    )
+
+
+def _batches(stream: CsvStream, options: CsvOptions, ragged: list[str]) -> Iterator[pa.RecordBatch]:
+    if not stream.has_data:
+        return
+
+    def note(row: pv.InvalidRow) -> Literal["skip"]:
+        ragged.append(row.text[:80])
+        return "skip"
+
+    # positions for names: the file's own may hold anything, and are checked elsewhere
+    names = [str(index) for index in range(len(stream.columns))]
+    source: Any = pa.PythonFile(stream, mode="r")
+    yield from pv.open_csv(
+        source,
+        read_options=pv.ReadOptions(block_size=BLOCK_BYTES, column_names=names),
+        parse_options=pv.ParseOptions(
+            delimiter=options.delimiter,
+            quote_char=options.quote or False,
+            newlines_in_values=True,
+            invalid_row_handler=note,
+        ),
+        convert_options=pv.ConvertOptions(
+            check_utf8=False,  # the stream has decoded it
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=["", *options.null_values],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    )
+
+
+def _has_blank_row(batch: pa.RecordBatch) -> bool:
+    """Tell whether a row is nothing but whitespace, its delimiters included."""
+    nothing = pa.scalar("")
+    blank: Any = None
+    for column in batch.columns:
+        texts: Any = column.fill_null("")
+        empty = pc.equal(pc.ascii_trim(texts, characters=_JAVA_WHITESPACE), nothing)
+        blank = empty if blank is None else pc.and_(blank, empty)
+        if not pc.any(blank).as_py():
+            return False
+    return True
+
+
+def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found: str | None) -> bool:
+    """Read the file row by row with Python's own reader, slow and exact, and return whether a value spans lines.
+
+    Raises:
+        SourceError: For rows of another length than the header (the first three), or quotes that don't match; or,
+            when there are none, for what the fast pass ``found``.
+    """
+    path, width = shown(file.path), len(stream.columns)
+    csv.field_size_limit(_LONGEST_FIELD)
+    multiline = False
+    bad: list[str] = []
+    encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
+    with (
+        file.open() as raw,
+        cast("BinaryIO", gzip.GzipFile(fileobj=raw)) if is_gzip(file.name) else raw as source,
+        io.TextIOWrapper(source, encoding=encoding, newline="") as lines,
+    ):
+        reader = csv_reader(lines, options)
+        before = 0
+        try:
+            for row in reader:
+                if row and len(row) != width:
+                    bad.append(f"line {before + 1} has {_values(len(row))}")
+                    if len(bad) == _MAX_ROWS_NAMED:
+                        break
+                multiline |= reader.line_num - before > 1
+                before = reader.line_num
+        except csv.Error as error:
+            message = f"'{path}': the quotes in the row that starts at line {before + 1} do not match ({error})."
+            raise SourceError(message, hint=QUOTE_HINT, path=path) from error
+        except (UnicodeError, EOFError, zlib.error, OSError) as error:
+            if not bad:
+                message = f"'{path}' cannot be read from about line {before + 1} on: {error}."
+                raise SourceError(message, hint="Check its encoding, or copy it again.", path=path) from error
+    if bad:
+        raise SourceError(
+            f"'{path}' has rows of another length than its first ({_values(width)}): {'; '.join(bad)}.",
+            hint="Quote values that hold the delimiter, and repair rows that were cut off; or check --delimiter.",
+            path=path,
+        )
+    if found is not None:
+        raise SourceError(f"'{path}' cannot be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
+    if stream.scan.is_open and not stream.scan.doubtful:
+        raise SourceError(f"'{path}' ends inside a quoted value.", hint=QUOTE_HINT, path=path)
+    return multiline
+
+
+def _values(count: int) -> str:
+    return "1 value" if count == 1 else f"{count} values"

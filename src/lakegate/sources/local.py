@@ -1,0 +1,242 @@
+"""From what the user typed (files, globs, folders, ``file://`` URIs) to local files."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+from lakegate.errors import InputError, SourceError
+from lakegate.sources.files import (
+    SPARK_GLOB_CHARACTERS,
+    LocalFile,
+    from_uri,
+    is_ignored,
+    partition_keys,
+    path_of_uri,
+    shown,
+    stat_file,
+)
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_CODECS = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate", ".xz")
+_GLOB_CHARACTERS = frozenset("*?[")
+
+
+def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalFile, ...], list[InputError]]:
+    """Return the files that ``paths`` name, each once and sorted by path, and what is wrong with the paths.
+
+    A path that exists is taken as it is, even when it looks like a glob. Globs know ``*``, ``**``, ``?`` and ``[]``.
+    Folders, and the matches of globs, leave out what Spark leaves out: names that start with ``_`` or ``.``.
+
+    Args:
+        paths: As typed: files, globs, folders, ``file:`` URIs; ``~`` is the home folder.
+        suffixes: Lower-case endings of the files to take from folders.
+    """
+    found: dict[tuple[int, int], LocalFile] = {}
+    problems: list[InputError] = []
+    for text in paths:
+        try:
+            for file in _resolve_one(text, suffixes, problems):
+                known = found.get(file.identity)
+                if known is None or file.path < known.path:
+                    found[file.identity] = file
+        except InputError as error:
+            problems.append(type(error)(error.message, hint=error.hint, path=text))
+        except (OSError, ValueError, RuntimeError) as error:
+            problems.append(_unusable(text, error))
+    files = tuple(sorted(found.values(), key=lambda file: file.path))
+    problems.extend(problem for file in files for problem in _name_problems(file))
+    return files, problems
+
+
+def present(text: str, suffixes: Sequence[str]) -> Iterator[LocalFile]:
+    """Yield the files that one path names as they are found; what is not there, or vanishes meanwhile, is left out.
+
+    Args:
+        text: As in :func:`resolve`.
+        suffixes: As in :func:`resolve`.
+    """
+    try:
+        path = _interpret(text)[0]
+        if Path(path).is_dir() and not os.access(path, os.R_OK | os.X_OK):
+            message = f"Folder '{shown(path)}' cannot be read: permission denied."
+            raise SourceError(message, hint="Check its permissions.", path=path)
+        yield from _resolve_one(text, suffixes, [])
+    except RuntimeError as error:  # nobody knows whose home '~name' is
+        raise _unusable(text, error) from error
+    except OSError:  # a folder that is gone by now, or a name that no file can have
+        return
+
+
+def _resolve_one(text: str, suffixes: Sequence[str], problems: list[InputError]) -> Iterator[LocalFile]:
+    literal, pattern = _interpret(text)
+    if os.path.lexists(literal):
+        yield from _take(literal, suffixes, problems, text)
+        return
+    if pattern is None:
+        problems.append(SourceError(f"'{shown(text)}' does not exist.", hint="Check the path.", path=text))
+        return
+    # Path.glob takes no absolute pattern
+    found = glob.iglob(pattern, recursive=True)  # noqa: PTH207
+    fixed = sum(1 for _ in itertools.takewhile(lambda part: not _GLOB_CHARACTERS & set(part), Path(pattern).parts))
+    matches = sorted(match for match in found if not any(map(is_ignored, Path(match).parts[fixed:])))
+    if not matches:
+        hint = (
+            "Check the pattern; names that start with '_' or '.' never match. "
+            "Quote it in the shell so that lakegate expands it."
+        )
+        problems.append(SourceError(f"No file matches '{shown(text)}'.", hint=hint, path=text))
+    for match in matches:
+        # `**` yields each folder and then what is in it; taking folders too would bring in files of other endings
+        if "**" not in pattern or not Path(match).is_dir():
+            yield from _take(match, suffixes, problems, text)
+
+
+def _interpret(text: str) -> tuple[str, str | None]:
+    """Return the path that ``text`` literally is, and the glob pattern it may be instead."""
+    if not text:
+        raise InputError(
+            "An empty path names no file.", hint="Give a file, a folder or a glob such as 'data/*.parquet'."
+        )
+    if "\0" in text:
+        raise InputError("A path cannot hold a NUL character.", hint="Check the path.")
+    if text.lower().startswith("file:/"):
+        raw = path_of_uri(text)
+        pattern = "".join(_decoded_pattern(raw))
+        return _absolute(from_uri(text)), _absolute(pattern) if _GLOB_CHARACTERS & set(raw) else None
+    scheme = _SCHEME.match(text)
+    if scheme is not None:
+        raise InputError(
+            f"'{text}' cannot be read: {scheme[1]}:// is not supported.",
+            hint="Copy the files to this machine or to an object store, and give their path (local paths, file://, "
+            "s3://, gs:// and abfss:// work).",
+            path=text,
+        )
+    path = _absolute(str(Path(text).expanduser()) if text.startswith("~") else text)
+    return path, path if _GLOB_CHARACTERS & set(text) else None
+
+
+def _decoded_pattern(raw: str) -> Iterator[str]:
+    """Decode a URI's path; what was percent-encoded is literal in the pattern, never a wildcard."""
+    end = 0
+    for match in _ENCODED.finditer(raw):
+        yield raw[end : match.start()]
+        yield glob.escape(os.fsdecode(unquote_to_bytes(match[0])))
+        end = match.end()
+    yield raw[end:]
+
+
+def _absolute(path: str) -> str:
+    folder, name = os.path.split(path)
+    # `link/..` is the parent of the link's target, which abspath would get wrong
+    if ".." in Path(folder).parts and not _GLOB_CHARACTERS & set(folder):
+        return os.path.normpath(Path(os.path.realpath(folder)) / name)
+    return os.path.normpath(Path(path).absolute())
+
+
+def _take(path: str, suffixes: Sequence[str], problems: list[InputError], text: str) -> Iterator[LocalFile]:
+    if Path(path).is_dir():
+        yield from _take_folder(path, suffixes, problems)
+        return
+    try:
+        file = stat_file(path)
+    except FileNotFoundError:
+        message = f"'{shown(path)}' is a link to a file that does not exist."
+        problems.append(SourceError(message, hint="Repair or remove the link.", path=text))
+    except OSError as error:
+        problems.append(_unusable(path, error))
+    else:
+        if file is not None:
+            yield file
+            return
+        message = f"'{shown(path)}' is not a regular file."
+        problems.append(SourceError(message, hint="Give a file, a folder or a glob.", path=text))
+
+
+def _take_folder(folder: str, suffixes: Sequence[str], problems: list[InputError]) -> Iterator[LocalFile]:
+    before = len(problems)
+    is_empty = True
+    for path in _walk(folder, problems):
+        if not path.lower().endswith(tuple(suffixes)):
+            continue
+        is_empty = False
+        try:
+            file = stat_file(path, partition_keys(Path(path).parent.relative_to(folder).parts))
+        except OSError as error:
+            problems.append(_unusable(path, error, hint="Repair it."))
+            continue
+        if file is not None:
+            yield file
+    if is_empty and len(problems) == before:
+        endings = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        what = f"holds no file that ends in {endings}" if any(Path(folder).iterdir()) else "is empty"
+        problems.append(
+            SourceError(
+                f"Folder '{shown(folder)}' {what}.",
+                hint="Check the path, or name files of other endings by a glob together with --format. "
+                "Names that start with '_' or '.' are left out.",
+                path=folder,
+            )
+        )
+
+
+def _walk(folder: str, problems: list[InputError]) -> Iterator[str]:
+    def note(error: OSError) -> None:
+        where = shown(str(error.filename))
+        message = f"Folder '{where}' cannot be read: {_reason(error)}."
+        problems.append(SourceError(message, hint="Check its permissions.", path=where))
+
+    seen: set[str] = set()
+    for current, folders, names in os.walk(folder, onerror=note, followlinks=True):
+        real = os.path.realpath(current)
+        if real in seen:  # a link that leads back up
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not is_ignored(name))
+        yield from (str(Path(current) / name) for name in sorted(names) if not is_ignored(name))
+
+
+def _name_problems(file: LocalFile) -> Iterator[SourceError]:
+    path, real_name = shown(file.path), Path(file.real).name
+    if is_ignored(real_name):
+        link = "" if file.real == file.path else f" is a link to '{shown(file.real)}', which"
+        yield SourceError(
+            f"'{path}'{link} has a name that Spark takes for a hidden or unfinished file, and skips.",
+            hint="Rename it: no leading '_' or '.', no '._COPYING_' at the end.",
+            path=path,
+        )
+    if _codec(real_name) != _codec(file.name):
+        yield SourceError(
+            f"'{path}' is a link to '{shown(file.real)}', whose ending means another compression. Spark goes by "
+            "the ending of the file itself.",
+            hint="Give both the same ending.",
+            path=path,
+        )
+    if ":" in file.real and SPARK_GLOB_CHARACTERS & set(file.real):
+        message = f"'{path}' holds a ':' together with one of *?[]{{}}\\ , which Spark cannot read."
+        yield SourceError(message, hint="Rename the file or folder.", path=path)
+    try:
+        file.real.encode()
+    except UnicodeEncodeError:
+        message = f"'{path}' is not a UTF-8 name, which Spark cannot read."
+        yield SourceError(message, hint="Rename the file or folder.", path=path)
+
+
+def _codec(name: str) -> str:
+    ending = Path(name).suffix.lower()
+    return ending if ending in _CODECS else ""
+
+
+def _unusable(path: str, error: Exception, hint: str = "Check the path.") -> SourceError:
+    return SourceError(f"'{shown(path)}' cannot be looked at: {_reason(error)}.", hint=hint, path=path)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error)).rstrip(".")

@@ -1,0 +1,389 @@
+"""Spark, through Spark Connect or a classic session, by DataFrame methods and SQL expressions both understand."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from lakegate.errors import QueryError
+from lakegate.model.batch import Batch
+from lakegate.model.identifiers import quote
+from lakegate.model.refs import Ref, TableAt
+from lakegate.model.schema import PartitionTransform, Schema
+from lakegate.model.sqltext import sql_string
+from lakegate.model.tables import AddedRows, CreateTable, Rows, ScanResult, WriteTarget
+from lakegate.ports import Step
+from lakegate.spark.failures import translated
+from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
+from lakegate.spark.reader import read_as, read_batch, source_schema
+from lakegate.spark.scans import FOUND, KNOWN, ORPHAN, KeyLookup, examples, free_names, require_columns
+from lakegate.spark.sessions import (
+    CATALOG,
+    SessionFactory,
+    end_session,
+    hang_up,
+    is_alive,
+    is_connect,
+    session_settings,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakegate.spark.transaction import SparkTransaction
+
+
+_MOST_QUERY_SESSIONS = 32
+"""Commits that are queried at a time, beside those of which somebody holds a :class:`~lakegate.table.Query`."""
+_INTERRUPTED_WITHIN_S = 8.0
+"""After which work that was interrupted and goes on is left to the server; less than ``function.margin_s``."""
+_CLOSING_S = 5.0
+FILE_COLUMN = "_file"
+"""Iceberg's metadata column with the data file a row is in; examples carry it."""
+
+
+class SparkEngine:
+    """Implements :class:`lakegate.ports.Engine`.
+
+    Args:
+        sessions: Makes sessions; see :mod:`lakegate.spark.sessions`.
+        catalog_options: Options of the Spark catalog bound to a reference (``None``: the catalog's default).
+        shares_files: Whether the engine sees this machine's files under the same paths.
+        before_reading: Called with a batch that is about to be read, and whether a transaction is open; returns
+            whether Spark was started anew for it.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionFactory,
+        catalog_options: Callable[[Ref | None], Mapping[str, str]],
+        *,
+        shares_files: bool,
+        before_reading: Callable[[Batch, bool], bool] | None = None,
+    ) -> None:
+        self._sessions = sessions
+        self._catalog_options = catalog_options
+        self.shares_files = shares_files
+        self._before_reading = before_reading
+        self._own: dict[str, Any] = {}
+        self._frames: dict[str, WeakSet[Any]] = {}
+        self._cancelled = (-math.inf, -math.inf)
+        self._sources: dict[Batch, tuple[Any, Schema]] = {}
+        self._opening = threading.RLock()
+
+    @property
+    def session(self) -> Any:
+        """The session that writes and audits; its catalog is bound to ``main``, branches are named explicitly."""
+        return self._writing_session()
+
+    def open_ahead(self, batch: Batch) -> None:
+        """Begin to connect and to read the schema of ``batch`` in the background; later calls wait for it.
+
+        Failures are left to those calls, which try again.
+        """
+        # Not in the thread: two threads must not make a catalog at once.
+        settings = session_settings(self._catalog_options(None))
+
+        def work() -> None:
+            with suppress(Exception), self._opening:
+                self._writing_session(settings)
+                self._source(batch)
+
+        threading.Thread(target=work, name="lakegate-connect", daemon=True).start()
+
+    def source_schema(self, batch: Batch) -> Schema:
+        """Return the batch's schema as it would be written."""
+        return self._source(batch)[1]
+
+    def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
+        """Append ``batch`` to ``target`` in one write."""
+        with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
+            frame, schema = self._source(batch)
+            if target.table_schema is not None:
+                frame = read_as(self.session, batch, target.table_schema, frame=frame, source=schema)
+            writer = frame.writeTo(target.table.sql(CATALOG, ref=target.ref))
+            for key, value in target.snapshot_properties.items():
+                writer = writer.option(f"snapshot-property.{key}", value)
+            if target.create is None:
+                writer.append()
+            else:
+                self._create(writer, target.create)
+
+    def count_failing(self, rows: AddedRows, predicates: Sequence[Any]) -> ScanResult:
+        """Count the rows for which each predicate is true, in one aggregation."""
+        with _auditing(rows):
+            frame = self._rows(rows)
+            made = [one for one in predicates if not isinstance(one, str)]
+            if any(is_connect(one) != is_connect(self.session) for one in made):
+                raise QueryError("A check's Column is of another kind (classic or Connect) than the session.")
+            if made:
+                names = free_names("predicate", len(made), taken=frame.columns)
+                frame, following = frame.withColumns(dict(zip(names, made, strict=True))), iter(names)
+                predicates = [one if isinstance(one, str) else next(following) for one in predicates]
+            counts = (f"count_if({predicate}) AS c{index}" for index, predicate in enumerate(predicates))
+            total, *failing = frame.selectExpr("count(1) AS total", *counts).collect()[0]
+        return ScanResult(total=total, failing=tuple(failing))
+
+    def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
+        """Count the rows that share their values in ``columns`` with another row; a NULL equals nothing."""
+        duplicated = f"coalesce(sum(CASE WHEN count > 1 AND {_present(columns)} THEN count END), 0)"
+        with _auditing(rows):
+            counts = self._grouped(rows, columns).selectExpr("coalesce(sum(count), 0)", duplicated)
+            total, failing = counts.collect()[0]
+        return ScanResult(total=total, failing=(failing,))
+
+    def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` rows for which ``predicate`` is true, with the data file each is in."""
+        with _fetching(rows):
+            return examples(self._rows(rows).where(predicate).selectExpr("*", FILE_COLUMN).limit(limit))
+
+    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` keys that occur more than once, most frequent first, with their ``rows``.
+
+        Where a key column is called ``rows`` itself, the number of rows is ``rows_0``.
+        """
+        is_taken = "rows" in map(str.lower, columns)
+        counted = free_names("rows", 1, taken=columns)[0] if is_taken else "rows"
+        keys = [f"k{index}" for index in range(len(columns))]
+        named = (f"{key} AS {quote(column)}" for key, column in zip(keys, columns, strict=True))
+        with _fetching(rows):
+            repeated = self._grouped(rows, columns).where(f"count > 1 AND {_present(columns)}")
+            found = repeated.orderBy("count", *keys, ascending=[False] + [True] * len(keys))
+            return examples(found.selectExpr(*named, f"count AS {counted}").limit(limit))
+
+    def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
+        """Count the rows that share their key with ``others`` or each other, and those that do so with ``others``."""
+        with _auditing(rows):
+            return self._lookup(rows, columns, others, columns).count(KNOWN, FOUND)
+
+    def count_orphans(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
+    ) -> ScanResult:
+        """Count the rows whose key ``others`` lack."""
+        with _auditing(rows):
+            return self._lookup(rows, columns, others, other_columns).count(ORPHAN)
+
+    def known_examples(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], limit: int
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_known` counts first."""
+        with _fetching(rows):
+            return examples(self._lookup(rows, columns, others, columns).rows(KNOWN, limit))
+
+    def orphan_examples(
+        self,
+        rows: AddedRows,
+        columns: Sequence[str],
+        others: Sequence[Rows],
+        other_columns: Sequence[str],
+        limit: int,
+    ) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
+        with _fetching(rows):
+            return examples(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit))
+
+    def transaction(self, branch: str, run_id: str) -> SparkTransaction:
+        """Return the transaction of a run on ``branch``, in a session of its own."""
+        from lakegate.spark.transaction import (
+            SparkTransaction,
+            transaction_settings,
+        )
+
+        settings = session_settings(self._catalog_options(Ref(name=branch, hash="", kind="branch")))
+        session = self._sessions(transaction_settings(settings, run_id))
+        key = f"transaction:{run_id}:{id(session)}"
+        self._own[key] = session
+        return SparkTransaction(session, branch, create=self._create, ended=lambda: self._own.pop(key, None))
+
+    def query(self, sql: str, ref: Ref) -> Any:
+        """Return a DataFrame of ``sql`` with plain table names read at the commit of ``ref``.
+
+        The session's catalog is bound to that commit, not to a branch: Iceberg refuses to change anything there.
+        """
+        text = query_text(sql)
+        with translated("planning the query", query=True):
+            session = self._query_session(ref)
+            require_harmless(session, text, is_query=True)
+            frame = session.sql(text)
+            frame.schema  # noqa: B018 - Connect plans lazily; a wrong query must fail here, with its own error
+        self._frames.setdefault(_query_key(ref), WeakSet()).add(frame)
+        return frame
+
+    def fetch(self, frame: Any) -> pa.Table:
+        """Return all rows of a DataFrame as an Arrow table."""
+        with translated("running the query", query=True):
+            table: pa.Table = frame.toArrow()
+        return table
+
+    def cancel(self) -> None:
+        """Interrupt everything that runs in our sessions.
+
+        When the server doesn't answer, or goes on all the same, the connection is closed from here, so that callers
+        fail instead of waiting.
+        """
+        now = time.monotonic()
+        if now - self._cancelled[1] > _INTERRUPTED_WITHIN_S:
+            self._cancelled = (now, now)
+        self._cancelled = (self._cancelled[0], now)
+        for key, session in tuple(self._own.items()):
+            try:
+                session.interruptAll()
+                is_interrupted = now - self._cancelled[0] < _INTERRUPTED_WITHIN_S
+            except Exception:  # noqa: BLE001 - whatever it is, the server was not reached
+                is_interrupted = False
+            if not is_interrupted and is_connect(session):
+                self._forget(key)
+                hang_up(session)
+
+    def reconnect(self) -> None:
+        """Drop sessions whose server doesn't answer any more; what follows opens new ones."""
+        for key, session in tuple(self._own.items()):
+            if not is_alive(session):
+                self._forget(key)
+                hang_up(session)
+
+    def close(self) -> None:
+        """End our sessions, not the engine."""
+        # One that is just being opened in the background is worth waiting for, but not for ever.
+        is_still = self._opening.acquire(timeout=_CLOSING_S)
+        try:
+            for session in self._own.values():
+                end_session(session)
+            self._own.clear()
+            self._frames.clear()
+            self._sources.clear()
+        finally:
+            if is_still:
+                self._opening.release()
+
+    def _forget(self, key: str) -> None:
+        self._own.pop(key, None)
+        self._frames.pop(key, None)
+        # Frames of a session are of no use without it.
+        self._sources.clear()
+
+    def _writing_session(self, settings: Mapping[str, str] | None = None) -> Any:
+        with self._opening:
+            if "" not in self._own:
+                self._own[""] = self._sessions(settings or session_settings(self._catalog_options(None)))
+            return self._own[""]
+
+    def _query_session(self, ref: Ref) -> Any:
+        key = _query_key(ref)
+        session = self._own.pop(key, None)
+        if session is None:
+            open_queries = [known for known in self._own if known.startswith("query:")]
+            for known in open_queries[: max(0, len(open_queries) - _MOST_QUERY_SESSIONS + 1)]:
+                if not self._frames.get(known):  # somebody still reads in the others
+                    self._frames.pop(known, None)
+                    end_session(self._own.pop(known))
+            pinned = ref.model_copy(update={"kind": "detached"})
+            session = self._sessions({**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS})
+            # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
+            session.sql(f"SET CATALOG {CATALOG}")
+        self._own[key] = session  # last: the one used longest ago goes first
+        return session
+
+    def _source(self, batch: Batch) -> tuple[Any, Schema]:
+        with self._opening:
+            if batch not in self._sources:
+                if self._before_reading is not None and self._before_reading(batch, self._in_transaction):
+                    self.close()  # its sessions went with the Spark that was
+                with translated(f"reading {batch.uris[0]}", source=True):
+                    frame = read_batch(self.session, batch)
+                    self._sources[batch] = (frame, source_schema(frame, batch))
+            return self._sources[batch]
+
+    @property
+    def _in_transaction(self) -> bool:
+        return any(key.startswith("transaction:") for key in self._own)
+
+    def _lookup(
+        self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
+    ) -> KeyLookup:
+        frames = [require_columns(self._rows(other), other, other_columns) for other in others]
+        return KeyLookup(self._rows(rows), columns, frames, other_columns)
+
+    def _rows(self, rows: Rows) -> Any:
+        reader = self.session.read
+        if isinstance(rows, TableAt):
+            # Nessie's TableReference: table@reference#hash. Settles the commit, wherever the reference is by now.
+            frame = reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
+            gone = ", ".join(sql_string(path) for path in rows.without)
+            return frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame
+        if rows.after_snapshot_id is not None:
+            reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
+            reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
+        if rows.one_by_one:
+            # Else Spark looks whether a task is cancelled once in a batch of 5,000 rows only.
+            reader = reader.option("vectorization-enabled", "false")
+        ref = rows.ref if rows.hash is None else f"{rows.ref}#{rows.hash}"
+        return reader.table(rows.table.sql(CATALOG, ref=ref))
+
+    def _grouped(self, rows: AddedRows, columns: Sequence[str]) -> Any:
+        keys = {f"k{index}": quote(column) for index, column in enumerate(columns)}
+        return (
+            self._rows(rows).selectExpr(*(f"{column} AS {key}" for key, column in keys.items())).groupBy(*keys).count()
+        )
+
+    def _create(self, writer: Any, create: CreateTable) -> None:
+        writer = writer.using("iceberg").tableProperty("location", create.location)
+        for key, value in create.properties.items():
+            writer = writer.tableProperty(key, value)
+        if create.partition_by:
+            writer = writer.partitionedBy(*(self._transform(text) for text in create.partition_by))
+        writer.create()
+
+    def _transform(self, text: str) -> Any:
+        if is_connect(self.session):
+            from pyspark.sql.connect import functions
+            from pyspark.sql.connect.functions import partitioning
+        else:
+            from pyspark.sql import functions
+            from pyspark.sql.functions import partitioning
+        transform = PartitionTransform.parse(text)
+        column = functions.col(quote(transform.column))
+        if transform.name == "identity":
+            return column
+        if transform.name == "bucket":
+            return partitioning.bucket(transform.width, column)
+        return getattr(partitioning, transform.name)(column)
+
+
+def _auditing(rows: AddedRows) -> AbstractContextManager[None]:
+    return translated(f"auditing {rows.table} on branch {rows.ref}")
+
+
+def _fetching(rows: AddedRows) -> AbstractContextManager[None]:
+    return translated(f"fetching failing rows of {rows.table} on branch {rows.ref}")
+
+
+def _present(columns: Sequence[str]) -> str:
+    return " AND ".join(f"k{index} IS NOT NULL" for index in range(len(columns)))
+
+
+def _query_key(ref: Ref) -> str:
+    return f"query:{ref.name}@{ref.hash}"
+
+
+@contextmanager
+def _progress(session: Any, step: Step | None) -> Iterator[None]:
+    if step is None or not is_connect(session):
+        yield
+        return
+
+    def report(stages: Any, **_: object) -> None:
+        known = list(stages or ())
+        if known:
+            step.progress(sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known), "tasks")
+
+    session.registerProgressHandler(report)
+    try:
+        yield
+    finally:
+        session.removeProgressHandler(report)

@@ -1,0 +1,219 @@
+"""Spark's exceptions as lakegate's errors, and the one safe way to import its modules."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    EngineUnavailableError,
+    LakegateError,
+    QueryError,
+    SourceError,
+    StorageUnavailableError,
+)
+
+_LOCK = threading.Lock()
+
+
+def import_spark(*more: str) -> None:
+    """Import ``pyspark.sql`` and ``more`` of its modules, by name, one thread at a time.
+
+    They import each other in circles. When two threads begin at different places of such a circle, Python lets one of
+    them see a module that is not complete yet rather than wait for ever (``importlib._bootstrap._ModuleLock``).
+    """
+    with _LOCK:
+        for name in ("pyspark.sql", *more):
+            importlib.import_module(name)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What Spark's texts with one of some words mean."""
+
+    words: tuple[str, ...]
+    error: type[LakegateError]
+    message: str
+    hint: str
+
+
+_CATALOG_AWAY = (
+    EngineUnavailableError,
+    "Spark couldn't reach the catalog while {doing}: {cause}",
+    "Check with `lakegate status` whether Nessie runs, then try again.",
+)
+_STORE_AWAY = (
+    StorageUnavailableError,
+    "Spark couldn't reach the files while {doing}: {cause}",
+    "Nothing was published. Check the network between Spark and the files' store, then try again.",
+)
+# The first one that fits counts: texts about files and the catalog hold the words for lost connections, too.
+_FAILURES = (
+    _Failure(
+        ("StatusCode.UNAUTHENTICATED", "Invalid auth token"),
+        ConfigurationError,
+        "Spark rejected the token while {doing}.",
+        "Check the setting engine.token.",
+    ),
+    _Failure(
+        ("NessieNotAuthorizedException", "NessieForbiddenException", "auth.oauth2.OAuth2Exception"),
+        ConfigurationError,
+        "The catalog rejected Spark's credentials while {doing}: {cause}",
+        "Check catalog.token or catalog.oauth2_*; the token that Spark has may have expired.",
+    ),
+    _Failure(
+        ("No space left on device", "Disk quota exceeded"),
+        EngineError,
+        "The disk is full: Spark stopped {doing}.",
+        "Free some space and run the command again.",
+    ),
+    _Failure(
+        (
+            "AccessDeniedException",
+            "NoAuthWithAWSException",
+            "Service: S3, Status Code: 403",
+            "Unable to load credentials",
+        ),
+        ConfigurationError,
+        "Spark was denied access to the files while {doing}: {cause}",
+        "For files on S3, check that Spark uses the same credentials and endpoint as lakegate.",
+    ),
+    _Failure(("CommitStateUnknownException", "HttpClientException", "NessieServiceException"), *_CATALOG_AWAY),
+    _Failure(
+        ("AWSClientIOException", "AWSServiceThrottledException", "SdkClientException", "Service: S3, Status Code: 5"),
+        *_STORE_AWAY,
+    ),
+    _Failure(("java.net.ConnectException",), *_CATALOG_AWAY),
+    _Failure(
+        (
+            "StatusCode.UNAVAILABLE",
+            "StatusCode.DEADLINE_EXCEEDED",
+            "failed to connect",
+            "Connection refused",
+            "Connection reset",
+            "GOAWAY",
+            "RETRIES_EXCEEDED",
+            "SESSION_CHANGED",
+            "SESSION_CLOSED",
+            "SESSION_NOT_FOUND",
+            "Socket closed",
+            "SparkContext was shut down",
+            "stopped SparkContext",
+        ),
+        EngineUnavailableError,
+        "Lost the connection to Spark while {doing}.",
+        "Check with `lakegate status` whether it runs, then try again.",
+    ),
+    _Failure(
+        ("ConnectionClosedException", "java.net.SocketException", "java.net.SocketTimeoutException"), *_STORE_AWAY
+    ),
+    _Failure(
+        (
+            "CAST_INVALID_INPUT",
+            "CAST_OVERFLOW",
+            "CSV header",
+            "FAILED_READ_FILE",
+            "MALFORMED_CSV_RECORD",
+            "MALFORMED_RECORD_IN_PARSING",
+            "NUMERIC_VALUE_OUT_OF_RANGE",
+            "PATH_NOT_FOUND",
+        ),
+        SourceError,
+        "Spark couldn't read a source file's data while {doing}: {cause}",
+        "A value doesn't fit its column, or the file is damaged or was changed meanwhile.",
+    ),
+)
+_FIRST_SENTENCE_LENGTH = 400
+
+
+@contextmanager
+def translated(doing: str, *, query: bool = False, source: bool = False) -> Iterator[None]:
+    """Turn what Spark raises in the body into lakegate's errors.
+
+    Args:
+        doing: What the body does, for the message: ``writing nyc.trips on branch x``.
+        query: Whether a refused plan is the user's query (exit 2) rather than a failure of the engine.
+        source: Whether values that cannot be read or converted are the source files' (exit 2).
+
+    Raises:
+        EngineUnavailableError: When the engine or its session is gone.
+        QueryError: When ``query`` and Spark refuses the statement or fails on its data.
+        SourceError: When a source file cannot be read after all.
+        EngineError: For anything else Spark says.
+    """
+    import_spark()
+    from grpc import RpcError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, RpcError, *_classic_errors()) as error:
+        raise _translate(error, doing, query=query, source=source) from error
+
+
+def first_sentence(text: str) -> str:
+    r"""Return the part of a JVM message that a person can use: no stack trace, no SQLSTATE, no plan.
+
+    Example:
+        >>> first_sentence("[TABLE_NOT_FOUND] The table `t` cannot be found. SQLSTATE: 42P01; line 1\nJVM stacktrace:")
+        'The table `t` cannot be found.'
+    """
+    text = text.partition("JVM stacktrace:")[0].partition("SQLSTATE:")[0].strip()
+    line = next((line for line in text.splitlines() if line.strip()), text)
+    line = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", re.sub(r"^\([\w.$]+\)\s*", "", line)).strip()
+    return line if len(line) <= _FIRST_SENTENCE_LENGTH else line[:_FIRST_SENTENCE_LENGTH] + "…"
+
+
+def _classic_errors() -> tuple[type[Exception], ...]:
+    """Return what a classic session lets through unconverted; there are none with the package ``pyspark-client``."""
+    from pyspark.util import is_remote_only
+
+    if is_remote_only():
+        return ()
+    from py4j.protocol import Py4JError
+
+    return (Py4JError,)
+
+
+def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> LakegateError:
+    text = str(error)
+    known = next((failure for failure in _FAILURES if _holds(text, failure.words)), None)
+    if known is not None and (source or known.error is not SourceError):
+        return known.error(known.message.format(doing=doing, cause=_cause(text, known.words)), hint=known.hint)
+    if query:
+        cause = first_sentence(text).partition(" Did you mean")[0]
+        return QueryError(f"Spark rejected the query: {cause}{_line(text)}", hint=_query_hint(text))
+    return EngineError(
+        f"Spark failed while {doing}: {first_sentence(text)}", hint="Run it again with --debug to see the whole error."
+    )
+
+
+def _holds(text: str, words: Sequence[str]) -> bool:
+    return any(word in text for word in words)
+
+
+def _cause(text: str, words: Sequence[str]) -> str:
+    """Return the most useful sentence: the first one, or, where it has none of ``words``, the first cause that has."""
+    causes = (line for line in text.splitlines() if line.startswith("Caused by: ") and _holds(line, words))
+    first = next(iter(text.splitlines()), "")
+    line = text if _holds(first, words) else next(causes, text)
+    return first_sentence(re.sub(r"^Caused by: [\w.$]+: ", "", line))
+
+
+def _line(text: str) -> str:
+    """Return the line that a refused statement is wrong in; its columns moved when comments were left out."""
+    found = re.search(r"\(line (\d+), pos \d+\)|; line (\d+) pos \d+", text)
+    return f" (line {found.group(1) or found.group(2)})" if found else ""
+
+
+def _query_hint(text: str) -> str | None:
+    if "TABLE_OR_VIEW_NOT_FOUND" in text or "SCHEMA_NOT_FOUND" in text:
+        return "`lakegate table list` shows the tables of main; add --ref for another branch."
+    suggestion = re.search(r"Did you mean one of the following\? \[([^\]]*)\]", text)
+    return f"Did you mean one of {suggestion.group(1)}?" if suggestion else None

@@ -1,0 +1,200 @@
+"""Source files as Spark DataFrames, in the types they will be written with.
+
+Spark's types are mapped to Iceberg's as Iceberg's own ``SparkSchemaUtil`` does it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from lakegate.errors import SchemaError
+from lakegate.model.batch import MISSING_WORDS, Batch, CsvOptions, SourceColumn
+from lakegate.model.identifiers import quote
+from lakegate.model.schema import UNKNOWN, Column, Schema, struct_text
+from lakegate.model.sqltext import sql_string
+
+_PRIMITIVES = {
+    "boolean": "boolean",
+    "tinyint": "int",
+    "smallint": "int",
+    "int": "int",
+    "bigint": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date": "date",
+    "timestamp": "timestamptz",
+    "timestamp_ntz": "timestamp",
+}
+_SPARK_NAMES = {iceberg: spark for spark, iceberg in _PRIMITIVES.items()}  # of the integers, "int" comes last
+_ARROW_TO_SPARK = {
+    "null": "string",
+    "bool": "boolean",
+    "int64": "bigint",
+    "double": "double",
+    "date32[day]": "date",
+    "timestamp[us]": "timestamp_ntz",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "string": "string",
+}
+_GLOB_CHARACTERS = frozenset("*?[]{}\\")
+_COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
+
+
+def read_batch(session: Any, batch: Batch) -> Any:
+    """Return the batch as a DataFrame in its own columns and types."""
+    if batch.format == "parquet":
+        return _read_parquet(session, batch)
+    return _read_csv(session, batch, {column.name: _ARROW_TO_SPARK[column.type] for column in batch.columns})
+
+
+def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Schema) -> Any:
+    """Return the batch as a DataFrame in the columns and types of ``table``.
+
+    Args:
+        session: A Spark session.
+        batch: The files. CSV is parsed as the table's types, not converted from the inferred ones.
+        table: Columns to deliver, in this order.
+        frame: What :func:`read_batch` returned for the batch.
+        source: Its schema.
+    """
+    if batch.format == "csv":
+        return _read_csv(session, batch, _types_of(table, batch))
+    return frame.selectExpr(*(_cast(column, source) for column in table.columns))
+
+
+def source_schema(frame: Any, batch: Batch) -> Schema:
+    """Return the schema of a batch's DataFrame, columns without any value of type ``unknown``."""
+    schema = iceberg_schema(frame.schema)
+    empty = {column.name for column in batch.columns if column.type == "null"}
+    return Schema(
+        columns=tuple(
+            column.model_copy(update={"type": UNKNOWN}) if column.name in empty else column for column in schema.columns
+        )
+    )
+
+
+def spark_path(uri: str) -> str:
+    r"""Return a file URI as a path that Spark reads literally: it takes every path for a glob, and decodes nothing.
+
+    Example:
+        >>> spark_path("file:///data/a%20b/%5B1%5D.parquet")
+        '/data/a b/\\[1\\].parquet'
+    """
+    path = unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+    return "".join(f"\\{character}" if character in _GLOB_CHARACTERS else character for character in path)
+
+
+def _reader(session: Any, batch: Batch) -> Any:
+    # Hadoop's checksummed local file system cannot read a name with a colon in it, the raw one can.
+    colon = any(":" in spark_path(uri) for uri in batch.uris if uri.startswith("file:"))
+    return session.read.options(**_COLON_OPTIONS) if colon else session.read
+
+
+def _read_parquet(session: Any, batch: Batch) -> Any:
+    frame = _reader(session, batch).parquet(*map(spark_path, batch.uris))
+    converted = {column.name: _converted(column) for column in batch.columns}
+    if not any(converted.values()):
+        return frame
+    return frame.selectExpr(*(converted.get(name) or quote(name) for name in frame.columns))
+
+
+def _converted(column: SourceColumn) -> str | None:
+    name = quote(column.name)
+    if column.type == "null":
+        return f"CAST(NULL AS STRING) AS {name}"
+    if not column.type.startswith("timestamp[ns"):
+        return None
+    # Spark hands nanoseconds over as numbers; rounding down is right before 1970 too.
+    micros = f"timestamp_micros({name} DIV 1000 - IF({name} % 1000 < 0, 1, 0))"
+    return f"{micros} AS {name}" if "tz=" in column.type else f"CAST({micros} AS TIMESTAMP_NTZ) AS {name}"
+
+
+def _cast(column: Column, source: Schema) -> str:
+    name, target = quote(column.name), spark_type(column.type)
+    found = source.find(column.name)
+    if found is None:
+        return f"CAST(NULL AS {target}) AS {name}"
+    if target is None or found.type == column.type:
+        return f"{quote(found.name)} AS {name}"
+    return f"CAST({quote(found.name)} AS {target}) AS {name}"
+
+
+def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:
+    csv = batch.csv or CsvOptions()
+    options = {
+        "mode": "FAILFAST",
+        "header": str(csv.header).lower(),
+        "enforceSchema": "false",
+        "sep": csv.delimiter,
+        "quote": csv.quote,
+        "escape": csv.quote,
+        "encoding": csv.encoding,
+        "nullValue": "",
+        "emptyValue": "",
+        "multiLine": str(batch.multiline).lower(),
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    }
+    schema = ", ".join(f"{quote(column.name)} STRING" for column in batch.columns)
+    frame = _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.uris)))
+    return frame.selectExpr(*_parsed(csv, types))
+
+
+def _types_of(table: Schema, batch: Batch) -> dict[str, str]:
+    names = Schema(columns=tuple(Column(name=column.name, type=column.type) for column in batch.columns))
+    found = ((names.find(column.name), spark_type(column.type)) for column in table.columns)
+    return {column.name: target for column, target in found if column is not None and target is not None}
+
+
+def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
+    everywhere = [text for text in csv.null_values if text]
+    expressions = []
+    for column, target in types.items():
+        name = quote(column)
+        words = everywhere if target == "string" else [*everywhere, *MISSING_WORDS]
+        present = f"IF({name} IN ({', '.join(map(sql_string, words))}), NULL, {name})" if words else name
+        expressions.append(f"{present} AS {name}" if target == "string" else f"CAST({present} AS {target}) AS {name}")
+    return expressions
+
+
+def iceberg_schema(struct: Any) -> Schema:
+    """Return a Spark ``StructType`` as a schema in Iceberg types."""
+    return Schema(
+        columns=tuple(
+            Column(name=field.name, type=_iceberg_type(field.dataType, field.name), required=not field.nullable)
+            for field in struct.fields
+        )
+    )
+
+
+def spark_type(iceberg_type: str) -> str | None:
+    """Return the Spark SQL name of a primitive Iceberg type; ``None`` for nested ones.
+
+    Example:
+        >>> spark_type("timestamp"), spark_type("decimal(10, 2)"), spark_type("list<int>")
+        ('timestamp_ntz', 'decimal(10, 2)', None)
+    """
+    return iceberg_type if iceberg_type.startswith("decimal(") else _SPARK_NAMES.get(iceberg_type)
+
+
+def _iceberg_type(spark: Any, column: str) -> str:
+    kind = spark.typeName()
+    if kind == "array":
+        return f"list<{_iceberg_type(spark.elementType, column)}>"
+    if kind == "map":
+        return f"map<{_iceberg_type(spark.keyType, column)}, {_iceberg_type(spark.valueType, column)}>"
+    if kind == "struct":
+        return struct_text((field.name, _iceberg_type(field.dataType, column)) for field in spark.fields)
+    if kind == "decimal":
+        return f"decimal({spark.precision}, {spark.scale})"
+    name = _PRIMITIVES.get(spark.simpleString())
+    if name is None:
+        raise SchemaError(
+            f"Column '{column}' has type {spark.simpleString()}, which an Iceberg table cannot hold.",
+            hint="Convert or drop the column before ingesting the file.",
+            column=column,
+        )
+    return name

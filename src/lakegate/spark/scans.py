@@ -1,0 +1,224 @@
+"""Scans: rows fetched as examples, and the keys of a batch looked up in other rows.
+
+Spark holds what Python doesn't: text that isn't UTF-8, and days before the year 1 or after 9999. One such value must
+hide neither its row nor the verdict that the row is an example of.
+
+Of the rows that keys are looked up in (``unique(…, scope='table')``, ``relationships``), Spark reads the key columns
+only, and as few rows as their metrics allow: a filter by the batch's smallest and greatest key lets Iceberg skip
+partitions, files and row groups. The rest goes through a semi join with the batch's distinct keys, the side that Spark
+broadcasts while it is small. All of it is names and SQL text, which Spark Connect and classic sessions both take.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import cached_property, reduce
+from typing import Any
+
+from lakegate.errors import CheckError
+from lakegate.model.identifiers import quote
+from lakegate.model.sqltext import sql_string
+from lakegate.model.tables import Rows, ScanResult
+
+LONGEST_TEXT = 2_000
+"""Characters of a value that are shown; cells of megabytes would be kept in the journal, and sent in alerts."""
+
+_AS_TEXT = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
+_NESTED = frozenset({"array", "map", "struct"})
+_EXACT_AS_TEXT = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "timestamp", "timestamp_ntz", "boolean")
+_LONGEST_BOUND = 1_000  # characters; a longer text makes a longer plan and skips no more
+_DAYS_AND_TIMES = ("date", "timestamp", "timestamp_ntz")
+_GREGORIAN = "1583"
+
+KNOWN = "found OR count > 1"
+"""The key occurs in the other rows, or more than once in the batch."""
+FOUND = "found"
+"""The key occurs in the other rows."""
+ORPHAN = "NOT found"
+"""The other rows lack the key."""
+
+
+def collected(frame: Any) -> list[dict[str, Any]]:
+    """Return all rows of a small DataFrame, column name to value.
+
+    Where Python cannot hold a value, the columns that may hold such are fetched as text; bytes that are no UTF-8 are
+    shown as escapes.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        return [row.asDict(recursive=True) for row in frame.collect()]
+    except PySparkException:
+        raise
+    except (ValueError, ArithmeticError, TypeError):  # UnicodeDecodeError and OverflowError among them
+        kinds = [field.dataType.typeName() for field in frame.schema.fields]
+        names = list(frame.columns)
+        shown = frame.selectExpr(*(_as_shown(name, kind) for name, kind in zip(names, kinds, strict=True)))
+        return [
+            {name: _value(value, kind) for name, kind, value in zip(names, kinds, row, strict=True)}
+            for row in shown.collect()
+        ]
+
+
+def examples(frame: Any) -> tuple[dict[str, Any], ...]:
+    """Return all rows of a small DataFrame in JSON's types; raises as :func:`collected`."""
+    return tuple({name: _json_safe(value) for name, value in row.items()} for row in collected(frame))
+
+
+def _as_shown(name: str, kind: str) -> str:
+    column = quote(name)
+    if kind == "string":
+        return f"CAST({column} AS BINARY) AS {column}"
+    if kind in _AS_TEXT:
+        return f"CAST({column} AS STRING) AS {column}"
+    if kind in _NESTED:
+        return f"to_json(named_struct('value', {column}), map('ignoreNullFields', 'false')) AS {column}"
+    return column
+
+
+def _value(value: Any, kind: str) -> Any:
+    if value is None:
+        return None
+    if kind == "string":
+        return bytes(value).decode(errors="backslashreplace")
+    if kind in _AS_TEXT:
+        return value.replace(" ", "T")  # as ISO 8601 has it, and other examples have
+    return json.loads(value)["value"] if kind in _NESTED else value
+
+
+def _json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
+    """Return a collected value in JSON's types: times in ISO 8601, decimals as text, bytes in hexadecimal."""
+    if isinstance(value, Mapping):
+        return {str(key): _json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_safe(item) for item in value]
+    if isinstance(value, (bytes, bytearray)):
+        return _cut(value[: LONGEST_TEXT // 2 + 1].hex(), 2 * len(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (date, datetime, time)):
+        return value.isoformat()
+    if isinstance(value, str):
+        return _cut(value, len(value))
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _cut(text: str, length: int) -> str:
+    return text if length <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({length:,} characters)"
+
+
+class KeyLookup:
+    """The keys of ``batch``, grouped, and which of them occur in ``others``. NULL in a key is no key.
+
+    Args:
+        batch: DataFrame of the batch.
+        columns: Its key columns.
+        others: DataFrames of the rows to look in.
+        other_columns: Their columns to compare with, in the order of ``columns``.
+    """
+
+    def __init__(self, batch: Any, columns: Sequence[str], others: Sequence[Any], other_columns: Sequence[str]) -> None:
+        # Examples hold these beside all columns of the batch.
+        self._names = free_names("__lakegate_key", len(columns), taken=batch.columns)
+        self._present = " AND ".join(f"{name} IS NOT NULL" for name in self._names)
+        self._batch = batch
+        self._named = self._selected(columns)
+        self._others = [frame.selectExpr(*self._selected(other_columns)) for frame in others]
+
+    def count(self, *conditions: str) -> ScanResult:
+        """Count the rows whose key meets each of ``conditions``: :data:`KNOWN`, :data:`FOUND` or :data:`ORPHAN`."""
+        cases = (f"CASE WHEN {self._present} AND ({condition}) THEN count END" for condition in conditions)
+        sums = (f"coalesce(sum({case}), 0)" for case in ("count", *cases))
+        total, *failing = self._judged.selectExpr(*sums).collect()[0]
+        return ScanResult(total=total, failing=tuple(failing))
+
+    def rows(self, condition: str, limit: int) -> Any:
+        """Return a DataFrame of up to ``limit`` of the rows whose key meets ``condition``."""
+        failing = self._judged.where(f"{self._present} AND ({condition})").select(*self._names)
+        rows = self._batch.selectExpr("*", "_file", *self._named)
+        return rows.join(failing, self._names, "left_semi").drop(*self._names).limit(limit)
+
+    @cached_property
+    def _keys(self) -> Any:
+        return self._batch.selectExpr(*self._named)
+
+    @cached_property
+    def _judged(self) -> Any:
+        """Each key once, with its number of rows of the batch (``count``) and whether others have it (``found``)."""
+        grouped = self._keys.groupBy(*self._names).count()
+        bounds = self._bounds() if self._others else None
+        if bounds is None:
+            return grouped.selectExpr("*", "FALSE AS found")
+        wanted = grouped.where(self._present).select(*self._names)
+        parts = [frame.where(bounds).join(wanted, self._names, "left_semi") for frame in self._others]
+        met = reduce(lambda left, right: left.union(right), parts).distinct().selectExpr("*", "TRUE AS met")
+        return grouped.join(met, self._names, "left").selectExpr(*self._names, "count", "met IS NOT NULL AS found")
+
+    def _bounds(self) -> str | None:
+        """Return the predicate of rows that may have one of the batch's keys; ``None`` when it has no keys."""
+        types = [field.dataType.simpleString() for field in self._keys.schema.fields]
+        bounded = {name: kind for name, kind in zip(self._names, types, strict=True) if _comparable_as_text(kind)}
+        # As bytes: a text may be no UTF-8, which Python could not take.
+        ends = (f"CAST(CAST({end}({name}) AS STRING) AS BINARY)" for name in bounded for end in ("min", "max"))
+        keys, *found = self._keys.where(self._present).selectExpr("count(1)", *ends).collect()[0]
+        if not keys:
+            return None
+        return " AND ".join(self._ranges(bounded, [bytes(end) for end in found])) or "TRUE"
+
+    def _ranges(self, bounded: dict[str, str], ends: Sequence[bytes]) -> Iterator[str]:
+        lows_and_highs = iter(ends)
+        for name, kind in bounded.items():
+            low, high = _text(next(lows_and_highs)), _text(next(lows_and_highs))
+            # ORC's statistics of days before the Gregorian calendar (October 15, 1582) are off by days: as bounds they
+            # would skip rows that are there.
+            if low is None or high is None or (kind in _DAYS_AND_TIMES and low < _GREGORIAN):
+                continue
+            # Iceberg compares other bytes than these with the metrics of files where they are no UTF-8.
+            if max(len(low), len(high)) <= _LONGEST_BOUND:
+                yield f"{name} BETWEEN CAST({sql_string(low)} AS {kind}) AND CAST({sql_string(high)} AS {kind})"
+
+    def _selected(self, columns: Sequence[str]) -> list[str]:
+        return [f"{quote(column)} AS {name}" for column, name in zip(columns, self._names, strict=True)]
+
+
+def free_names(stem: str, count: int, *, taken: Collection[str]) -> list[str]:
+    """Return ``count`` names that begin with ``stem`` and that no column has; Spark compares names without case.
+
+    Example:
+        >>> free_names("key", 2, taken=["Key_0", "id"])
+        ['key_1', 'key_2']
+    """
+    known = {name.lower() for name in taken}
+    numbered = (f"{stem}_{number}" for number in itertools.count())
+    return list(itertools.islice((name for name in numbered if name not in known), count))
+
+
+def require_columns(frame: Any, rows: Rows, columns: Sequence[str]) -> Any:
+    """Return ``frame``, which reads ``rows``, if it has all of ``columns``."""
+    known = {name.lower() for name in frame.columns}
+    missing = next((column for column in columns if column.lower() not in known), None)
+    if missing is None:
+        return frame
+    raise CheckError(
+        f"{rows.table} on {rows.ref} has no column '{missing}', which a check compares with.",
+        hint=f"Its columns: {', '.join(frame.columns)}.",
+        table=str(rows.table),
+        column=missing,
+    )
+
+
+def _comparable_as_text(kind: str) -> bool:
+    # Floats are left out: Iceberg takes no NaN in a filter.
+    return kind == "string" or kind.partition("(")[0] in _EXACT_AS_TEXT
+
+
+def _text(given: bytes) -> str | None:
+    try:
+        return given.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,342 @@
+"""Statements of transactions, looked at before the engine sees them.
+
+sqlglot says which tables a statement reads and writes. It is given a skeleton of the tokens
+(:func:`~lakegate.model.sqltext.sql_skeleton`), and Spark the same tokens without comments: the two can't disagree on
+where a text or a comment ends. What the statement writes is read from the tokens, too, and must be the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import sqlglot
+from sqlglot import expressions as exp
+from sqlglot.errors import SqlglotError
+
+from lakegate.errors import IdentifierError, QueryError
+from lakegate.model.identifiers import RESERVED_NAMESPACES, TableIdentifier
+from lakegate.model.sqltext import SqlToken, sql_skeleton, sql_text
+from lakegate.spark.guard import parenthesized, tokens_of
+from lakegate.spark.sessions import CATALOG
+
+_DIALECT = "spark"
+_WRITES = (exp.DML, exp.DDL, exp.Command)
+_CHANGES = frozenset({"CREATE", "DELETE", "DROP", "INSERT", "MERGE", "UPDATE"})
+_BEFORE_TARGET = frozenset(
+    {"EVOLUTION", "EXISTS", "FROM", "IF", "INTO", "NOT", "OR", "OVERWRITE", "REPLACE", "SCHEMA", "TABLE", "WITH"}
+)
+_BEFORE_NAMES = frozenset({"FROM", "INTO", "JOIN", "OVERWRITE", "TABLE", "UPDATE", "USING"})
+_SET_OPERATIONS = frozenset({"EXCEPT", "INTERSECT", "MINUS", "UNION"})
+_QUANTIFIERS = frozenset({"ALL", "DISTINCT"})
+_OTHER_CATALOGS = RESERVED_NAMESPACES - {CATALOG}
+_ALTER_ACTIONS = frozenset({"ADD", "ALTER", "CHANGE", "DROP", "RENAME", "REPLACE", "SET", "UNSET", "WRITE"})
+_ALTER_REFUSED = {
+    ("SET", "LOCATION"): "files of a table stay in the folder it was created in",
+    ("RENAME", "TO"): "a table keeps its name",
+    ("ADD", "BRANCH"): "branches are the catalog's here",
+    ("ADD", "TAG"): "tags are the catalog's here",
+    ("DROP", "BRANCH"): "branches are the catalog's here",
+    ("DROP", "TAG"): "tags are the catalog's here",
+    ("REPLACE", "BRANCH"): "branches are the catalog's here",
+    ("REPLACE", "TAG"): "tags are the catalog's here",
+}
+_PROPERTIES_REFUSED = frozenset(
+    {
+        "cherry-pick-snapshot-id",
+        "current-snapshot-id",
+        "gc.enabled",
+        "location",
+        "nessie.commit.id",
+        "path",
+        "write.data.path",
+        "write.folder-storage.path",
+        "write.metadata.delete-after-commit.enabled",
+        "write.metadata.path",
+        "write.object-storage.path",
+    }
+)
+_NOT_METADATA_ONLY = "(SELECT count(*) FROM range(1)) = 1"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement that a transaction may run.
+
+    Attributes:
+        sql: What to give to the engine.
+        read: Tables whose rows it depends on.
+        written: Tables it changes.
+        created: Those of ``written`` that it creates.
+    """
+
+    sql: str
+    read: frozenset[TableIdentifier] = frozenset()
+    written: frozenset[TableIdentifier] = frozenset()
+    created: frozenset[TableIdentifier] = frozenset()
+
+
+def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
+    """Look at a statement of a transaction.
+
+    Allowed are queries, ``INSERT``, ``MERGE``, ``UPDATE``, ``DELETE``, ``CREATE``, ``ALTER`` and ``DROP TABLE``, on
+    tables named ``namespace.table``: nothing that could read or change what is not on the transaction's branch.
+
+    A ``DELETE`` is rewritten so that Spark runs it row by row: when it drops whole files from the metadata
+    (``SparkTable.deleteWhere``), Iceberg 1.12 leaves the session's snapshot properties out, and with them the run id.
+
+    Args:
+        sql: One statement.
+        catalogs: The session's other Spark catalogs: ``nyc.trips`` would be a table in catalog ``nyc``.
+
+    Raises:
+        QueryError: When it is several statements, of another kind, or names anything but the branch's tables.
+
+    Example:
+        >>> found = parse_statement("INSERT INTO nyc.daily SELECT day, count(*) FROM nyc.trips GROUP BY day")
+        >>> [str(table) for table in found.read], [str(table) for table in found.written]
+        (['nyc.trips'], ['nyc.daily'])
+    """
+    others = _OTHER_CATALOGS | {name.lower() for name in catalogs} - {CATALOG}
+    tokens = tokens_of(sql, "statement")
+    if [token.upper for token in tokens[:2]] == ["ALTER", "TABLE"]:
+        return Statement(sql_text(tokens), written=frozenset({_altered(tokens, others)}))
+    tree = _parse(tokens)
+    target = _target(tree)
+    _require_names(tokens, others)
+    read = frozenset(_name(table, others) for table in _tables(tree) if table is not target)
+    if target is None:
+        return Statement(parenthesized(tokens), read)
+    _require_same_target(tokens, target)
+    written = frozenset({_name(target, others)})
+    if isinstance(tree, exp.Create):
+        _require_plain_properties(tokens)
+        return Statement(sql_text(tokens), read, written, created=written)
+    if isinstance(tree, (exp.Merge, exp.Update, exp.Delete)):
+        read |= written
+    if isinstance(tree, exp.Delete):
+        return Statement(_row_by_row(tokens, next(iter(written))), read, written)
+    return Statement(sql_text(tokens), read, written)
+
+
+def _parse(tokens: Sequence[SqlToken]) -> exp.Expr:
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
+    try:
+        parsed = sqlglot.parse(_skeleton(tokens), dialect=_DIALECT)
+    except SqlglotError as error:
+        try:
+            parsed = sqlglot.parse(_skeleton(tokens, opened="("), dialect=_DIALECT)
+        except SqlglotError:
+            raise QueryError(f"Can't run this statement: {_where(error, tokens)}") from None
+    except RecursionError:
+        raise QueryError("Can't run this statement: it is nested too deeply.") from None
+    if len(parsed) != 1 or parsed[0] is None:
+        raise QueryError("Can't run this statement: it is not one statement.", hint="Run statements one at a time.")
+    return parsed[0]
+
+
+def _where(error: SqlglotError, tokens: Sequence[SqlToken]) -> str:
+    errors: list[dict[str, object]] = getattr(error, "errors", [])
+    first = errors[0] if errors else {}
+    near = str(first.get("highlight") or "").strip()
+    place = f"line {first['line']}" if first.get("line") else f"line {tokens[0].line}"
+    return f"it isn't valid Spark SQL near {near!r} ({place})." if near else "it isn't valid Spark SQL."
+
+
+def _skeleton(tokens: Sequence[SqlToken], opened: str | None = None) -> str:
+    """Return the skeleton with ``TABLE t`` written as ``SELECT * FROM t``, which sqlglot knows.
+
+    After a parenthesis, ``table`` is more often a column's name: there only where ``opened`` says so.
+    """
+    found = []
+    for index, token in enumerate(tokens):
+        before = [known.upper for known in tokens[max(0, index - 2) : index]]
+        starts = (
+            not before
+            or before[-1] == opened
+            or before[-1] in _SET_OPERATIONS
+            or (before[-1] in _QUANTIFIERS and before[0] in _SET_OPERATIONS)
+            or (before[-1] == "AS" and tokens[0].upper == "CREATE")
+        )
+        is_query = token.upper == "TABLE" and starts
+        found.append(replace(token, text="SELECT * FROM") if is_query else token)
+    return sql_skeleton(found)
+
+
+def _target(tree: exp.Expr) -> exp.Table | None:
+    """Return the table that a statement changes, ``None`` for a query."""
+    if isinstance(tree, (exp.Query, exp.Values)):
+        if any(isinstance(node, _WRITES) and not isinstance(node, exp.Query) for node in tree.walk()):
+            raise _refused(tree, "it changes something inside a query")
+        return None
+    if not isinstance(tree, (exp.Insert, exp.Merge, exp.Update, exp.Delete, exp.Create, exp.Drop)):
+        raise _refused(tree)
+    if isinstance(tree, (exp.Create, exp.Drop)):
+        _require_table(tree)
+    found = tree.args["tables"][0] if isinstance(tree, exp.Drop) and tree.args.get("tables") else tree.this
+    found = found.this if isinstance(found, exp.Schema) else found
+    if not isinstance(found, exp.Table):
+        raise _refused(tree, "it does not write to a table")
+    return found
+
+
+def _require_table(tree: exp.Create | exp.Drop) -> None:
+    if str(tree.args.get("kind")).upper() != "TABLE" or tree.find(exp.TemporaryProperty):
+        raise _refused(tree, "only tables are created and dropped; a namespace comes with its first table")
+    if tree.args.get("purge") or len(tree.args.get("tables") or ()) > 1:
+        raise _refused(tree, "one table is dropped at a time, and its files stay for the other branches")
+    if tree.find(exp.LocationProperty):
+        raise _refused(tree, "every table gets a folder of its own; leave LOCATION out")
+
+
+def _refused(tree: exp.Expr, why: str | None = None) -> QueryError:
+    name = str(tree.this).upper() if isinstance(tree, exp.Command) else tree.key.upper()
+    return QueryError(
+        f"A transaction can't run this {name} statement{f': {why}' if why else ''}.",
+        hint="It runs queries, INSERT, MERGE, UPDATE, DELETE, and CREATE, ALTER and DROP TABLE.",
+    )
+
+
+def _tables(tree: exp.Expr) -> Iterator[exp.Table]:
+    for table in tree.find_all(exp.Table):
+        if table.find_ancestor(exp.Hint) is None and not _is_function(table) and not _is_cte(table):
+            yield table
+
+
+def _is_function(table: exp.Table) -> bool:
+    if not isinstance(table.this, exp.Func):
+        return False
+    name = table.this.name if isinstance(table.this, exp.Anonymous) else table.this.key
+    if name.upper() in {"IDENTIFIER", "STREAM"}:
+        raise QueryError(f"A transaction can't read through {name.upper()}().", hint="Write the table's name.")
+    return True
+
+
+def _is_cte(table: exp.Table) -> bool:
+    if len(table.parts) > 1:
+        return False
+    node: exp.Expr | None = table
+    while node is not None:
+        ctes = (cte for part in node.args.values() if isinstance(part, exp.With) for cte in part.expressions)
+        if any(cte.alias.lower() == table.name.lower() for cte in ctes):
+            return True
+        node = node.parent
+    return False
+
+
+def _name(table: exp.Table, others: Collection[str]) -> TableIdentifier:
+    return _identifier(tuple(part.name for part in table.parts), others)
+
+
+def _identifier(parts: Sequence[str], others: Collection[str]) -> TableIdentifier:
+    text = ".".join(parts)
+    if len(parts) == 1:
+        raise QueryError(f"The table name '{text}' lacks a namespace.", hint=f"Write it as namespace.{text}.")
+    if parts[0].lower() in others:
+        raise QueryError(
+            f"'{text}' is not on the transaction's branch: '{parts[0]}' is another catalog.",
+            hint="Read it with your own Spark session, and hand the rows over as Arrow: frame.toArrow().",
+        )
+    if any("@" in part or "#" in part for part in parts):
+        raise QueryError(
+            f"'{text}' names a reference: in a transaction, names mean the tables of its branch.",
+            hint="Leave '@' and '#' out; `lake.query(sql, ref=…)` reads at another reference.",
+        )
+    if any("." in part for part in parts):
+        raise QueryError(f"'{text}' cannot name a table: one of its parts holds a '.'.")
+    try:
+        return TableIdentifier.parse(".".join(parts[1:] if parts[0] == CATALOG and len(parts) > 2 else parts))  # noqa: PLR2004
+    except IdentifierError as error:
+        raise QueryError(error.message, hint=error.hint) from None
+
+
+def _require_names(tokens: Sequence[SqlToken], others: Collection[str]) -> None:
+    """Refuse names of other references and catalogs wherever a table can be named, whatever sqlglot makes of them."""
+    for index, token in enumerate(tokens):
+        if token.upper in _BEFORE_NAMES:
+            parts = _path(tokens, index + 1)
+            if len(parts) > 1 and (parts[0].lower() in others or any("@" in part or "#" in part for part in parts)):
+                _identifier(parts, others)
+
+
+def _require_same_target(tokens: Sequence[SqlToken], target: exp.Table) -> None:
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(token.upper, 0)
+        if depth == 0 and token.upper in _CHANGES:
+            at = index + 1
+            while at < len(tokens) and tokens[at].upper in _BEFORE_TARGET:
+                at += 1
+            if [part.lower() for part in _path(tokens, at)] == [part.name.lower() for part in target.parts]:
+                return
+            break
+    raise QueryError(
+        "Can't tell which table this statement changes.", hint="Write its name in backticks: `namespace`.`table`."
+    )
+
+
+def _path(tokens: Sequence[SqlToken], at: int) -> list[str]:
+    """Return the parts of the dotted name that starts at a token; none where it is no name."""
+    parts: list[str] = []
+    while at < len(tokens) and tokens[at].kind in {"word", "quoted"}:
+        parts.append(tokens[at].name)
+        if at + 1 >= len(tokens) or tokens[at + 1].text != ".":
+            break
+        at += 2
+    return parts
+
+
+def _altered(tokens: Sequence[SqlToken], others: Collection[str]) -> TableIdentifier:
+    parts = _path(tokens, 2) or [""]
+    at = 2 * len(parts)
+    words = [token.text.upper() for token in tokens[at + 1 : at + 3]]
+    if not words or words[0] not in _ALTER_ACTIONS:
+        raise QueryError(f"A transaction can't run ALTER TABLE … {' '.join(words)}.")
+    reason = _ALTER_REFUSED.get((words[0], words[-1]))
+    if reason is not None:
+        raise QueryError(f"A transaction can't run ALTER TABLE … {' '.join(words)}: {reason}.")
+    _require_plain_properties(tokens)
+    return _identifier(parts, others)
+
+
+def _require_plain_properties(tokens: Sequence[SqlToken]) -> None:
+    """Refuse properties by which a table's files go elsewhere or are deleted, or it moves to another snapshot."""
+    for key in _property_keys(tokens):
+        if key in _PROPERTIES_REFUSED:
+            raise QueryError(
+                f"A transaction can't set the table property '{key}'.",
+                hint="Tables keep to one folder, change by statements only, and lose no file that others need.",
+            )
+
+
+def _property_keys(tokens: Sequence[SqlToken]) -> Iterator[str]:
+    inside = starting = False
+    key = ""
+    for before, token in pairwise(tokens):
+        if token.text == "(" and before.upper in {"TBLPROPERTIES", "OPTIONS"}:
+            inside = starting = True
+        elif inside and token.text in {",", ")"}:
+            yield key
+            inside, starting, key = token.text == ",", True, ""
+        elif inside and token.text == "=":
+            starting = False
+        elif inside and starting:
+            # Spark joins texts side by side and undoes escapes: what a key is must be seen as it is written.
+            if token.kind == "string" and (key or "\\" in token.text or token.text[0] not in "'\""):
+                raise QueryError(
+                    f"Can't read the table property at {token.place}.", hint="Write properties as 'key' = 'value'."
+                )
+            key += (token.text[1:-1] if token.kind == "string" else token.name).lower()
+
+
+def _row_by_row(tokens: Sequence[SqlToken], table: TableIdentifier) -> str:
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(token.upper, 0)
+        if depth == 0 and token.upper == "WHERE":
+            head, condition = sql_text(tokens[: index + 1]), sql_text(tokens[index + 1 :])
+            return f"{head} ({condition}) AND {_NOT_METADATA_ONLY}"
+    name = table.sql(CATALOG)
+    return f"INSERT OVERWRITE {name} SELECT * FROM {name} WHERE false"  # noqa: S608 - a quoted identifier

@@ -1,0 +1,458 @@
+"""The Spark side of a transaction: a session of its own, in which plain names mean one branch's tables."""
+
+from __future__ import annotations
+
+import re
+import sys
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lakegate.errors import InputError, SchemaError
+from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.schema import Column, Schema, reserved_names
+from lakegate.model.tables import CreateTable
+from lakegate.spark.failures import first_sentence, translated
+from lakegate.spark.guard import PLAN_SETTINGS, require_harmless
+from lakegate.spark.scans import collected
+from lakegate.spark.sessions import CATALOG, end_session, is_connect
+from lakegate.spark.statement import Statement, parse_statement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KINDS = "a Spark DataFrame of this transaction, a pyarrow.Table, a pandas DataFrame or a list of dicts"
+_EXAMPLES = 5
+_CATALOG_SETTING = "spark.sql.catalog."
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+_TIMES = frozenset({"timestamp", "timestamp_ntz"})
+_DECIMAL = re.compile(r"decimal\(\d+, ?(\d+)\)")
+
+
+def transaction_settings(settings: Mapping[str, str], run_id: str) -> dict[str, str]:
+    """Return the settings of a transaction's session.
+
+    Iceberg writes each ``spark.sql.iceberg.snapshot-property.*`` of a session into the snapshots that the session
+    makes, by SQL and by DataFrames (``SparkWriteConf.extraSnapshotMetadata``).
+
+    Args:
+        settings: Those of any session whose catalog is bound to the branch.
+        run_id: The run that the snapshots will name.
+    """
+    return {
+        **settings,
+        **PLAN_SETTINGS,
+        f"spark.sql.iceberg.snapshot-property.{RUN_ID_PROPERTY}": run_id,
+        "spark.sql.sources.partitionOverwriteMode": "static",
+        "spark.sql.storeAssignmentPolicy": "ANSI",
+    }
+
+
+class SparkTransaction:
+    """Implements :class:`lakegate.ports.EngineTransaction`.
+
+    Args:
+        session: A session with :func:`transaction_settings`, whose catalog is bound to ``branch``.
+        branch: The branch, for messages.
+        create: Creates a table of what a ``DataFrameWriterV2`` writes.
+        ended: Called once when the transaction is closed.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        branch: str,
+        *,
+        create: Callable[[Any, CreateTable], None],
+        ended: Callable[[], object],
+    ) -> None:
+        self._session = session
+        self._branch = branch
+        self._create = create
+        self._ended = ended
+        self._open = True
+        self._analysed = ("", Statement(""))
+        with translated(f"opening a transaction on branch {branch}"):
+            # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
+            session.sql(f"SET CATALOG {CATALOG}")
+            self._catalogs = _catalogs(session)
+
+    def table(self, table: TableIdentifier) -> Any:
+        """Return a DataFrame of ``table`` on the branch."""
+        with _running(f"reading {table} on branch {self._branch}"):
+            frame = self._session.table(table.sql(CATALOG))
+            frame.schema  # noqa: B018 - Connect plans lazily; a wrong name must fail here, with its own error
+        return frame
+
+    def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+        """Append rows by column name."""
+        with self._writing(table):
+            writer = self._fitted(table, rows, create).writeTo(table.sql(CATALOG))
+            if create is None:
+                writer.append()
+            else:
+                self._create(writer, create)
+
+    def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
+        """Replace all rows of the table, which stays the same table; raises as :meth:`append`."""
+        with self._writing(table):
+            writer = self._fitted(table, rows, create).writeTo(table.sql(CATALOG))
+            if create is None:
+                writer.overwrite(self._true())
+            else:
+                self._create(writer, create)
+
+    def upsert(self, table: TableIdentifier, rows: Any, keys: Sequence[str], create: CreateTable | None) -> None:
+        """Update the rows whose ``keys`` match and insert the others; raises as :meth:`append`.
+
+        Raises:
+            InputError: When a key is NULL, or two of the given rows have the same one; nothing is written then.
+        """
+        with self._writing(table):
+            fitted = self._fitted(table, rows, create)
+            names = _key_names(fitted, keys, table)
+            if create is None:
+                fitted = self._with_keys_of(table, fitted, names)
+            # Looked at first and written then: rows that are computed twice need not be the same, and Spark's MERGE
+            # refuses a source that is not deterministic.
+            frame = self._checkpointed(fitted)
+            self._require_unique(table, frame, names)
+            if create is None:
+                self._merge(table, frame, names)
+            else:
+                self._create(frame.writeTo(table.sql(CATALOG)), create)
+
+    def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
+        """Return the names of tables that ``statement`` reads, and of those it changes; raises as :meth:`sql`."""
+        with _running(f"analysing a statement for branch {self._branch}"):
+            analysed = self._analyse(statement)
+        self._analysed = (statement, analysed)
+        return analysed.read, analysed.written
+
+    def sql(self, statement: str) -> Any:
+        """Run one statement, a query or a change, and return its DataFrame; a change is done then."""
+        (known, parsed), self._analysed = self._analysed, ("", Statement(""))
+        with _running(f"running a statement on branch {self._branch}"):
+            if known != statement:
+                parsed = self._analyse(statement)
+            self._create_namespaces(parsed)
+            frame = self._session.sql(parsed.sql)
+            frame.schema  # noqa: B018 - as in table()
+        return frame
+
+    def close(self) -> None:
+        """End the session. Idempotent."""
+        if self._open:
+            self._open = False
+            self._ended()
+            end_session(self._session)
+
+    def _analyse(self, statement: str) -> Statement:
+        """Return what a statement does by its text and by Spark's plan of it: it reads what either says."""
+        parsed = parse_statement(statement, self._catalogs)
+        planned = require_harmless(self._session, parsed.sql, is_query=False)
+        return replace(parsed, read=parsed.read | planned)
+
+    def _create_namespaces(self, statement: Statement) -> None:
+        for table in statement.created:
+            for depth in range(1, len(table.namespace) + 1):
+                name = ".".join(quote(part) for part in (CATALOG, *table.namespace[:depth]))
+                self._session.sql(f"CREATE NAMESPACE IF NOT EXISTS {name}")
+
+    def _fitted(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> Any:
+        """Return the rows with the table's columns, by name, in its order."""
+        frame = to_frame(self._session, rows)
+        if frame is None:
+            if create is not None:
+                raise InputError(f"Can't create table {table} from an empty list: it has no columns.")
+            return self.table(table).where("false")
+        given = _schema(frame)
+        _require_usable_names(given, table)
+        if create is not None:
+            # A column without any value has no type of its own; lakegate creates it as text everywhere.
+            return frame.selectExpr(*(_typed(column) for column in given.columns))
+        wanted = _schema(self.table(table))
+        found = {wanted_column.name: name for name in given.names if (wanted_column := wanted.find(name))}
+        self._require_all(table, given, wanted, found)
+        return frame.selectExpr(*(f"{quote(found[name])} AS {quote(name)}" for name in wanted.names))
+
+    def _schema_error(self, table: TableIdentifier, message: str, hint: str) -> SchemaError:
+        return SchemaError(message, hint=hint, table=str(table), branch=self._branch)
+
+    def _require_all(self, table: TableIdentifier, given: Schema, wanted: Schema, found: Mapping[str, str]) -> None:
+        unknown = [name for name in given.names if name not in found.values()]
+        if unknown:
+            guess = wanted.nearest(unknown[0])
+            hint = f"Did you mean '{guess}'?" if guess else "Leave it out, or add it with ALTER TABLE … ADD COLUMN."
+            message = f"Table {table} on branch {self._branch} has no column {_listed(unknown)}."
+            raise self._schema_error(table, message, hint)
+        missing = [name for name in wanted.names if name not in found]
+        if missing:
+            message = f"The rows given for {table} on branch {self._branch} lack column {_listed(missing)}."
+            raise self._schema_error(table, message, "Give every column of the table; NULL where there is no value.")
+
+    def _with_keys_of(self, table: TableIdentifier, frame: Any, keys: Sequence[str]) -> Any:
+        """Return the frame with its keys in the table's types: 1.2 and 1.4 must not both become 1 on writing."""
+        given, wanted = _schema(frame), _schema(self.table(table))
+        columns = []
+        for column, target in zip(given.columns, wanted.columns, strict=True):
+            if column.name not in keys or column.type == target.type:
+                columns.append(quote(column.name))
+                continue
+            if not _same_values(column.type, target.type):
+                message = f"Key '{column.name}' of {table} is of type {target.type}, the given rows have {column.type}."
+                raise self._schema_error(table, message, f"Convert it to {target.type}.")
+            columns.append(f"CAST({quote(column.name)} AS {target.type}) AS {quote(column.name)}")
+        return frame.selectExpr(*columns)
+
+    def _checkpointed(self, frame: Any) -> Any:
+        """Return ``frame`` computed once, its rows kept by Spark.
+
+        PySpark's Connect client gives the result to the thread's active session or the process's default one
+        (``proto_to_remote_cached_dataframe``), and fails without either. Both may be somebody else's, or closed.
+        """
+        if not is_connect(self._session):
+            return frame.localCheckpoint(eager=True)
+        from pyspark.sql.connect.session import SparkSession
+
+        active = SparkSession._active_session  # noqa: SLF001 - there is no public way
+        before = getattr(active, "session", None)
+        active.session = self._session
+        try:
+            return frame.localCheckpoint(eager=True)
+        finally:
+            active.session = before
+
+    def _require_unique(self, table: TableIdentifier, frame: Any, keys: Sequence[str]) -> None:
+        aliases = [f"k{index}" for index in range(len(keys))]
+        null = " OR ".join(f"{alias} IS NULL" for alias in aliases)
+        columns = (f"{quote(key)} AS {alias}" for key, alias in zip(keys, aliases, strict=True))
+        grouped = frame.selectExpr(*columns).groupBy(*aliases).count()
+        wrong = [tuple(row.values()) for row in collected(grouped.where(f"count > 1 OR {null}").limit(_EXAMPLES))]
+        if not wrong:
+            return
+        has_null = any(value is None for row in wrong for value in row[:-1])
+        examples = ", ".join(f"({', '.join(map(_shown, row[:-1]))}) in {row[-1]:,} rows" for row in wrong)
+        what = "holds NULL" if has_null else "is not unique"
+        raise InputError(
+            f"The key {_listed(keys)} {what} in the rows given for {table} on branch {self._branch}: {examples}.",
+            hint="Nothing was written. Drop those rows, or keep one of each key.",
+            table=str(table),
+            branch=self._branch,
+        )
+
+    def _merge(self, table: TableIdentifier, frame: Any, keys: Sequence[str]) -> None:
+        view = f"lakegate_rows_{uuid.uuid4().hex}"
+        frame.createOrReplaceTempView(view)
+        try:
+            self._session.sql(_merge_statement(table, view, frame.columns, keys))
+        finally:
+            with suppress(Exception):
+                self._session.catalog.dropTempView(view)
+
+    def _true(self) -> Any:
+        if is_connect(self._session):
+            from pyspark.sql.connect.functions import lit
+        else:
+            from pyspark.sql.functions import lit
+        return lit(True)  # noqa: FBT003 - it is the value
+
+    @contextmanager
+    def _writing(self, table: TableIdentifier) -> Iterator[None]:
+        from pyspark.errors import AnalysisException
+
+        with translated(f"writing {table} on branch {self._branch}"):
+            try:
+                yield
+            except _users_faults() as error:
+                kind = SchemaError if isinstance(error, AnalysisException) else InputError
+                raise kind(
+                    f"The rows cannot be written to {table} on branch {self._branch}: {first_sentence(str(error))}",
+                    hint="Convert the values to the table's types first.",
+                    table=str(table),
+                    branch=self._branch,
+                ) from error
+
+
+@contextmanager
+def _running(doing: str) -> Iterator[None]:
+    with translated(doing):
+        try:
+            yield
+        except _users_faults():
+            with translated(doing, query=True):
+                raise
+
+
+def _users_faults() -> tuple[type[Exception], ...]:
+    """Return what Spark raises for statements and values that will not do, however often they are tried."""
+    from pyspark import errors
+
+    return (
+        errors.AnalysisException,
+        errors.ArithmeticException,
+        errors.ArrayIndexOutOfBoundsException,
+        errors.DateTimeException,
+        errors.IllegalArgumentException,
+        errors.NumberFormatException,
+    )
+
+
+def _catalogs(session: Any) -> frozenset[str]:
+    names = (key.removeprefix(_CATALOG_SETTING) for key in session.conf.getAll if key.startswith(_CATALOG_SETTING))
+    return frozenset(name for name in names if "." not in name)
+
+
+def _schema(frame: Any) -> Schema:
+    """Return a frame's columns with Spark's names of their types."""
+    return Schema(
+        columns=tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
+    )
+
+
+def _typed(column: Column) -> str:
+    name = quote(column.name)
+    return f"CAST({name} AS STRING) AS {name}" if column.type == "void" else name
+
+
+def _require_usable_names(given: Schema, table: TableIdentifier) -> None:
+    names = [name.lower() for name in given.names]
+    repeated = [name for name in given.names if names.count(name.lower()) > 1]
+    if repeated:
+        raise SchemaError(
+            f"The rows given for {table} have several columns of one name: {_listed(repeated)}.",
+            hint="Names are compared without regard to case; rename or drop all but one.",
+            table=str(table),
+        )
+    reserved = reserved_names(given.names)
+    if reserved:
+        raise SchemaError(
+            f"The rows given for {table} have a column {_listed(reserved)}, the name of an Iceberg metadata column; "
+            "no table can be read with it.",
+            hint=f"Rename it, for example to '{reserved[0].lstrip('_')}'.",
+            table=str(table),
+            column=reserved[0],
+        )
+
+
+def _key_names(frame: Any, keys: Sequence[str], table: TableIdentifier) -> list[str]:
+    schema = _schema(frame)
+    if isinstance(keys, str) or not keys:
+        raise InputError(f"An upsert into {table} needs keys.", hint='Name them as a list: keys=["id"].')
+    names = []
+    for key in keys:
+        column = schema.find(key)
+        if column is None:
+            guess = schema.nearest(key)
+            raise SchemaError(
+                f"There is no key column '{key}' in {table}.",
+                hint=f"Did you mean '{guess}'?" if guess else f"Columns: {', '.join(schema.names)}.",
+                table=str(table),
+            )
+        names.append(column.name)
+    return names
+
+
+def _same_values(given: str, target: str) -> bool:
+    """Tell whether every value of one Spark type is the same value in another, or fails to convert."""
+    if given == "void" or {given, target} <= _INTEGERS or {given, target} <= _TIMES:
+        return True
+    narrow, wide = _DECIMAL.fullmatch(given), _DECIMAL.fullmatch(target)
+    return narrow is not None and wide is not None and int(narrow[1]) <= int(wide[1])
+
+
+def _merge_statement(table: TableIdentifier, view: str, columns: Sequence[str], keys: Sequence[str]) -> str:
+    same = " AND ".join(f"target.{quote(key)} = source.{quote(key)}" for key in keys)
+    changed = ", ".join(f"target.{quote(name)} = source.{quote(name)}" for name in columns if name not in keys)
+    update = f"WHEN MATCHED THEN UPDATE SET {changed} " if changed else ""
+    values = ", ".join(f"source.{quote(name)}" for name in columns)
+    insert = f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"  # noqa: S608 - all quoted
+    return f"MERGE INTO {table.sql(CATALOG)} AS target USING {quote(view)} AS source ON {same} {update}{insert}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def _shown(value: object) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def to_frame(session: Any, rows: Any) -> Any:
+    """Return ``rows`` as a DataFrame of ``session``; ``None`` for an empty list, which has no columns.
+
+    Args:
+        session: The transaction's session.
+        rows: A DataFrame of that very session, an Arrow table, a pandas frame (its index is left out), or a list of
+            dicts that all have the same keys.
+
+    Raises:
+        InputError: When it is something else, of another session, or holds values that Spark has no type for.
+    """
+    from pyspark.errors import PySparkTypeError, PySparkValueError
+    from pyspark.sql import DataFrame
+
+    if isinstance(rows, DataFrame):
+        if rows.sparkSession is not session:
+            raise InputError(
+                "This DataFrame belongs to another Spark session than the transaction's.",
+                hint="Make it with tx.table() or tx.sql(), or hand it over as Arrow: frame.toArrow().",
+            )
+        return rows
+    table = _arrow(rows)
+    if table is None:
+        return None
+    try:
+        return session.createDataFrame(table, schema=_spark_schema(table))
+    except (PySparkTypeError, PySparkValueError, ValueError, TypeError) as error:
+        raise InputError(f"Spark can't take these rows: {_first_line(error)}", hint="Convert the column.") from error
+
+
+def _arrow(rows: Any) -> pa.Table | None:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return rows
+    pandas = sys.modules.get("pandas")
+    if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
+        return _arrow_of_dicts(rows) if rows else None
+    try:
+        if pandas is not None and isinstance(rows, pandas.DataFrame):
+            return pa.Table.from_pandas(rows, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InputError(f"This pandas frame can't be written: {_first_line(error)}") from error
+    raise InputError(f"Can't write rows of type {type(rows).__name__}.", hint=f"Hand over {_KINDS}.")
+
+
+def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    names = rows[0].keys()
+    for number, row in enumerate(rows, start=1):
+        if row.keys() != names:
+            different = ", ".join(f"'{name}'" for name in sorted(map(str, row.keys() ^ names)))
+            raise InputError(
+                f"Row {number} has other keys than row 1: {different}.",
+                hint="Give every row all columns; None where there is no value.",
+            )
+    columns = {}
+    for name in names:
+        try:
+            columns[str(name)] = pa.array([row[name] for row in rows])
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise InputError(f"The values of '{name}' are not of one type: {_first_line(error)}") from error
+    return pa.table(columns)
+
+
+def _spark_schema(table: pa.Table) -> Any:
+    # Left to itself, Spark would take times without a zone for instants.
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

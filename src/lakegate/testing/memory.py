@@ -1,0 +1,318 @@
+"""A catalog in memory with Nessie's rules, for tests: a graph of commits, and conflicts by key."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias
+from uuid import uuid4
+
+from lakegate.catalogs import KeyConflict, commit_conflict, moved_reference
+from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
+from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
+from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY
+
+Key: TypeAlias = tuple[str, ...]
+Content: TypeAlias = TablePointer | Key
+"""What a key holds: a table, or a namespace (its own key)."""
+
+ROOT_HASH = hashlib.sha256(b"empty").hexdigest()
+"""The commit before all others; it holds nothing and is in no history."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    commit: Commit
+    contents: Mapping[Key, Content] = field(default_factory=dict)
+
+
+class MemoryCatalog:
+    """Implements :class:`~lakegate.ports.Catalog` in memory. Thread-safe.
+
+    It has a branch ``main`` and no data: table pointers are whatever was committed.
+
+    Example:
+        >>> catalog = MemoryCatalog()
+        >>> branch = catalog.create_branch("wap/x", catalog.get_ref("main"))
+        >>> catalog.commit(CommitRequest(branch="wap/x", base=branch.hash, message="m", namespaces=(("nyc",),))).name
+        'wap/x'
+        >>> list(catalog.list_namespaces(catalog.get_ref("wap/x")))
+        [('nyc',)]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._nodes: dict[str, _Node] = {}
+        self._refs: dict[str, Ref] = {"main": Ref(name="main", hash=ROOT_HASH)}
+        self._last_time = datetime.min.replace(tzinfo=UTC)
+
+    def identity(self) -> str | None:
+        """Return a name that no other catalog has as long as this one lives."""
+        return f"memory:{id(self)}"
+
+    def get_ref(self, name: str) -> Ref:
+        """Return branch or tag ``name``, or the bare commit when ``name`` is a hash."""
+        if is_commit_hash(name):
+            self._contents(name)
+            return Ref(name=name, hash=name, kind="detached")
+        if name not in self._refs:
+            raise NotFoundError(
+                f"There is no branch or tag '{name}'.", hint="'lakegate branch list' shows what exists.", ref=name
+            )
+        return self._refs[name]
+
+    def list_refs(self) -> Iterator[Ref]:
+        """Yield all branches and tags, by name."""
+        return iter([self._refs[name] for name in sorted(self._refs)])
+
+    def create_branch(self, name: str, source: Ref) -> Ref:
+        """Create a branch at ``source.hash``."""
+        return self._create(name, source, "branch")
+
+    def create_tag(self, name: str, source: Ref) -> Ref:
+        """Create a tag at ``source.hash``."""
+        return self._create(name, source, "tag")
+
+    def assign_ref(self, ref: Ref, target: Ref) -> Ref:
+        """Point ``ref`` at ``target.hash``, if it is still at ``ref.hash``."""
+        with self._lock:
+            current = self._expected(ref)
+            self._contents(target.hash)
+            self._refs[ref.name] = current.model_copy(update={"hash": target.hash})
+            return self._refs[ref.name]
+
+    def delete_ref(self, ref: Ref) -> None:
+        """Delete ``ref`` if it is still at ``ref.hash``."""
+        with self._lock:
+            self._expected(ref)
+            del self._refs[ref.name]
+
+    def history(
+        self, ref: str, *, until: str | None = None, run_id: str | None = None, operations: bool = False
+    ) -> Iterator[Commit]:
+        """Yield the commits of ``ref``, newest first, without ``until`` and what is behind it."""
+        for commit in self._ancestors(self.get_ref(ref).hash):
+            if commit.hash == until:
+                return
+            if run_id is None or commit.properties.get(RUN_ID_PROPERTY) == run_id:
+                yield commit if operations else commit.model_copy(update={"tables": (), "puts": ()})
+
+    def resolve(self, ref: str, at: str | datetime | None) -> Ref:
+        """Return the commit of ``ref`` to read at; pinned (``detached``) when ``at`` is given."""
+        head = self.get_ref(ref)
+        if at is None:
+            return head
+        if isinstance(at, str):
+            if not is_commit_hash(at):
+                raise InputError(f"'{at}' is not a commit hash.", ref=ref, at=at)
+            self._contents(at)
+            return Ref(name=ref, hash=at, kind="detached")
+        if at.tzinfo is None:
+            raise InputError(f"The time {at} has no zone.", hint="Write it as 2026-01-31T07:00:00Z.", ref=ref)
+        for commit in self._ancestors(head.hash):
+            if commit.time <= at:
+                return Ref(name=ref, hash=commit.hash, kind="detached")
+        raise NotFoundError(f"Nothing was committed to '{ref}' by {at.isoformat()}.", ref=ref, at=at.isoformat())
+
+    def list_tables(self, ref: Ref) -> Iterator[TablePointer]:
+        """Yield every table at ``ref.hash``, by name."""
+        contents = self._contents(ref.hash)
+        return iter([value for _, value in sorted(contents.items()) if isinstance(value, TablePointer)])
+
+    def list_namespaces(self, ref: Ref) -> Iterator[tuple[str, ...]]:
+        """Yield every namespace that exists at ``ref.hash``, by name."""
+        contents = self._contents(ref.hash)
+        return iter([key for key, value in sorted(contents.items()) if not isinstance(value, TablePointer)])
+
+    def get_table(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
+        """Return the state of ``table`` at ``ref.hash``; ``None`` when it does not exist there."""
+        content = self._contents(ref.hash).get(table.parts)
+        if content is None or isinstance(content, TablePointer):
+            return content
+        raise InputError(f"'{table}' on '{ref.name}' is not a table but namespace.", table=str(table), ref=ref.name)
+
+    def get_tables(
+        self, tables: Collection[TableIdentifier], ref: Ref
+    ) -> Mapping[TableIdentifier, TablePointer | None]:
+        """Return the state of each of ``tables`` at ``ref.hash``."""
+        return {table: self.get_table(table, ref) for table in tables}
+
+    def get_ref_with_tables(
+        self, name: str, tables: Collection[TableIdentifier]
+    ) -> tuple[Ref, Mapping[TableIdentifier, TablePointer | None]]:
+        """Return branch or tag ``name`` and the state of each of ``tables`` at its head."""
+        ref = self.get_ref(name)
+        return ref, self.get_tables(tables, ref)
+
+    def commit(self, request: CommitRequest) -> Ref:
+        """Apply ``request`` in one atomic commit and return the branch at its new head."""
+        with self._lock:
+            branch = self.get_ref(request.branch)
+            if branch.kind != "branch":
+                raise NotFoundError(f"'{request.branch}' is not a branch.", ref=request.branch)
+            if request.base not in (ROOT_HASH, *(commit.hash for commit in self._ancestors(branch.hash))):
+                raise NotFoundError(
+                    f"Commit {request.base[:12]} is not on branch '{request.branch}'.",
+                    ref=request.branch,
+                    hash=request.base,
+                )
+            _check_keys(request)
+            contents = self._applied(request, branch.hash)
+            node = self._node(request, branch.hash, contents)
+            self._nodes[node.commit.hash] = node
+            self._refs[request.branch] = branch.model_copy(update={"hash": node.commit.hash})
+            return self._refs[request.branch]
+
+    def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
+        """Yield the keys that differ between two commits."""
+        before, after = self._contents(left.hash), self._contents(right.hash)
+        for key in sorted(before.keys() | after.keys()):
+            if before.get(key) != after.get(key):
+                yield _difference(key, before.get(key), after.get(key))
+
+    def spark_options(self, ref: Ref | None = None) -> Mapping[str, str]:
+        """Return what names ``ref``; no Spark can read this catalog."""
+        options = {"": "memory", "ref": "main" if ref is None else ref.name}
+        return options if ref is None or ref.kind != "detached" else {**options, "ref.hash": ref.hash}
+
+    def close(self) -> None:
+        """Do nothing: there are no connections."""
+
+    def _create(self, name: str, source: Ref, kind: RefKind) -> Ref:
+        with self._lock:
+            if validate_ref_name(name) in self._refs:
+                raise AlreadyExistsError(
+                    f"Cannot create {kind} '{name}': a branch or tag of this name exists.", ref=name
+                )
+            self._contents(source.hash)
+            self._refs[name] = Ref(name=name, hash=source.hash, kind=kind)
+            return self._refs[name]
+
+    def _expected(self, ref: Ref) -> Ref:
+        if ref.kind == "detached":
+            raise InputError(f"'{ref.name}' at {ref.hash[:12]} is a bare commit, not a branch or tag.", ref=ref.name)
+        current = self.get_ref(ref.name)
+        if current.hash != ref.hash:
+            raise moved_reference(ref.name, ref.hash, current.hash)
+        return current
+
+    def _contents(self, commit: str) -> Mapping[Key, Content]:
+        if commit == ROOT_HASH:
+            return {}
+        if commit not in self._nodes:
+            raise NotFoundError(f"Commit '{commit}' does not exist.", hash=commit)
+        return self._nodes[commit].contents
+
+    def _ancestors(self, commit: str) -> Iterator[Commit]:
+        while commit in self._nodes:
+            node = self._nodes[commit]
+            yield node.commit
+            commit = node.commit.parent or ROOT_HASH
+
+    def _applied(self, request: CommitRequest, head: str) -> dict[Key, Content]:
+        base, now = self._contents(request.base), dict(self._contents(head))
+        behind = request.base != head
+        conflicts = [_changed(key, base, now) for key in _required(request, behind=behind)]
+        conflicts += [KeyConflict("its head", "UNEXPECTED_HASH")] if request.at_head and behind else []
+        conflicts += [_wrong_id(pointer, base) for pointer in request.puts]
+        conflicts += [_present(namespace, now) for namespace in request.namespaces]
+        for table in request.deletes:
+            now.pop(table.parts, None)
+        now |= {namespace: namespace for namespace in request.namespaces}
+        now |= {pointer.table.parts: _with_id(pointer) for pointer in request.puts}
+        conflicts += [_without_namespace(pointer.table.namespace, now) for pointer in request.puts]
+        conflicts += [_without_namespace(namespace[:-1], now) for namespace in request.namespaces]
+        found = list(dict.fromkeys(conflict for conflict in conflicts if conflict is not None))
+        if found:
+            raise commit_conflict(request.branch, request.base, found)
+        return now
+
+    def _node(self, request: CommitRequest, parent: str, contents: Mapping[Key, Content]) -> _Node:
+        self._last_time = max(datetime.now(UTC), self._last_time + timedelta(microseconds=1))
+        touched = [
+            *(".".join(namespace) for namespace in request.namespaces),
+            *(str(pointer.table) for pointer in request.puts),
+            *(str(table) for table in request.deletes),
+        ]
+        commit = Commit(
+            hash=hashlib.sha256(f"{parent} {uuid4()}".encode()).hexdigest(),
+            parent=parent,
+            message=request.message,
+            author="lakegate",
+            time=self._last_time,
+            properties=request.properties,
+            tables=tuple(touched),
+            puts=tuple(p for put in request.puts if isinstance(p := contents[put.table.parts], TablePointer)),
+        )
+        return _Node(commit, contents)
+
+
+def _check_keys(request: CommitRequest) -> None:
+    keys = [*request.namespaces, *(pointer.table.parts for pointer in request.puts)]
+    keys += [table.parts for table in request.deletes]
+    if not keys and not request.unchanged and not request.at_head:
+        raise InputError("A commit needs at least one operation.", ref=request.branch)
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InputError(f"Two operations of one commit are about '{'.'.join(twice)}'.", ref=request.branch)
+
+
+def _required(request: CommitRequest, *, behind: bool) -> Iterator[tuple[Key, bool]]:
+    """Yield the keys that must be as they are at the base, and whether their absence counts as a change."""
+    for pointer in request.puts:
+        yield pointer.table.parts, False
+    for table in request.deletes:
+        yield table.parts, True
+    changed = {pointer.table for pointer in request.puts} | set(request.deletes)
+    for table in request.unchanged:
+        if table not in changed:
+            yield table.parts, behind
+
+
+def _changed(required: tuple[Key, bool], base: Mapping[Key, Content], now: Mapping[Key, Content]) -> KeyConflict | None:
+    key, must_exist = required
+    was, found = base.get(key), now.get(key)
+    if found is None:
+        return KeyConflict(".".join(key), "KEY_DOES_NOT_EXIST") if was is not None or must_exist else None
+    if was == found:
+        return None
+    if was is None:
+        return KeyConflict(".".join(key), "KEY_EXISTS")
+    same_id = isinstance(was, TablePointer) and isinstance(found, TablePointer) and was.content_id == found.content_id
+    return KeyConflict(".".join(key), "VALUE_DIFFERS" if same_id else "CONTENT_ID_DIFFERS")
+
+
+def _wrong_id(pointer: TablePointer, base: Mapping[Key, Content]) -> KeyConflict | None:
+    was = base.get(pointer.table.parts)
+    expected = was.content_id if isinstance(was, TablePointer) else None
+    if pointer.content_id == expected:
+        return None
+    return KeyConflict(str(pointer.table), "KEY_EXISTS" if pointer.content_id is None else "CONTENT_ID_DIFFERS")
+
+
+def _present(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:
+    return KeyConflict(".".join(namespace), "KEY_EXISTS") if namespace in now else None
+
+
+def _without_namespace(namespace: Key, now: Mapping[Key, Content]) -> KeyConflict | None:
+    return KeyConflict(".".join(namespace), "NAMESPACE_ABSENT") if namespace and namespace not in now else None
+
+
+def _with_id(pointer: TablePointer) -> TablePointer:
+    return pointer if pointer.content_id else pointer.model_copy(update={"content_id": str(uuid4())})
+
+
+def _difference(key: Key, left: Content | None, right: Content | None) -> TableDifference:
+    kind: Literal["table", "namespace"] = (
+        "table" if isinstance(left, TablePointer) or isinstance(right, TablePointer) else "namespace"
+    )
+    return TableDifference(
+        table=".".join(key),
+        kind=kind,
+        left=left if isinstance(left, TablePointer) else None,
+        right=right if isinstance(right, TablePointer) else None,
+    )

@@ -1,0 +1,137 @@
+"""Alerts: send what happened to runs, files and late tables to those who want to know. It never changes a run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakegate.errors import LakegateError
+from lakegate.model.durations import parse_duration
+from lakegate.model.notices import GivenUpFile, LateTable, Level, Notice
+from lakegate.model.run import Notification, Run, RunKind
+from lakegate.ports import Narrator, Notifier
+from lakegate.wap.context import Context
+
+if TYPE_CHECKING:
+    from lakegate.journal.journal import Journal
+
+_LOG = logging.getLogger(__name__)
+_BRINGS_DATA: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
+
+
+def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
+    """Send alerts about a run that ended, and record the outcome in the journal; the run stays as it ended.
+
+    Args:
+        context: The lake's context.
+        run: The run, as the journal has it.
+        recovered: Whether recovery ended it.
+
+    Returns:
+        The run, with its ``notifications``.
+
+    Raises:
+        KeyboardInterrupt: When interrupted; the message says that the run had ended.
+    """
+    notice = None if context.notifier is None else _notice(run, recovered=recovered)
+    if context.notifier is None or notice is None:
+        return run
+    try:
+        notifications = _send(context.notifier, notice)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"Run {run.run_id} had ended: {run.status}. Some alerts weren't sent.") from None
+    if not notifications:
+        return run
+    _narrate(context.narrator, notifications)
+    # The run has ended, and is shown without them if need be.
+    with suppress(LakegateError):
+        context.journal.note_notifications(run.run_id, notifications)
+    return run.model_copy(update={"notifications": (*run.notifications, *notifications)})
+
+
+def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, file: GivenUpFile, now: datetime) -> None:
+    """Send alerts about a file that was given up, once for each of its states; the file's last run records the outcome.
+
+    Nothing that goes wrong here changes anything for the file.
+    """
+    notice = Notice(event="given_up", severity="error", tables=(file.table,), file=file, at=now)
+    notifications = _send(notifier, notice)
+    _narrate(narrator, notifications)
+    if notifications and file.run_id is not None:
+        with suppress(LakegateError):
+            journal.note_notifications(file.run_id, notifications)
+
+
+def alert_counted(notifier: Notifier, narrator: Narrator) -> None:
+    """Send the number of alerts that earlier messages covered, once their time is over. What fails is sent later."""
+    try:
+        _narrate(narrator, notifier.tell_counted())
+    except Exception as error:  # noqa: BLE001 - as below
+        _LOG.warning("No alert was sent: %s", type(error).__name__)
+
+
+def _narrate(narrator: Narrator, notifications: Sequence[Notification]) -> None:
+    for notification in notifications:
+        if notification.outcome == "failed":
+            narrator.note(f"The alert to channel '{notification.channel}' failed: {notification.reason}")
+
+
+def _send(notifier: Notifier, notice: Notice) -> Sequence[Notification]:
+    try:
+        return tuple(notifier.tell(notice))
+    except Exception as error:  # noqa: BLE001 - what is wrong with a notifier must not be a run's end
+        # Its text may hold secrets.
+        _LOG.warning("No alert was sent: %s", type(error).__name__)
+        return ()
+
+
+def _notice(run: Run, *, recovered: bool) -> Notice | None:
+    if run.finished_at is None or run.status not in ("published", "rejected", "failed"):
+        return None
+    return Notice(
+        event=run.status,
+        recovered=recovered,
+        severity=_severity(run, recovered=recovered),
+        tables=run.tables,
+        run=run,
+        at=run.finished_at,
+    )
+
+
+def _severity(run: Run, *, recovered: bool) -> Level:
+    if run.status != "published" or run.accepted is not None:
+        return "error"
+    return "warn" if recovered or any(report.warnings for report in run.reports) else "info"
+
+
+def find_late(journal: Journal, expected: Mapping[str, str], now: datetime) -> tuple[LateTable, ...]:
+    """Return the tables to which nothing was published within the time that is ``expected`` of each, such as ``1d``.
+
+    Neither a publish that was reverted since nor the revert counts.
+    """
+    late = []
+    for table, every in expected.items():
+        last = _last_publish(journal, table)
+        if last is None or now - (last.finished_at or last.started_at) > parse_duration(every):
+            known = {} if last is None else {"last": last.finished_at or last.started_at, "run_id": last.run_id}
+            late.append(LateTable(table=table, expected_every=every, **known))
+    return tuple(late)
+
+
+def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> tuple[LateTable, ...]:
+    """Send alerts about late tables, each once in the time that is expected of it; return them with the outcomes."""
+    alerted = []
+    for table in late:
+        notice = Notice(event="late", severity="error", tables=(table.table,), late=table, at=now)
+        again_s = parse_duration(table.expected_every).total_seconds()
+        notifications = notifier.tell(notice, alert=f"late {table.table} {table.run_id}", window_s=again_s)
+        alerted.append(table.model_copy(update={"notifications": tuple(notifications)}))
+    return tuple(alerted)
+
+
+def _last_publish(journal: Journal, table: str) -> Run | None:
+    found = [run for kind in _BRINGS_DATA for run in journal.runs(table=table, status="published", kind=kind, limit=1)]
+    return max(found, key=lambda run: run.finished_at or run.started_at, default=None)

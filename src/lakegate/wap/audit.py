@@ -1,0 +1,149 @@
+"""Audit: the run's checks, answered about the rows that the run added."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from lakegate.checks import Others, Schemas, parse_checks, recheck, run_audit
+from lakegate.errors import SchemaError
+from lakegate.model.checks import AuditReport, Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref, TableAt
+from lakegate.model.run import Run, StagedTable
+from lakegate.model.schema import Schema, reserved_names
+from lakegate.model.tables import AddedFiles, AddedRows, Rows
+from lakegate.wap import failpoints
+from lakegate.wap.context import Context
+from lakegate.wap.published import published_files
+
+
+def audit(
+    context: Context,
+    staged: StagedTable,
+    checks: Sequence[Check],
+    *,
+    beside: Sequence[StagedTable] = (),
+    replaces: Sequence[str] = (),
+) -> AuditReport:
+    """Answer ``checks`` about the rows of ``staged``.
+
+    Args:
+        context: The lake's context.
+        staged: What was written.
+        checks: The checks. Those of scope ``table`` look at the target as it was when the run began.
+        beside: Other tables of the same run, which are published together with this one.
+        replaces: Runs whose rows go when this one is published.
+
+    Returns:
+        The report. A check that failed is a value in it.
+
+    Raises:
+        CheckError: When a check can't be run on the table.
+        SchemaError: When the table has a column that makes it unreadable.
+        RetryableError: When the audit couldn't run; that says nothing about the data.
+    """
+    at = Ref(name=staged.target, hash=staged.base)
+    schema = context.reader.metadata(staged.pointer).table_schema
+    _require_readable(staged, schema)
+    report = run_audit(
+        run_id=staged.run_id,
+        rows=_rows(staged),
+        schema=schema,
+        added=_added(context, staged),
+        checks=checks,
+        engine=context.engine,
+        metadata_location=staged.pointer.metadata_location,
+        narrator=context.narrator,
+        others=_others(context, staged, beside, at, replaces),
+        at=at.hash,
+        schemas=schemas_at(context, at, beside),
+    )
+    failpoints.reach("after-audit")
+    return report
+
+
+def audit_again(
+    context: Context, run: Run, staged: StagedTable, report: AuditReport, *, moved: Collection[str], at: Ref
+) -> AuditReport:
+    """Run the checks of ``report`` again that read one of the ``moved`` tables, on their state ``at`` a commit."""
+    checks = [check for result in report.results for check in parse_checks(result.check)]
+    return recheck(
+        report,
+        checks=checks,
+        moved=moved,
+        rows=_rows(staged),
+        schema=context.reader.metadata(staged.pointer).table_schema,
+        added=_added(context, staged),
+        engine=context.engine,
+        narrator=context.narrator,
+        others=_others(context, staged, run.staged, at, run.request.replaces if run.request else ()),
+        at=at.hash,
+        schemas=schemas_at(context, at, run.staged),
+    )
+
+
+def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) -> Schemas:
+    """Return a lookup of tables' columns ``at`` a commit, or as a run that writes ``beside`` leaves them."""
+    pointers = {one.table: one.pointer for one in beside}
+
+    def find(table: TableIdentifier) -> Schema | None:
+        pointer = pointers.get(table) or context.catalog.get_table(table, at)
+        return None if pointer is None else context.reader.metadata(pointer).table_schema
+
+    return find
+
+
+def _require_readable(staged: StagedTable, schema: Schema) -> None:
+    reserved = reserved_names(schema.names)
+    if reserved:
+        raise SchemaError(
+            f"Table {staged.table} on branch {staged.branch} has a column '{reserved[0]}', the name of an Iceberg "
+            "metadata column; no table can be read with it, so it can't be published.",
+            hint=f"Rename it: ALTER TABLE {staged.table} RENAME COLUMN {reserved[0]} TO {reserved[0].lstrip('_')}",
+            table=str(staged.table),
+            branch=staged.branch,
+            column=reserved[0],
+        )
+
+
+def _rows(staged: StagedTable) -> AddedRows:
+    """Return the rows that a run's checks read: those it added, or the whole table if it changed anything else."""
+    return AddedRows(
+        table=staged.table,
+        ref=staged.branch,
+        after_snapshot_id=staged.parent_snapshot_id if staged.only_adds else None,
+        snapshot_id=staged.pointer.snapshot_id,
+        hash=staged.head,
+    )
+
+
+def _added(context: Context, staged: StagedTable) -> AddedFiles:
+    """Return what manifests say about those rows: nothing about a whole table, whose files were changed since."""
+    if not staged.only_adds:
+        return AddedFiles(files=(), complete=False)
+    return context.reader.added_files(staged.pointer, staged.snapshot_ids)
+
+
+def _others(
+    context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref, replaces: Sequence[str]
+) -> Others:
+    """Return a lookup of tables' rows as they would be after publishing, without the audited ones."""
+    by_name = {one.table: one for one in beside}
+
+    def find(table: TableIdentifier) -> tuple[Rows, ...]:
+        if table == staged.table and not staged.only_adds:
+            return ()  # what is audited is the whole table
+        own = by_name.get(table) if table != staged.table else None
+        if own is not None and not own.only_adds:
+            return (_rows(own),)
+        on_target = context.catalog.get_table(table, at) is not None
+        gone = _replaced_files(context, table, replaces, at) if on_target and table == staged.table else ()
+        there: tuple[Rows, ...] = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone),) if on_target else ()
+        return there if own is None else (*there, _rows(own))
+
+    return find
+
+
+def _replaced_files(context: Context, table: TableIdentifier, replaces: Sequence[str], at: Ref) -> tuple[str, ...]:
+    found = (published_files(context, run_id, at).get(table, frozenset()) for run_id in replaces)
+    return tuple(sorted(path for paths in found for path in paths))

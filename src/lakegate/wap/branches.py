@@ -1,0 +1,281 @@
+"""Whose a branch is: the run that wrote it, as the journal knows it or as the branch itself carries it."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+from pydantic import Field, ValidationError
+
+from lakegate.errors import InputError, LakegateError, NewerFormatError
+from lakegate.model.base import Value
+from lakegate.model.checks import AuditReport
+from lakegate.model.refs import Commit, CommitRequest, Ref
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import RUN_ID_PROPERTY, Acceptance, Run, StagedTable
+from lakegate.model.tables import Snapshot
+from lakegate.wap.context import Context
+from lakegate.wap.history import packed, unpacked
+
+RUN_PROPERTY = "lakegate.run"
+FORMAT: Final = 2
+_OLDEST_FORMAT: Final = 1
+
+_NAMED_BY_A_RUN = re.compile(r"(?:.*/)?[^/]+_(\d{8}T\d{6}-[0-9a-f]{8})")
+
+
+class _Carried(Value):
+    """A run as its branch carries it; ``format`` goes up with each change that older lakegates can't read."""
+
+    format: int = Field(ge=_OLDEST_FORMAT, le=FORMAT)
+    run: Run
+
+
+def carry(context: Context, run: Run, branch: Ref) -> Ref:
+    """Commit to ``branch`` what ``run`` was asked, and its verdict if it has one; return the branch at its new head.
+
+    Raises:
+        ConflictError: When something was committed to the branch since it was read.
+    """
+    carried = _Carried(format=FORMAT, run=_without_evidence(run))
+    verdict = "its audit failed" if run.failures else "written" if run.staged else "begun"
+    return context.catalog.commit(
+        CommitRequest(
+            branch=branch.name,
+            base=branch.hash,
+            message=f"Run {run.run_id}: {verdict}",
+            at_head=True,
+            properties={RUN_ID_PROPERTY: run.run_id, RUN_PROPERTY: packed(carried.model_dump_json())},
+        )
+    )
+
+
+def carry_request(context: Context, request: IngestRequest, branch: Ref) -> Ref:
+    """Commit an ingest's request to its branch before writing there, unless the branch carries it already."""
+    if branch.hash != request.base:
+        known = carried_by(context, branch.name, request.base)
+        if any(run.request == request for run in known):
+            return branch
+    return carry(context, Run.begun(request), branch)
+
+
+def carry_verdict(context: Context, run: Run) -> None:
+    """Commit to a rejected run's branch that it is rejected.
+
+    Best effort: a journal that doesn't know the run then runs its checks again.
+    """
+    with suppress(LakegateError):
+        carry(context, run.model_copy(update={"status": "rejected"}), context.catalog.get_ref(run.branch))
+
+
+def carried_by(context: Context, branch: str, base: str) -> tuple[Run, ...]:
+    """Return the runs that the commits of ``branch`` since ``base`` carry, each as its last commit has it.
+
+    Raises:
+        NewerFormatError: When a newer lakegate wrote one of them.
+    """
+    return carried_in(branch, context.catalog.history(branch, until=base))
+
+
+def carried_in(branch: str, newest_first: Iterator[Commit] | Sequence[Commit]) -> tuple[Run, ...]:
+    """Return the runs that the given commits carry; see :func:`carried_by`."""
+    found: dict[str, Run] = {}
+    for commit in newest_first:
+        if RUN_PROPERTY in commit.properties and commit.properties.get(RUN_ID_PROPERTY) not in found:
+            run = _read(branch, commit)
+            found[run.run_id] = run
+    return tuple(found.values())
+
+
+def run_named_by(branch: str) -> str | None:
+    """Return the run that a branch is named after, as lakegate names the branches of its runs.
+
+    Example:
+        >>> run_named_by("wap/nyc.trips_20260131T070509-0badcafe"), run_named_by("wap/january")
+        ('20260131T070509-0badcafe', None)
+    """
+    named = _NAMED_BY_A_RUN.fullmatch(branch)
+    return None if named is None else named[1]
+
+
+def stands_as_left(context: Context, branch: Ref, head: str, run_id: str) -> bool:
+    """Whether the only commits to ``branch`` after ``head`` are the run's own, and change nothing."""
+    for commit in context.catalog.history(branch.hash, until=head, operations=True):
+        if commit.tables or RUN_PROPERTY not in commit.properties or commit.properties.get(RUN_ID_PROPERTY) != run_id:
+            return False
+        if commit.parent == head:
+            return True
+    return branch.hash == head
+
+
+def _without_evidence(run: Run) -> Run:
+    """Return what of a run others need: no rows of the data, and nothing of its steps."""
+
+    def without_examples(report: AuditReport) -> AuditReport:
+        results = tuple(result.model_copy(update={"examples": ()}) for result in report.results)
+        return report.model_copy(update={"results": results})
+
+    reports = tuple(without_examples(report) for report in run.reports)
+    return run.model_copy(update={"order": None, "steps": (), "notifications": (), "error": None, "reports": reports})
+
+
+def _read(branch: str, commit: Commit) -> Run:
+    try:
+        return _Carried.model_validate_json(unpacked(commit.properties[RUN_PROPERTY])).run
+    except (ValidationError, ValueError, zlib.error) as error:
+        raise NewerFormatError(
+            f"Branch '{branch}' carries run {commit.properties.get(RUN_ID_PROPERTY)} in a form that this lakegate "
+            f"doesn't know (commit {commit.hash[:12]}, {RUN_PROPERTY}). It was written by a newer lakegate.",
+            hint="Upgrade this one: pip install --upgrade lakegate",
+            branch=branch,
+            commit=commit.hash,
+            run_id=commit.properties.get(RUN_ID_PROPERTY),
+            property=RUN_PROPERTY,
+        ) from error
+
+
+def find_owner(
+    context: Context, branch: str, staged: Sequence[StagedTable], *, acceptance: Acceptance | None = None
+) -> Run:
+    """Return the run whose rows are on ``branch``; a new one, of kind ``branch``, for what was written by hand.
+
+    What counts is whose snapshots are there, not the branch's name: a branch made from a run's branch is that run's.
+
+    Args:
+        context: The lake's context.
+        branch: The branch.
+        staged: What is staged there.
+        acceptance: Treats the rows of an unknown run as written by hand.
+
+    Raises:
+        InputError: When the branch holds rows of several runs, of an unknown one, of one that was reverted or failed
+            halfway through its write, or none of the run that it was made for.
+        NewerFormatError: When a newer lakegate wrote what the branch carries.
+    """
+    carried = {run.run_id: run for run in carried_by(context, branch, staged[0].base)}
+    snapshots = [snapshot for one in staged for snapshot in context.reader.change(one.before, one.pointer).standing]
+    written = {run_id for one in snapshots if (run_id := one.summary.get(RUN_ID_PROPERTY))}
+    run_ids = sorted(written | carried.keys())
+    if len(run_ids) > 1:
+        raise InputError(
+            f"Branch '{branch}' holds rows of {len(run_ids)} runs: {', '.join(run_ids)}. Each of them is audited and "
+            "published from its own branch.",
+            hint=f"See what it holds: lakegate log {branch}",
+            branch=branch,
+            run_ids=run_ids,
+        )
+    run_id = run_ids[0] if run_ids else run_named_by(branch)
+    run = _known(context, carried, run_id) if run_ids and run_id else None
+    if run is None:
+        if run_id is not None and acceptance is None:
+            raise _unknown(branch, run_id, has_rows=bool(run_ids))
+        return by_hand(branch, staged, run_id=run_id if run_ids else None)
+    _require_whole(context, run, branch, snapshots)
+    if run.status == "reverted":
+        raise InputError(
+            f"Run {run.run_id} was published from branch {branch} and reverted by run {run.reverted_by}.",
+            hint=f"Ingest its files again, and drop the branch: lakegate discard {branch}",
+            branch=branch,
+            run_id=run.run_id,
+        )
+    failures = {(report.table, report.metadata_location) for report in run.reports if not report.passed}
+    elsewhere = carried[run.run_id].reports if run.run_id in carried else ()
+    unknown = (one for one in elsewhere if not one.passed and (one.table, one.metadata_location) not in failures)
+    return run.model_copy(
+        update={
+            "tables": tuple(str(one.table) for one in staged),
+            "staged": tuple(one.model_copy(update={"run_id": run.run_id}) for one in staged),
+            # That it was rejected elsewhere counts; that it passed there proves nothing.
+            "reports": (*run.reports, *unknown),
+            "base": run.base or staged[0].base,
+            "branch": branch,
+            "branch_kept": True,
+        }
+    )
+
+
+def by_hand(branch: str, staged: Sequence[StagedTable], *, run_id: str | None = None) -> Run:
+    """Return a run for what was written to ``branch`` by hand."""
+    run_id = run_id or staged[0].run_id
+    return Run(
+        run_id=run_id,
+        kind="branch",
+        tables=tuple(str(one.table) for one in staged),
+        branch=branch,
+        status="staged",
+        started_at=datetime.now(UTC),
+        target=staged[0].target,
+        base=staged[0].base,
+        staged=tuple(one.model_copy(update={"run_id": run_id}) for one in staged),
+        branch_kept=True,
+    )
+
+
+def _known(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
+    """Return the run from the journal; the branch says more of one that the journal only knows from a commit."""
+    known, found = context.journal.get(run_id), carried.get(run_id)
+    if found is None:
+        return known
+    found = found.model_copy(update={"reports": ()})
+    if known is None:
+        return found
+    if known.request is not None or known.staged or known.status == "failed":
+        return known
+    ended = {"status": known.status, "publication": known.publication, "reverted_by": known.reverted_by}
+    return found.model_copy(update=ended)
+
+
+def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[Snapshot]) -> None:
+    """Check that all the run was to write is on the branch, whatever else was done there since."""
+    half = run.status in {"running", "failed"} and not run.staged
+    gone, number = False, ""
+    if run.request is not None:
+        own = (one for one in snapshots if one.summary.get(RUN_ID_PROPERTY) == run.run_id)
+        rows, wanted = sum(int(one.summary.get("added-records", 0)) for one in own), run.request.batch.rows
+        half = rows != wanted or (run.status == "failed" and not run.staged)
+        gone, number = half and bool(run.staged), f" ({rows:,} of {wanted:,} rows)"
+    elif not half:
+        gone = not _snapshots_of(context, run) <= {one.snapshot_id for one in snapshots}
+    if gone:
+        raise InputError(
+            f"Branch {branch} no longer holds what run {run.run_id} wrote there{number}: "
+            "the table was replaced since, as by DROP and CREATE, or rolled back.",
+            hint="To fix what a run wrote, use DELETE, UPDATE or MERGE, which keep its table. Now drop the branch and "
+            f"write it again: lakegate discard {branch}",
+            branch=branch,
+            run_id=run.run_id,
+        )
+    if half:
+        raise InputError(
+            f"Run {run.run_id} failed before it had written everything to branch {branch}; half of it can't be "
+            "published.",
+            hint=f"lakegate discard {branch}",
+            branch=branch,
+            run_id=run.run_id,
+        )
+
+
+def _snapshots_of(context: Context, run: Run) -> frozenset[int]:
+    """Return the snapshots that the run was staged with, without those that were there before it."""
+    found: set[int] = set()
+    for one in run.staged:
+        before = () if one.before is None else context.reader.snapshots(one.before)
+        found |= {*one.snapshot_ids, one.pointer.snapshot_id} - {snapshot.snapshot_id for snapshot in before} - {-1}
+    return frozenset(found)
+
+
+def _unknown(branch: str, run_id: str, *, has_rows: bool) -> InputError:
+    what = "holds rows of" if has_rows else "is named after"
+    copy = "" if has_rows else f"If you wrote it by hand: lakegate branch create NAME --from {branch}. "
+    return InputError(
+        f"Branch '{branch}' {what} run {run_id}, but neither the journal nor the branch says what its checks are and "
+        "which source files it read; publishing it could skip its checks, or publish files twice.",
+        hint=f"{copy}Drop it and ingest the files again: lakegate discard {branch}. "
+        f'Or publish it as it is: lakegate publish {branch} --accept "REASON"',
+        branch=branch,
+        run_id=run_id,
+    )

@@ -1,0 +1,176 @@
+"""Claims: which of a batch's files this run publishes, so that each version of a file is published once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakegate.errors import InputError, RetryableError
+from lakegate.model.batch import SourceFile
+from lakegate.model.journal import Claim
+from lakegate.model.refs import Ref
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import KnownFile
+from lakegate.wap.context import Context
+from lakegate.wap.deadline import NEVER, Deadline
+from lakegate.wap.history import files_in
+from lakegate.wap.published import find_commit
+from lakegate.wap.recover import recover
+
+_POLL_S = 0.1
+_RECOVER_EVERY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedFiles:
+    """The part of a batch that is this run's.
+
+    Attributes:
+        files: The files to ingest; none when all are published or claimed by others.
+        skipped: The others, and whose they are.
+        same_content: Those of ``files`` whose bytes are also another file's, and whose.
+        busy: Whether some of ``skipped`` aren't published yet, but left to a run that is working on them.
+        replaces: Runs whose rows in the table go when this batch is published.
+    """
+
+    files: tuple[SourceFile, ...]
+    skipped: tuple[KnownFile, ...]
+    same_content: tuple[KnownFile, ...] = ()
+    busy: bool = False
+    replaces: tuple[str, ...] = ()
+
+
+def claim_files(context: Context, request: IngestRequest, token: str, deadline: Deadline = NEVER) -> ClaimedFiles:
+    """Claim the request's files; wait for a run that is working on one of them, or leave that one to it.
+
+    Args:
+        context: The lake's context.
+        request: The request, planned.
+        token: Of the run's lease.
+        deadline: When to stop waiting at the latest.
+
+    Raises:
+        InputError: When a file's path was published with other content, or its content from another path, and the
+            request doesn't say what to do then.
+        RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allow.
+    """
+    claim = _claim(context, request, token)
+    if claim.busy and request.on_busy == "wait":
+        claim = _wait(context, request, claim, token, deadline)
+    if claim.changed:
+        raise _changed(request, claim.changed)
+    if claim.same_content and request.on_same_content == "refuse":
+        raise _same_content(request, claim.same_content)
+    _note_same_content(context, claim.same_content)
+    files, replaces = _with_replaced(context, request, claim)
+    skipped = tuple(known for known in (*claim.published, *claim.busy) if known.file.uri not in {f.uri for f in files})
+    return ClaimedFiles(files, skipped, claim.same_content, bool(claim.busy), replaces)
+
+
+def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
+    return context.journal.claim(
+        request.run_id,
+        str(request.table),
+        request.batch.files,
+        token=token,
+        take_changed=request.on_changed != "refuse",
+        take_free=request.on_busy == "skip",
+        on_same_content=request.on_same_content,
+    )
+
+
+def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, deadline: Deadline) -> Claim:
+    other = claim.busy[0]
+    began = time.monotonic()
+    until = min(began + request.wait_s, deadline.at)
+    polls = 0
+    with context.narrator.step(f"Waiting for run {other.run_id}, which is working on {other.file.uri}"):
+        while claim.busy:
+            if time.monotonic() > until:
+                raise RetryableError(
+                    f"Run {other.run_id} is still working on {other.file.uri} after {time.monotonic() - began:,.0f} s.",
+                    hint=f"lakegate runs {other.run_id}",
+                    table=str(request.table),
+                    file=other.file.uri,
+                    other_run_id=other.run_id,
+                )
+            time.sleep(_POLL_S)
+            polls += 1
+            if polls % _RECOVER_EVERY == 0:
+                recover(context, deadline)
+            claim = _claim(context, request, token)
+    return claim
+
+
+def _note_same_content(context: Context, files: Sequence[KnownFile]) -> None:
+    if files:
+        first = files[0]
+        others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
+        context.narrator.note(
+            f"{first.file.uri} has the same content as {first.same_content_as} of run {first.run_id}{others}; "
+            "its rows are added all the same."
+        )
+
+
+def _same_content(request: IngestRequest, files: Sequence[KnownFile]) -> InputError:
+    first = files[0]
+    others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
+    other = f"run {first.run_id} published to {request.table}"
+    by = "is in this batch, too" if first.run_id == request.run_id else other
+    return InputError(
+        f"{first.file.uri}{others} has the same content as {first.same_content_as}, which {by}. Nothing was written.",
+        hint="Leave it out, or choose: --on-same-content skip leaves such files out, --on-same-content append adds "
+        "their rows a second time.",
+        table=str(request.table),
+        file=first.file.uri,
+        files=[known.file.uri for known in files],
+        same_content_as=first.same_content_as,
+        other_run_id=first.run_id,
+    )
+
+
+def _changed(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError:
+    first = changed[0]
+    others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+    return InputError(
+        f"{first.file.uri}{others} was published to {request.table} by run {first.run_id} with other content.",
+        hint="Choose: --on-changed append adds its rows to the old ones, --on-changed replace puts them in their "
+        f"place. Or revert the old publish: lakegate revert {first.run_id}",
+        table=str(request.table),
+        file=first.file.uri,
+        files=[known.file.uri for known in changed],
+        other_run_id=first.run_id,
+    )
+
+
+def _with_replaced(
+    context: Context, request: IngestRequest, claim: Claim
+) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
+    """Return the files to write and the runs they replace, when files are published anew with other content."""
+    if request.on_changed != "replace":
+        return claim.claimed, ()
+    known = context.journal.earlier(str(request.table), claim.claimed)
+    replaces = tuple(dict.fromkeys(one.run_id for one in known))
+    base = Ref(name=request.target, hash=request.base)
+    given = {file.uri: file for file in request.batch.files}
+    again: list[SourceFile] = []
+    for run_id in replaces:
+        published = {uri for uri, _ in files_in(find_commit(context, run_id, base))}
+        missing = sorted(published - given.keys())
+        if missing:
+            raise _not_alone(request, run_id, missing)
+        again += [given[uri] for uri in sorted(published)]
+    files = {file.uri: file for file in (*claim.claimed, *again)}
+    return tuple(file for file in request.batch.files if file.uri in files), replaces
+
+
+def _not_alone(request: IngestRequest, run_id: str, missing: Sequence[str]) -> InputError:
+    return InputError(
+        f"Run {run_id} published files of this batch to {request.table} together with {len(missing)} other(s), such as "
+        f"{missing[0]}; their rows can't be told apart.",
+        hint=f"Ingest all files of that run together with --on-changed replace. To list them: lakegate runs {run_id}",
+        table=str(request.table),
+        other_run_id=run_id,
+        files=list(missing),
+    )

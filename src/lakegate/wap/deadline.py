@@ -1,0 +1,116 @@
+"""Deadlines: when to leave a run where it is, for another call to resume."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Self
+
+from lakegate.errors import (
+    EngineError,
+    EngineUnavailableError,
+    RetryableError,
+    SourceError,
+    StorageUnavailableError,
+)
+from lakegate.wap.context import Context
+
+_CAME_OF_IT = (EngineError, EngineUnavailableError, SourceError, StorageUnavailableError)
+"""What an engine raises whose work was cancelled, perhaps while it read a file."""
+_CANCEL_EVERY_S = 0.5
+_LAST_CANCEL_S = 2.0
+
+
+class DeadlineReachedError(RetryableError):
+    """Time ran out. What was begun is suspended: the next call resumes it."""
+
+    code = "deadline"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment after which no work is begun, and the engine's is cancelled.
+
+    Attributes:
+        at: In terms of :func:`time.monotonic`; by default never.
+
+    Example:
+        >>> Deadline().is_over, Deadline.after(0).is_over
+        (False, True)
+    """
+
+    at: float = math.inf
+
+    @classmethod
+    def after(cls, seconds: float | None) -> Self:
+        """Return the deadline that many seconds from now; never for ``None``."""
+        return cls() if seconds is None else cls(time.monotonic() + seconds)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left; 0 when time is over."""
+        return max(0.0, self.at - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether time is over."""
+        return self.left_s == 0.0
+
+    def require_time(self, run_id: str) -> None:
+        """Stop a run before it begins something.
+
+        Raises:
+            DeadlineReachedError: When time is over.
+        """
+        if self.is_over:
+            raise DeadlineReachedError(
+                f"Time ran out before run {run_id} was done.",
+                hint="Call it again with this run id to resume it.",
+                run_id=run_id,
+            )
+
+
+NEVER = Deadline()
+
+
+@contextmanager
+def held_to(deadline: Deadline, context: Context, run_id: str) -> Iterator[None]:
+    """Cancel the engine's work in the body when the deadline comes.
+
+    Raises:
+        DeadlineReachedError: When the engine fails after that.
+    """
+    if math.isinf(deadline.at):
+        yield
+        return
+    stopped = threading.Event()
+    thread = threading.Thread(
+        target=copy_context().run,
+        args=(_cancel, context, deadline, stopped),
+        name=f"deadline of {run_id}",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        yield
+    except _CAME_OF_IT:
+        deadline.require_time(run_id)
+        raise
+    finally:
+        stopped.set()
+        # An engine that doesn't even answer that isn't worth the seconds that are left.
+        thread.join(_LAST_CANCEL_S)
+
+
+def _cancel(context: Context, deadline: Deadline, stopped: threading.Event) -> None:
+    wait_s = deadline.left_s
+    while not stopped.wait(wait_s):
+        # Again and again: work may begin just after it was cancelled.
+        with suppress(Exception):
+            context.engine().cancel()
+        wait_s = _CANCEL_EVERY_S

@@ -1,0 +1,153 @@
+"""Discard: drop a branch, and with it all that was written to it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from lakegate.errors import AlreadyExistsError, InputError, LakegateError, NotFoundError, RetryableError
+from lakegate.model.journal import Lease
+from lakegate.model.refs import Ref
+from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.wap.context import Context
+from lakegate.wap.published import find_publication
+
+_PATIENCE_S = 5.0
+_POLL_S = 0.1
+
+
+def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | None = None) -> bool:
+    """Drop ``branch``; return whether it existed. ``gc`` deletes its data files later.
+
+    Args:
+        context: The lake's context.
+        branch: Its name.
+        target: The branch that must not be dropped.
+        seen: Where the branch must still be; by default it is dropped wherever it is.
+
+    Raises:
+        InputError: When ``branch`` is ``target``.
+        ConflictError: When something was committed to the branch in the meantime, or since it was ``seen``.
+    """
+    if branch == target:
+        raise InputError(
+            f"'{branch}' is what everyone reads; you can't discard it.",
+            hint="To see the branches: lakegate branch list",
+            branch=branch,
+        )
+    try:
+        ref = seen or context.catalog.get_ref(branch)
+        if ref.kind != "branch":
+            raise InputError(
+                f"'{branch}' is not a branch.", hint="To see the branches: lakegate branch list", branch=branch
+            )
+        context.catalog.delete_ref(ref)
+    except NotFoundError:
+        return False
+    return True
+
+
+def is_named_for(branch: str, table: object, run_id: str) -> bool:
+    """Tell whether ``branch`` is named as lakegate names the branch of this run.
+
+    Example:
+        >>> is_named_for("wap/nyc.trips_2024", "nyc.trips", "2024"), is_named_for("backfill-2024", "nyc.trips", "2024")
+        (True, False)
+    """
+    return branch.endswith(f"/{table}_{run_id}")
+
+
+def discard_own(context: Context, run: Run) -> None:
+    """Drop the branch of a run that is restarted or given up, if the run made it.
+
+    Raises:
+        AlreadyExistsError: When a branch of that name holds something else.
+    """
+    named = any(is_named_for(run.branch, table, run.run_id) for table in run.tables)
+    if run.branch and (named or _is_own(context, run)):
+        discard(context, run.branch, target=run.target)
+
+
+def _is_own(context: Context, run: Run) -> bool:
+    try:
+        commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
+    except NotFoundError:
+        return False
+    written = {commit.properties.get(RUN_ID_PROPERTY) for commit in commits if not commit.puts}
+    for pointer in (pointer for commit in commits for pointer in commit.puts):
+        found = context.reader.snapshots(pointer)
+        written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id)
+    if written <= {run.run_id}:
+        return True
+    raise AlreadyExistsError(
+        f"Branch '{run.branch}' was meant for run {run.run_id} and holds something else.",
+        hint=f"Look at it, then drop it: lakegate discard {run.branch}",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
+
+
+def discard_run(context: Context, branch: str, *, target: str = "main") -> Run | None:
+    """Drop ``branch`` as :func:`discard` does, and record it for the run that wrote it.
+
+    Nobody publishes the run meanwhile: we hold its lease, and look at the target before we return.
+
+    Returns:
+        The run: ``discarded``, unless it was published before; ``None`` when the journal knows none. A suspended run
+        has ended.
+
+    Raises:
+        NotFoundError: When the branch doesn't exist.
+        RetryableError: When somebody works on the run, and doesn't stop within a few seconds.
+    """
+    existed = any(ref.name == branch for ref in context.catalog.list_refs())
+    run = context.journal.find_by_branch(branch)
+    if run is None or not existed:
+        if not discard(context, branch, target=target):
+            raise NotFoundError(f"Branch '{branch}' doesn't exist.", hint="lakegate branch list", branch=branch)
+        return None
+    lease = _held(context, run)
+    token = lease.token or ""
+    try:
+        return _discarded(context, lease.run, token, target)
+    except BaseException:
+        # As it was: the branch still exists, and may be published or discarded later.
+        with suppress(LakegateError):
+            if lease.run.finished_at is None:
+                context.journal.suspend(lease.run, token, for_s=context.suspend_s)
+            else:
+                context.journal.end(lease.run, token)
+        raise
+
+
+def _discarded(context: Context, run: Run, token: str, target: str) -> Run:
+    if run.publication is None and not run.failures:
+        # Should we be killed now: whoever recovers the run must not publish it for having passed.
+        context.journal.save(run.model_copy(update={"reports": ()}), token)
+    discard(context, run.branch, target=target)
+    # What was published stays published, or reverted, even if its branch couldn't be dropped then.
+    publication = run.publication or find_publication(context, run)
+    status = "discarded" if publication is None else "published" if run.publication is None else run.status
+    changes = {"status": status, "publication": publication, "branch_kept": False, "order": None}
+    finished = run.finished_at or datetime.now(UTC)
+    return context.journal.end(run.model_copy(update={**changes, "finished_at": finished}), token)
+
+
+def _held(context: Context, run: Run) -> Lease:
+    """Take the lease of a run, even if it has ended; wait a little for somebody who is just ending it."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            lease = context.journal.resume(run.run_id, ended=True)
+        except RetryableError as error:
+            if time.monotonic() > until:
+                raise RetryableError(
+                    f"Another process works on run {run.run_id}, so branch {run.branch} was not discarded.",
+                    hint=f"Stop it, or wait for it to end: lakegate runs {run.run_id}",
+                    run_id=run.run_id,
+                    branch=run.branch,
+                ) from error
+            time.sleep(_POLL_S)
+        else:
+            return lease or Lease(run=run)

@@ -1,0 +1,36 @@
+"""Failpoints: named points of write–audit–publish where a test can stop the process.
+
+In production :func:`reach` compares one variable and returns.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Literal, get_args
+
+FaultPoint = Literal[
+    "after-claim",
+    "before-stage",
+    "after-branch",
+    "after-stage",
+    "after-audit",
+    "before-publish",
+    "before-commit",
+    "after-publish",
+    "after-branch-delete",
+]
+
+VARIABLE = "LAKEGATE_FAULT"
+"""``<point>:kill`` (SIGKILL), ``<point>:interrupt`` (SIGINT, as Ctrl-C sends it) or ``<point>:pause`` (SIGSTOP)."""
+
+POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
+
+_SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.SIGSTOP}
+
+
+def reach(point: FaultPoint) -> None:
+    """Do to this process what :data:`VARIABLE` asks for at ``point``."""
+    wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
+    if wanted == point:
+        os.kill(os.getpid(), _SIGNALS.get(action, signal.SIGINT))

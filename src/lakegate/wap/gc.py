@@ -1,0 +1,365 @@
+"""Garbage collection: drop the branches and delete the files that nobody needs any more.
+
+In this order, so that nothing that is needed can be taken for garbage:
+
+1. Branches of rejected and failed runs expire.
+2. All files in the warehouse that are old enough are candidates.
+3. Every file that any commit in the history of any branch or tag needs is no candidate any more.
+4. ``gc`` announces that it deletes files (:mod:`lakegate.wap.reachable`), and looks at the references again before each
+   batch, for what was committed meanwhile.
+
+What can't be read is needed: its table keeps all its files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, suppress
+from datetime import datetime, timedelta
+
+from lakegate.errors import (
+    AlreadyPublishedError,
+    ConflictError,
+    LakegateError,
+    NotFoundError,
+    NotReplayableError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.maintenance import CollectedFolder, ExpiredBranch, GcProblem, GcReport
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.model.tables import StoredFile
+from lakegate.ports import FileStore
+from lakegate.wap.branches import stands_as_left
+from lakegate.wap.context import Context
+from lakegate.wap.reachable import Reachable, canonical, collecting, drop_orphaned_announcements
+
+_BATCH = 500
+_SAMPLE = 5
+_ALL_RUNS = 1_000_000
+_PARTS = ("data", "metadata")
+"""The folders of a table (Iceberg's default layout); files beside them are not the table's."""
+_MADE_BY_US = re.compile(r".+_[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
+"""A folder as :func:`lakegate.wap.stage.stage` names it: the table's name and the run's id."""
+_CHECKSUM = re.compile(r"\.(.+)\.crc")
+"""What Hadoop's local file system puts beside each file it writes."""
+_UNKNOWN = TablePointer(
+    table=TableIdentifier(namespace=("unknown",), name="unknown"),
+    content_id=None,
+    metadata_location="",
+    snapshot_id=-1,
+    schema_id=0,
+    spec_id=0,
+    sort_order_id=0,
+)
+"""A table that is known by its metadata file only."""
+_EXPIRING = ("rejected", "failed", "published")
+"""Published ones, too: their branch is dropped at once, but for when the catalog goes away with that."""
+_USERS_CHOICE = {
+    error.code for error in (ConflictError, AlreadyPublishedError, NotReplayableError, OutcomeUnknownError)
+}
+"""Errors of runs whose branch stays because the user may still do something with it."""
+
+
+def gc(
+    context: Context,
+    *,
+    files: FileStore,
+    keep_rejected: timedelta,
+    grace: timedelta,
+    now: datetime,
+    dry_run: bool = False,
+    history: timedelta | None = None,
+) -> GcReport:
+    """Drop expired branches, and delete the files that no branch or tag reaches.
+
+    The warehouse must belong to this catalog alone: no reference of this one reaches another one's tables.
+
+    Args:
+        context: The lake's context.
+        files: The warehouse's files.
+        keep_rejected: How long the branch of a rejected or failed run is kept after the run ended.
+        grace: Files younger than this are kept: a file is written long before it is committed. While runs are active,
+            files are kept from ``grace`` before the first of them started.
+        now: The current time.
+        dry_run: Delete and drop nothing; report what would go.
+        history: How far back states must stay readable; ``None`` for all that was ever committed.
+
+    Raises:
+        RetryableError: When the catalog, the journal or the file system fail; some files may be deleted by then.
+    """
+    branches, problems = expire_branches(context, keep=keep_rejected, now=now, dry_run=dry_run)
+    if not dry_run:
+        drop_orphaned_announcements(context)
+    leaving = {branch.branch for branch in branches} if dry_run else set()
+    garbage = _Garbage(context, files, oldest=None if history is None else now - history, leaving=leaving)
+    garbage.list_files(_written_before(context, grace, now))
+    garbage.drop_reachable()
+    folders = garbage.collect(dry_run=dry_run)
+    return GcReport(
+        dry_run=dry_run,
+        branches=tuple(branches),
+        folders=tuple(folders),
+        reached_files=garbage.reached_files,
+        young_files=garbage.young_files,
+        ignored_files=garbage.ignored_files,
+        problems=(*problems, *garbage.problems),
+    )
+
+
+def _written_before(context: Context, grace: timedelta, now: datetime) -> datetime:
+    runs = (run for status in ("running", "staged") for run in context.journal.runs(status=status, limit=_ALL_RUNS))
+    return min([now, *(run.started_at for run in runs if run.finished_at is None)]) - grace
+
+
+class _Garbage:
+    """The candidates, by canonical path."""
+
+    def __init__(self, context: Context, files: FileStore, *, oldest: datetime | None, leaving: set[str]) -> None:
+        self._context = context
+        self._files = files
+        self._leaving = leaving
+        self._root = canonical(context.warehouse)
+        self._candidates: dict[str, StoredFile] = {}
+        self._checksums: dict[str, StoredFile] = {}
+        self._elsewhere: set[str] = set()
+        self._ours: dict[str, bool] = {}
+        self._misspelt: dict[str, GcProblem] = {}
+        self._reachable = Reachable(context, self._root, oldest, self._keep)
+        self.reached_files = 0
+        self.young_files = 0
+        self.ignored_files = 0
+
+    @property
+    def problems(self) -> tuple[GcProblem, ...]:
+        return (*self._reachable.problems, *self._misspelt.values())
+
+    def list_files(self, written_before: datetime) -> None:
+        """Make every file that is old enough a candidate."""
+        with self._context.narrator.step("Listing the files in the warehouse") as step:
+            for count, file in enumerate(self._files.list(self._context.warehouse), 1):
+                if count % _BATCH == 0:
+                    step.progress(count, 0, "files")
+                folder, _, name = canonical(file.path).rpartition("/")
+                checksum = _CHECKSUM.fullmatch(name)
+                if checksum is not None:
+                    self._checksums[f"{folder}/{checksum[1]}"] = file
+                elif file.modified_at < written_before:
+                    self._candidates[f"{folder}/{name}"] = file
+                else:
+                    self.young_files += 1
+
+    def drop_reachable(self) -> None:
+        """Take the files that references reach from the candidates."""
+        with self._context.narrator.step("Finding the files that branches and tags need") as step:
+            self._reachable.add(self._refs(), step)
+
+    def collect(self, *, dry_run: bool) -> list[CollectedFolder]:
+        """Delete what is garbage for certain; return it by folder."""
+        unreachable = self._by_folder()
+        collected: list[CollectedFolder] = []
+        total, done = sum(map(len, unreachable.values())), 0
+        announced = collecting(self._context) if unreachable and not dry_run else nullcontext()
+        text = "Counting unreachable files" if dry_run else "Deleting unreachable files"
+        with announced, self._context.narrator.step(text) as step:
+            for folder, paths in sorted(unreachable.items()):
+                deleted: list[StoredFile] = []
+                for start in range(0, len(paths), _BATCH):
+                    batch = paths[start : start + _BATCH]
+                    deleted += self._delete(folder, batch, dry_run=dry_run)
+                    done += len(batch)
+                    step.progress(done, total, "files")
+                if deleted:
+                    size = sum(file.size_bytes for file in deleted)
+                    sample = tuple(file.path for file in deleted[:_SAMPLE])
+                    collected.append(CollectedFolder(folder=folder, files=len(deleted), size_bytes=size, sample=sample))
+        return collected
+
+    def _delete(self, folder: str, paths: list[str], *, dry_run: bool) -> list[StoredFile]:
+        # Somebody may have made a branch or published in the meantime; commits that were looked at cost nothing again.
+        # Whoever goes back to a state that was garbage is among these references, or sees our announcement.
+        self._reachable.add(self._refs())
+        if self._reachable.must_keep(folder):
+            return []
+        sure = [path for path in paths if path in self._candidates and not self._is_misspelt(folder, path)]
+        files = [self._candidates[path] for path in sure]
+        if not dry_run:
+            checksums = [self._checksums[path] for path in sure if path in self._checksums]
+            self._files.delete([file.path for file in (*files, *checksums)])
+        return files
+
+    def _refs(self) -> list[Ref]:
+        return [ref for ref in self._context.catalog.list_refs() if ref.name not in self._leaving]
+
+    def _keep(self, path: str) -> None:
+        if self._candidates.pop(path, None) is not None:
+            self.reached_files += 1
+        if not path.startswith(f"{self._root}/"):
+            self._elsewhere.add(path.rpartition("/")[2])
+
+    def _is_misspelt(self, folder: str, path: str) -> bool:
+        """Tell whether a file of this name is reached under another root: by a link, or from before a move.
+
+        Iceberg's file names hold UUIDs, so a name that occurs twice is one file spelt in two ways.
+        """
+        if path.rpartition("/")[2] not in self._elsewhere:
+            return False
+        problem = GcProblem(
+            subject=folder,
+            message=f"Tables refer to the files in {folder} by another path than the one gc found them at.",
+            hint="Set catalog.warehouse to what it was when the tables were written.",
+        )
+        self._misspelt.setdefault(folder, problem)
+        return True
+
+    def _by_folder(self) -> dict[str, list[str]]:
+        """Return the remaining candidates by the folder of our table that they are in."""
+        found: dict[str, list[str]] = {}
+        metadata = {folder: path for path in sorted(self._candidates) if (folder := _folder_of_metadata(path))}
+        for path in self._candidates:
+            folder = next((folder for folder in self._tables_above(path) if self._is_ours(folder, metadata)), None)
+            if folder is None:
+                self.ignored_files += 1
+            elif not self._reachable.must_keep(folder):
+                found.setdefault(folder, []).append(path)
+        return found
+
+    def _tables_above(self, path: str) -> Iterator[str]:
+        """Yield each folder below the root in whose ``data`` or ``metadata`` the file is, outermost first."""
+        parts = path.removeprefix(f"{self._root}/").split("/")
+        for depth in range(1, len(parts) - 1):
+            if parts[depth] in _PARTS:
+                yield "/".join((self._root, *parts[:depth]))
+
+    def _is_ours(self, folder: str, metadata: Mapping[str, str]) -> bool:
+        if folder not in self._ours:
+            known = self._reachable.has_table_in(folder) or _MADE_BY_US.fullmatch(folder.rpartition("/")[2])
+            self._ours[folder] = bool(known) or self._was_written_by_a_run(metadata.get(folder))
+        return self._ours[folder]
+
+    def _was_written_by_a_run(self, metadata: str | None) -> bool:
+        if metadata is None:
+            return False
+        pointer = _UNKNOWN.model_copy(update={"metadata_location": self._candidates[metadata].path})
+        try:
+            snapshots = self._context.reader.snapshots(pointer)
+        except LakegateError:
+            return False
+        return any(RUN_ID_PROPERTY in snapshot.summary for snapshot in snapshots)
+
+
+def _folder_of_metadata(path: str) -> str | None:
+    folder, _, name = path.rpartition("/")
+    is_metadata = name.endswith((".metadata.json", ".metadata.json.gz")) and folder.endswith("/metadata")
+    return folder.removesuffix("/metadata") if is_metadata else None
+
+
+def expire_branches(
+    context: Context, *, keep: timedelta, now: datetime, dry_run: bool
+) -> tuple[list[ExpiredBranch], list[GcProblem]]:
+    """Drop each branch that is as a rejected or failed run left it ``keep`` or longer ago.
+
+    Returns:
+        The branches dropped, and those that are kept though they have expired.
+    """
+    dropped: list[ExpiredBranch] = []
+    kept: list[GcProblem] = []
+    for ref, run in _kept_branches(context):
+        if run.finished_at is None or run.finished_at > now - keep:
+            continue
+        touched = not _is_untouched(context, ref, run)
+        if not touched and not dry_run:
+            try:
+                if not _drop(context, ref, run):
+                    continue
+            except ConflictError:
+                touched = True
+        if touched:
+            problem = f"Branch {ref.name} of run {run.run_id} is kept: somebody else has written to it since."
+            hint = f"If nobody needs it any more: lakegate discard {ref.name}"
+            kept.append(GcProblem(subject=ref.name, message=problem, hint=hint))
+            continue
+        age_s = (now - run.finished_at).total_seconds()
+        dropped.append(ExpiredBranch(branch=ref.name, run_id=run.run_id, finished_at=run.finished_at, age_s=age_s))
+    return dropped, kept
+
+
+def drop_orphaned_branches(context: Context) -> tuple[Ref, ...]:
+    """Drop the branches that runs couldn't drop at their end because the catalog was away; return them.
+
+    One that somebody else has written to meanwhile stays.
+    """
+    dropped = []
+    for ref, run in _kept_branches(context):
+        if _is_orphaned(run) and _is_untouched(context, ref, run):
+            with suppress(ConflictError):
+                if _drop(context, ref, run):
+                    dropped.append(ref)
+    drop_orphaned_announcements(context)
+    return tuple(dropped)
+
+
+def _drop(context: Context, ref: Ref, run: Run) -> bool:
+    """Drop the branch of a run that has ended; return whether that could be done.
+
+    The run's lease is ours meanwhile, so that nobody publishes the branch.
+
+    Raises:
+        ConflictError: When somebody wrote to the branch since it was looked at.
+    """
+    try:
+        lease = context.journal.resume(run.run_id, ended=True)
+    except RetryableError:
+        return False
+    if lease is None or lease.token is None:
+        return False
+    now, kept = lease.run, True
+    try:
+        if now.status == run.status and now.finished_at is not None:
+            with suppress(NotFoundError):
+                context.catalog.delete_ref(ref)
+            kept = False
+    finally:
+        if now.finished_at is None:
+            context.journal.abandon(run.run_id, lease.token)
+        else:
+            context.journal.end(now.model_copy(update={"branch_kept": now.branch_kept and kept}), lease.token)
+    return not kept
+
+
+def _is_orphaned(run: Run) -> bool:
+    if run.status == "failed":
+        return run.kind != "branch" and run.error is not None and run.error.code not in _USERS_CHOICE
+    return run.status == "published"
+
+
+def _kept_branches(context: Context) -> Iterator[tuple[Ref, Run]]:
+    # By branch: there are few of those, but ever more runs in the journal.
+    for ref in list(context.catalog.list_refs()):
+        if ref.kind != "branch" or ref.name == "main":
+            continue
+        run = context.journal.find_by_branch(ref.name)
+        if run is not None and run.status in _EXPIRING and run.branch_kept:
+            yield ref, run
+
+
+def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
+    """Tell whether nobody but the run wrote to its branch."""
+    if run.staged:
+        return stands_as_left(context, ref, run.staged[0].head, run.run_id)
+    base = run.base or (run.request.base if run.request else None)
+    if base is None or ref.hash == base:
+        return base is not None
+    # It failed midway: all that the branch has and its base hasn't must be snapshots of the run.
+    for difference in context.catalog.diff(Ref(name=base, hash=base, kind="detached"), ref):
+        if difference.kind == "namespace":
+            continue
+        if difference.kind != "table" or difference.right is None:
+            return False
+        written = context.reader.change(difference.left, difference.right).written
+        if not written or any(snapshot.summary.get(RUN_ID_PROPERTY) != run.run_id for snapshot in written):
+            return False
+    return True

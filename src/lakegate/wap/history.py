@@ -1,0 +1,241 @@
+"""What lakegate writes into commits, and reads back from the target's history: the truth about what is published.
+
+The journal holds a copy, so that a source file need not be looked for in thousands of commits. :func:`sync` keeps it
+up to date, commit by commit; a journal that was lost is made anew from the same properties.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+
+from lakegate.errors import NewerFormatError
+from lakegate.model.batch import SourceFile
+from lakegate.model.journal import HistoryEvent
+from lakegate.model.refs import Commit, Ref
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.wap.context import Context
+
+BRANCH_PROPERTY = "lakegate.branch"
+AUDIT_PROPERTY = "lakegate.audit"
+ACCEPTED_PROPERTY = "lakegate.accepted"
+"""Why somebody published what had failed its audit; ``lakegate.accepted-by`` says who."""
+ACCEPTED_BY_PROPERTY = "lakegate.accepted-by"
+TABLES_PROPERTY = "lakegate.tables"
+FILES_PROPERTY = "lakegate.files"
+READS_PROPERTY = "lakegate.reads"
+REVERTS_PROPERTY = "lakegate.reverts"
+REVIVES_PROPERTY = "lakegate.revives"
+UNPUBLISHES_PROPERTY = "lakegate.unpublishes"
+"""Runs whose rows a revert or restore takes away because it reverts what had brought them back."""
+KIND_PROPERTY = "lakegate.kind"
+"""What made a commit that undoes: ``revert`` or ``restore``; others lack it."""
+
+FORMAT = 2
+"""Of properties that name source files. A lakegate that doesn't know a commit's format publishes nothing."""
+_REVIVED_FORMAT = 3
+"""Of ``lakegate.revives``: 3 since runs without files come back, and others go (``lakegate.unpublishes``)."""
+_REVIVED_WIDTH = 4
+
+_ZIPPED = "zlib:"
+_LONGEST_PLAIN = 2_000
+
+
+def run_of(commit: Commit) -> str | None:
+    """Return the run that made ``commit``; ``None`` when lakegate didn't make it."""
+    return commit.properties.get(RUN_ID_PROPERTY)
+
+
+def kind_of(commit: Commit) -> str | None:
+    """Return ``revert`` or ``restore`` for a commit made by one, else ``None``."""
+    return commit.properties.get(KIND_PROPERTY)
+
+
+def reverts_in(commit: Commit) -> tuple[str, ...]:
+    """Return the runs that ``commit`` reverted, or whose files it replaced."""
+    return tuple(commit.properties.get(REVERTS_PROPERTY, "").split())
+
+
+def tables_in(commit: Commit) -> tuple[str, ...]:
+    """Return the tables that a commit of lakegate wrote to."""
+    listed = tuple(commit.properties.get(TABLES_PROPERTY, "").split())
+    return listed or tuple(str(pointer.table) for pointer in commit.puts)
+
+
+def reads_in(commit: Commit) -> tuple[str, ...]:
+    """Return the tables that the run of ``commit`` relied on."""
+    return tuple(commit.properties.get(READS_PROPERTY, "").split())
+
+
+def encode_files(files: Iterable[SourceFile]) -> str:
+    """Return source files as a commit property: the format, then URI and version of each, packed when they are many.
+
+    Example:
+        >>> encode_files([SourceFile(uri="file:///a", size_bytes=1, version="v1", rows=1)])
+        '{"format":2,"files":[["file:///a","v1"]]}'
+    """
+    listed = list(files)
+    return _encode([(file.uri, file.version) for file in listed], [file.identity for file in listed])
+
+
+def encode_revived(files: Iterable[tuple[str, str, str, str]]) -> str:
+    """Return table, URI, version and run of source files that come back as a commit property."""
+    return _encode(list(files), number=_REVIVED_FORMAT)
+
+
+def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = (), *, number: int = FORMAT) -> str:
+    what = {"format": number, "files": lines, **({"identities": identities} if any(identities) else {})}
+    return packed(json.dumps(what, separators=(",", ":")))
+
+
+def packed(text: str) -> str:
+    """Return a text as a commit property: as it is, or compressed when it is long."""
+    if len(text) <= _LONGEST_PLAIN:
+        return text
+    return _ZIPPED + base64.b64encode(zlib.compress(text.encode(), level=9)).decode("ascii")
+
+
+def unpacked(text: str) -> str:
+    """Return the text that :func:`packed` was given.
+
+    Raises:
+        ValueError: When it isn't one.
+        zlib.error: Likewise.
+    """
+    if not text.startswith(_ZIPPED):
+        return text
+    return zlib.decompress(base64.b64decode(text.removeprefix(_ZIPPED), validate=True)).decode()
+
+
+def files_in(commit: Commit) -> tuple[tuple[str, str], ...]:
+    """Return URI and version of each source file that ``commit`` published.
+
+    Raises:
+        NewerFormatError: When it says so in a form that is not known here.
+    """
+    return tuple((uri, version) for uri, version in _lines(commit, FILES_PROPERTY, 2)[0])
+
+
+def identities_in(commit: Commit) -> tuple[str, ...]:
+    """Return the identity of each file that :func:`files_in` returns, or nothing; raises likewise."""
+    return tuple(_lines(commit, FILES_PROPERTY, 2)[1])
+
+
+def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
+    """Return table, URI, version and run of each source file that ``commit`` brought back; raises likewise."""
+    lines = _lines(commit, REVIVES_PROPERTY, _REVIVED_WIDTH)[0]
+    return tuple((table, uri, version, run) for table, uri, version, run in lines)
+
+
+def unreadable_in(commit: Commit) -> str | None:
+    """Return why the source files that ``commit`` names can't be read here; ``None`` when they can."""
+    try:
+        files_in(commit), revived_in(commit)
+    except NewerFormatError as error:
+        return error.message
+    return None
+
+
+def _lines(commit: Commit, key: str, width: int) -> tuple[list[list[str]], list[str]]:
+    text = commit.properties.get(key, "")
+    try:
+        return _decode(text, width) if text else ([], [])
+    except (ValueError, TypeError, LookupError, zlib.error, binascii.Error) as error:
+        reason = str(error) if isinstance(error, _UnknownFormatError) else "it can't be parsed"
+        tables = commit.properties.get(TABLES_PROPERTY, "")
+        raise NewerFormatError(
+            f"Commit {commit.hash[:12]} names the source files that it published to {tables or 'unknown tables'} in a "
+            f"form that this lakegate doesn't know ({key}: {reason}). It was written by a newer lakegate.",
+            hint="Upgrade this one: pip install --upgrade lakegate. To see the commit: "
+            f"lakegate log {commit.hash} --limit 1",
+            commit=commit.hash,
+            table=tables or None,
+            run_id=commit.properties.get(RUN_ID_PROPERTY),
+            property=key,
+        ) from None
+
+
+class _UnknownFormatError(ValueError):
+    """The format's number isn't one of ours."""
+
+
+def _decode(text: str, width: int) -> tuple[list[list[str]], list[str]]:
+    """Return the lines of a property, and the identities of files; before format 2 it was a bare list of them."""
+    found = json.loads(unpacked(text))
+    identities: list[str] = []
+    if isinstance(found, dict):
+        newest = _REVIVED_FORMAT if width == _REVIVED_WIDTH else FORMAT
+        if found["format"] not in range(FORMAT, newest + 1):
+            raise _UnknownFormatError(f"format {found['format']}, known up to {newest}")
+        found, identities = found["files"], found.get("identities", [])
+    if not isinstance(found, list) or not all(_is_line(line, width) for line in found):
+        raise ValueError("no list of files")
+    if identities and not (_is_line(identities, len(found))):
+        raise ValueError("identities of other files")
+    return found, identities
+
+
+def _is_line(line: object, width: int) -> bool:
+    return isinstance(line, list) and len(line) == width and all(isinstance(value, str) for value in line)
+
+
+def event_of(commit: Commit) -> HistoryEvent | None:
+    """Return what ``commit`` says of runs; ``None`` when it is not lakegate's.
+
+    Raises:
+        NewerFormatError: When it names source files in a form that is not known here.
+    """
+    properties = commit.properties
+    run_id = properties.get(RUN_ID_PROPERTY)
+    if run_id is None:
+        return None
+    return HistoryEvent(
+        commit=commit.hash,
+        run_id=run_id,
+        time=commit.time,
+        tables=tuple(properties.get(TABLES_PROPERTY, "").split()),
+        files=files_in(commit),
+        identities=identities_in(commit),
+        reverts=(*reverts_in(commit), *properties.get(UNPUBLISHES_PROPERTY, "").split()),
+        revives=revived_in(commit),
+    )
+
+
+def sync(context: Context, target: str) -> Ref:
+    """Read the commits of ``target`` that the journal has not seen yet, and return the head it knows now.
+
+    A journal that knows nothing yet, or knows a commit that the target has left behind, learns the whole history.
+
+    Raises:
+        NewerFormatError: When a commit names source files in a form that is not known here: whoever went on would
+            publish them a second time. The journal stays as it was.
+    """
+    # In this order: a head that is read first may be older than what others have recorded since, and look like a reset.
+    known = context.journal.synced(target)
+    head = context.catalog.get_ref(target)
+    if known == head.hash:
+        return head
+    commits = list(context.catalog.history(head.hash, until=known))
+    events = _events(commits)
+    if known is None or _parent(commits) == known:
+        context.journal.record(target, events, head.hash, rebuild=known is None)
+        return head
+    # A branch that was reset has left behind the commit we knew: what it holds now is all there is.
+    published = context.journal.published()
+    if context.catalog.get_ref(target).hash != head.hash:
+        return sync(context, target)
+    gone = published - {event.run_id for event in events}
+    context.journal.record(target, events, head.hash, rebuild=True, gone=gone)
+    return head
+
+
+def _parent(commits: Sequence[Commit]) -> str | None:
+    return commits[-1].parent if commits else None
+
+
+def _events(newest_first: Sequence[Commit]) -> list[HistoryEvent]:
+    events = (event_of(commit) for commit in reversed(newest_first))
+    return [event for event in events if event is not None]

@@ -1,0 +1,314 @@
+"""Ingest: the whole way of a batch, at once or step by step. Reads like the diagram in ARCHITECTURE.md."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+from lakegate.errors import (
+    AlreadyPublishedError,
+    ConflictError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    NotReplayableError,
+    RetryableError,
+)
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import Lease
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import Run
+from lakegate.wap import failpoints
+from lakegate.wap.audit import audit
+from lakegate.wap.branches import carry_verdict
+from lakegate.wap.claims import ClaimedFiles, claim_files
+from lakegate.wap.context import Context
+from lakegate.wap.deadline import NEVER, Deadline, held_to
+from lakegate.wap.discard import discard, discard_own
+from lakegate.wap.history import sync
+from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.plan import plan
+from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.published import find_publication
+from lakegate.wap.recover import recover, settle
+from lakegate.wap.stage import stage, wrote_since
+
+Stage = Literal["write", "audit", "publish"]
+"""How far to bring a run."""
+MakeRequest = Callable[[], IngestRequest]
+
+_ATTEMPTS = 3
+_POLL_S = 0.2
+
+
+def ingest(
+    context: Context,
+    request: IngestRequest,
+    *,
+    until: Stage = "publish",
+    suspends: bool = False,
+    retried: bool = False,
+    deadline: Deadline = NEVER,
+) -> Run:
+    """Write, audit, and publish or reject one batch; leave out the files that are published already.
+
+    Args:
+        context: The lake's context.
+        request: What to ingest, and how.
+        until: How far to go now.
+        suspends: Leave the run to :func:`resume` when ``until`` is reached, and when trying again may help.
+        retried: Whether a run of this id was begun before, so that parts of it may be under way or published.
+        deadline: When to stop, wherever the run is then.
+
+    Returns:
+        The run, as the journal has it: ``published``, ``rejected``, ``skipped`` when no file of the batch was new, or
+        suspended.
+
+    Raises:
+        InputError: When the request can't be met. Nothing was written.
+        DeadlineReachedError: When time ran out. The run, if it was begun, is suspended.
+        LakegateError: When the run couldn't be finished. Its branch is dropped, unless the message names it.
+        KeyboardInterrupt: When interrupted; likewise.
+    """
+    if request.batch.rows == 0:
+        return _skip_empty(context, request)
+    recover(context, deadline)
+    deadline.require_time(request.run_id)
+    base = sync(context, request.target)
+    with held_to(deadline, context, request.run_id):
+        planned = plan(context, request, base=base).request
+    run = Run.begun(planned, request if suspends else None)
+    with running(context, run, anew=True, suspends=suspends, deadline=deadline) as progress:
+        _advance(context, progress, request, until, retried=retried, deadline=deadline)
+    return progress.run
+
+
+def resume(
+    context: Context,
+    run_id: str,
+    *,
+    until: Stage,
+    table: TableIdentifier | None = None,
+    request: MakeRequest | None = None,
+    suspends: bool = True,
+    deadline: Deadline = NEVER,
+) -> Run:
+    """Bring a run as far as ``until`` from wherever it stopped; called again, it finds what was done.
+
+    A run that failed, or whose branch was dropped, is begun again. One that wasn't begun in steps, and whose process
+    died, is settled.
+
+    Args:
+        context: The lake's context.
+        run_id: The run.
+        until: How far to go now.
+        table: The table that it must be about.
+        request: Makes the request of a run that is unknown or failed; by default the failed run's own.
+        suspends: See :func:`ingest`.
+        deadline: Likewise.
+
+    Raises:
+        NotFoundError: When the run doesn't exist and there is no ``request``.
+        InputError: When the run is about another table.
+        RetryableError: When another process keeps working on it.
+        LakegateError: As :func:`ingest`. A run whose step may be tried again is suspended.
+    """
+    _require_of(context, run_id, table)
+    lease = _take(context, run_id, deadline)
+    run = lease.run if lease is not None else None
+    if run is not None and run.finished_at is not None and run.status != "failed":
+        return run
+    if lease is None or run is None or run.finished_at is not None:
+        if run is not None and run.branch_kept:
+            discard_own(context, run)  # what is left of it would be in the way of its second beginning
+        made = _made(run_id, request, None if run is None else run.order)
+        return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
+    if run.order is None and request is None:
+        return settle(context, lease)
+    with running(context, run, token=lease.token, suspends=suspends, deadline=deadline) as progress:
+        made = run.order or _made(run_id, request, None)
+        if run.order is not None and request is not None and not run.staged and context.changed_files(made.batch):
+            made = request()  # files that changed before they were written are read as they are now
+        if not run.staged:
+            # What a process that died hadn't finished writing isn't worth finding out.
+            _begin_again(context, progress, made)
+        _advance(context, progress, made, until, retried=True, deadline=deadline)
+    return progress.run
+
+
+def undo(context: Context, run_id: str, *, reason: str) -> Run:
+    """End a run that nobody will resume: what it wrote goes, unless it was published or its branch is kept.
+
+    Raises:
+        NotFoundError: When there is no such run.
+        RetryableError: When another process works on it, or the catalog is away.
+    """
+    lease = _wait_for_lease(context, run_id, NEVER)
+    if lease is None:
+        raise _unknown(run_id)
+    if lease.run.finished_at is not None:
+        return lease.run
+    if not lease.run.failures:
+        # Should we not get to the end of this: who comes next must not publish it for having passed.
+        context.journal.save(lease.run.model_copy(update={"reports": ()}), lease.token)
+    return settle(context, lease, publishes=False, reason=reason)
+
+
+def _require_of(context: Context, run_id: str, table: TableIdentifier | None) -> None:
+    known = context.journal.get(run_id)
+    if table is not None and known is not None and known.tables != (str(table),):
+        raise InputError(
+            f"Run {run_id} belongs to {known.table or 'a transaction'}, not to {table}.",
+            hint="Give the runs of each table ids of their own.",
+            run_id=run_id,
+            table=str(table),
+        )
+
+
+def _take(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
+    """Take the run's lease, unless it has ended; an unknown or failed one may turn out to be published."""
+    lease = _wait_for_lease(context, run_id, deadline)
+    if lease is not None and (lease.token is not None or lease.run.status != "failed"):
+        return lease
+    sync(context, lease.run.target if lease is not None else "main")
+    return _wait_for_lease(context, run_id, deadline)
+
+
+def _wait_for_lease(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
+    """Take the run's lease; wait for as long as one lasts whose holder may have died."""
+    until = min(time.monotonic() + context.lease_s * 1.2, deadline.at)
+    while True:
+        try:
+            return context.journal.resume(run_id)
+        except RetryableError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL_S)
+
+
+def _made(run_id: str, make: MakeRequest | None, own: IngestRequest | None) -> IngestRequest:
+    made = make() if make is not None else own
+    if made is None:
+        raise _unknown(run_id)
+    return made
+
+
+def _unknown(run_id: str) -> NotFoundError:
+    return NotFoundError(f"Run '{run_id}' doesn't exist or can't be resumed.", hint="lakegate runs", run_id=run_id)
+
+
+def _advance(
+    context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool, deadline: Deadline
+) -> Run:
+    """Bring the run as far as ``until``; begin it again when the target moved so that what was staged is void."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            ended = _write_and_audit(context, progress, until, retried=retried, deadline=deadline)
+            if ended is not None:
+                return ended
+            try:
+                with progress.step("publish"):
+                    publication = publish(context, progress.run, fresh=not retried, progress=progress)
+            except RejectedLateError:
+                return _reject(context, progress)
+        except (ConflictError, NotFoundError) as error:
+            if attempt == _ATTEMPTS or not _is_void(context, progress.run, error):
+                raise
+            # Another journal's lakegate may have published it, from what the branch carries.
+            found = find_publication(context, progress.run)
+            if found is not None:
+                return progress.end(status="published", publication=found, branch_kept=False)
+            context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
+            _begin_again(context, progress, request)
+        else:
+            return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _write_and_audit(
+    context: Context, progress: Progress, until: Stage, *, retried: bool, deadline: Deadline
+) -> Run | None:
+    """Claim, write and audit what isn't yet; return the run if it goes no further, ``None`` to publish it."""
+    if not progress.run.staged:
+        claimed = claim_files(context, _planned(progress.run), progress.token, deadline)
+        if not claimed.files:
+            return _skip(progress, claimed)
+        batch = _planned(progress.run).batch.only(claimed.files)
+        request = _planned(progress.run).model_copy(update={"batch": batch, "replaces": claimed.replaces})
+        progress.update(request=request, skipped_files=claimed.skipped, same_content_as=claimed.same_content)
+        failpoints.reach("after-claim")
+        with progress.step("write"):
+            staged = stage(context, request)
+        progress.update(status="staged", staged=(staged,), branch_kept=True)
+    if until == "write":
+        return progress.run
+    if not progress.run.reports:
+        request = _planned(progress.run)
+        with progress.step("audit"):
+            if retried:
+                # Engines have words of their own for a branch that doesn't exist.
+                context.catalog.get_ref(progress.run.branch)
+            report = audit(context, progress.run.staged[0], request.checks, replaces=request.replaces)
+        progress.update(reports=(report,))
+    if progress.run.failures:
+        return _reject(context, progress)
+    return progress.run if until == "audit" else None
+
+
+def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
+    """Whether what was staged is worthless now, so that only beginning again helps."""
+    if isinstance(error, ConflictError):
+        return isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(context, run)
+    return bool(run.staged) and not any(ref.name == run.branch for ref in context.catalog.list_refs())
+
+
+def _begin_again(context: Context, progress: Progress, request: IngestRequest) -> None:
+    """Drop what was staged and plan anew on what the target is now."""
+    discard_own(context, progress.run)
+    context.journal.release(request.run_id, progress.token)
+    base = sync(context, request.target)
+    kept = request if progress.run.order is not None else None
+    progress.update(status="running", staged=(), reports=(), branch_kept=False, order=kept)
+    progress.update(request=plan(context, request, base=base).request, base=base.hash)
+
+
+def _reject(context: Context, progress: Progress) -> Run:
+    keep = _planned(progress.run).on_failure == "keep"
+    if keep:
+        carry_verdict(context, progress.run)
+    else:
+        discard(context, progress.run.branch)
+    return progress.end(status="rejected", branch_kept=keep)
+
+
+def _planned(run: Run) -> IngestRequest:
+    if run.request is None:
+        raise AssertionError("an ingest has a request")
+    return run.request
+
+
+def _skip(progress: Progress, claimed: ClaimedFiles) -> Run:
+    runs = list(dict.fromkeys(known.run_id for known in claimed.skipped))
+    what = "The file was" if len(claimed.skipped) == 1 else f"All {len(claimed.skipped):,} files were"
+    by = f"run {runs[0]}" if len(runs) == 1 else f"runs {runs[0]} and {len(runs) - 1:,} other(s)"
+    happened = f"left to or already published by {by}" if claimed.busy else f"already published by {by}"
+    detail = f"{what} {happened}; nothing to do."
+    return progress.end(status="skipped", branch="", branch_kept=False, skipped_files=claimed.skipped, detail=detail)
+
+
+def _skip_empty(context: Context, request: IngestRequest) -> Run:
+    now = datetime.now(UTC)
+    files = "file holds" if len(request.batch.files) == 1 else f"{len(request.batch.files)} files hold"
+    run = Run(
+        run_id=request.run_id,
+        tables=(str(request.table),),
+        branch="",
+        status="skipped",
+        started_at=now,
+        finished_at=now,
+        detail=f"The source {files} no rows; nothing to publish.",
+    )
+    context.journal.save(run)
+    return run

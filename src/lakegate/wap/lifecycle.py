@@ -1,0 +1,441 @@
+"""A run's lifecycle: its lease, its steps, how it ends, and the cleaning up when it ends badly."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from datetime import UTC, datetime
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity.stop import stop_when_event_set
+
+from lakegate.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    LakegateError,
+    LeaseLostError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from lakegate.model.run import Publication, Run, RunError, RunStep
+from lakegate.progress import bound_to
+from lakegate.wap.alerting import alert_run
+from lakegate.wap.context import Context
+from lakegate.wap.deadline import NEVER, Deadline, held_to
+from lakegate.wap.discard import discard
+from lakegate.wap.history import sync
+from lakegate.wap.published import find_publication
+
+_LOG = logging.getLogger(__name__)
+_LAST_WORD_S = 30.0
+"""For how long to keep trying to write down how a run ended while the journal is away."""
+
+
+class Progress:
+    """A run under way: the only place that changes its status. Each change is in the journal at once.
+
+    Attributes:
+        token: Of the run's lease.
+        begun: The run as it was when it was begun.
+        ended: Whether the run has ended here, whether or not the journal could be written.
+    """
+
+    def __init__(self, context: Context, run: Run, token: str, deadline: Deadline = NEVER) -> None:
+        self._context = context
+        self._deadline = deadline
+        self.token = token
+        self.begun = run
+        self.ended = False
+        # Why an earlier attempt was given up says nothing about this one.
+        self.run = run.model_copy(update={"error": None})
+        self._lost = threading.Event()
+        self._written = False
+
+    def update(self, **changes: object) -> None:
+        """Change the run.
+
+        Raises:
+            LeaseLostError: When it was taken over: its outcome is no longer ours to decide.
+        """
+        changed = self.run.model_copy(update=changes)
+        self._context.journal.save(changed, self.token)
+        self.run = changed
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Record when the body began and ended, as a step of the run.
+
+        Raises:
+            DeadlineReachedError: When there is no time to begin it.
+        """
+        self._deadline.require_time(self.run.run_id)
+        began = RunStep(name=name, started_at=datetime.now(UTC))
+        before = self.run.steps
+        self.run = self.run.model_copy(update={"steps": (*before, began)})
+        outcome = "failed"
+        try:
+            with bound_to(self.run, step=name):
+                yield
+            outcome = "done"
+        finally:
+            ended = began.model_copy(update={"finished_at": datetime.now(UTC), "outcome": outcome})
+            self.run = self.run.model_copy(update={"steps": (*before, ended)})
+
+    def end(self, **changes: object) -> Run:
+        """End the run: release its lease and settle its claims.
+
+        Its outcome doesn't depend on the journal. One that is away is tried again for a while; then the run is left as
+        it is, and recovery ends it when its lease has run out.
+
+        Returns:
+            The run, with what the target's history says about it.
+
+        Raises:
+            LeaseLostError: When it was taken over.
+        """
+        kept = self.run.order if changes.get("status") == "failed" else None
+        ended = self.run.model_copy(update={"finished_at": datetime.now(UTC), "order": kept, **changes})
+        try:
+            self.run = self._write_end(ended)
+            self._written = True
+        except LeaseLostError:
+            raise
+        except RetryableError as error:
+            self.run = ended
+            self._context.narrator.note(
+                f"Run {ended.run_id} has ended ({ended.status}), but the journal couldn't be written: {error.message} "
+                "The next command writes it, or: lakegate recover"
+            )
+        self.ended = True
+        _log(self.run)
+        return self.run
+
+    def _write_end(self, ended: Run) -> Run:
+        retrying = Retrying(
+            retry=retry_if_exception(lambda error: isinstance(error, RetryableError)),
+            stop=stop_after_delay(_LAST_WORD_S) | stop_when_event_set(self._lost),
+            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            reraise=True,
+        )
+        for attempt in retrying:
+            with attempt:
+                try:
+                    return self._context.journal.end(ended, self.token)
+                except LeaseLostError:
+                    self.lose()
+                    retried = attempt.retry_state.attempt_number > 1
+                    known = self._context.journal.get(ended.run_id) if retried else None
+                    if known is None or known.finished_at != ended.finished_at:
+                        raise
+                    # We ended it ourselves: the answer to that got lost.
+                    return known
+        raise AssertionError("tenacity ends by returning or raising")
+
+    def suspend(self, error: LakegateError | None = None) -> None:
+        """Leave the run to its next step, or to another attempt at this one when it failed with ``error``.
+
+        Raises:
+            LeaseLostError: When it was taken over.
+        """
+        self.run = self.run.model_copy(update={"error": _record(error)})
+        self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s)
+        _log(self.run)
+
+    def require_lease(self) -> None:
+        """Stop a run that another process took over.
+
+        Raises:
+            LeaseLostError: When it was taken over.
+        """
+        # The heartbeat would notice too late when this very process slept.
+        if self._lost.is_set() or not self._context.journal.renew(self.run.run_id, self.token):
+            self.lose()
+            raise LeaseLostError(
+                f"Run {self.run.run_id} lost its lease (no heartbeat for {self._context.lease_s:,.0f} s); "
+                "another process took it over.",
+                hint=f"See what became of it: lakegate runs {self.run.run_id}",
+                run_id=self.run.run_id,
+                branch=self.run.branch or None,
+            )
+
+    def lose(self) -> None:
+        """Remember that the lease is lost."""
+        self._lost.set()
+
+    def alert(self) -> None:
+        """Send alerts about the run, if it ended here."""
+        if self._written:
+            with bound_to(self.run):
+                self.run = alert_run(self._context, self.run)
+
+    def take_from_journal(self, publication: Publication) -> None:
+        """End the run as published, by whoever did it: the journal knows, or will."""
+        known: Run | None = None
+        with suppress(LakegateError):
+            sync(self._context, self.run.target)
+            known = self._context.journal.get(self.run.run_id)
+        if known is None or known.publication is None:
+            known = self.run.model_copy(
+                update={"status": "published", "publication": publication, "finished_at": datetime.now(UTC)}
+            )
+        self.run = known
+        self.ended = True
+
+
+@contextmanager
+def running(
+    context: Context,
+    run: Run,
+    *,
+    token: str | None = None,
+    anew: bool = False,
+    suspends: bool = False,
+    deadline: Deadline = NEVER,
+) -> Iterator[Progress]:
+    """Hold the lease of ``run`` while the body works on it, and clean up when it fails.
+
+    The body ends the run by :meth:`Progress.end`; a run that it doesn't end has failed, or is suspended.
+
+    Args:
+        context: The lake's context.
+        run: The run.
+        token: Of its lease, if we hold it already; else the run is begun.
+        anew: See :meth:`lakegate.journal.journal.Journal.begin`.
+        suspends: Suspend the run when the body leaves it without an end, or fails in a way that another attempt may
+            mend.
+        deadline: When the body must have stopped; cancelling the engine's work may take some time after that.
+    """
+    if token is None:
+        token = context.journal.begin(run, anew=anew)
+    progress = Progress(context, run, token, deadline)
+    try:
+        with (
+            bound_to(run),
+            heartbeat(context, progress),
+            _cleaned_up(context, progress, suspends=suspends),
+            held_to(deadline, context, run.run_id),
+        ):
+            yield progress
+        if suspends and progress.run.finished_at is None:
+            progress.suspend()
+        if progress.run.status == "published":
+            # So that the journal never holds a file as published without holding its commit: a target that is reset
+            # later is then noticed. The next run would have to read this commit anyway.
+            with suppress(LakegateError):
+                sync(context, run.target)
+    finally:
+        # Last of all, when nothing that is slow or goes wrong can make a difference to the run.
+        progress.alert()
+
+
+@contextmanager
+def heartbeat(context: Context, progress: Progress) -> Iterator[None]:
+    """Keep the lease of a run alive while the body works on it."""
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(context.lease_s / 3):
+            try:
+                if not context.journal.renew(progress.run.run_id, progress.token):
+                    progress.lose()
+                    return
+            except LakegateError:
+                continue  # the journal may be back before the lease runs out
+
+    name = f"lease of {progress.run.run_id}"
+    thread = threading.Thread(target=copy_context().run, args=(beat,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+@contextmanager
+def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if progress.ended:
+            raise
+        lost = _lost_lease(progress, error)
+        if lost is None:
+            _clean_up(context, progress, error, suspends=suspends)
+            raise
+        with suppress(LakegateError):
+            publication = find_publication(context, progress.run)
+            if publication is not None:
+                # What is published is published, by our own commit or by the one who took the run over.
+                progress.take_from_journal(publication)
+        if progress.ended and progress.run.status == "published":
+            return
+        _tidy_up_after_others(context, progress.run)
+        if lost is error:
+            raise
+        raise lost from error
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupt(context, progress)) from None
+    except BaseException:
+        # Stopped from outside, as Prefect stops a flow that is cancelled: whoever settles the run need not wait for it.
+        with suppress(LakegateError):
+            context.journal.abandon(progress.run.run_id, progress.token)
+        raise
+
+
+def _lost_lease(progress: Progress, error: Exception) -> LeaseLostError | None:
+    """Return the loss of the lease if it caused ``error``: the process that took the run over drops its branch."""
+    if isinstance(error, LeaseLostError):
+        return error
+    try:
+        progress.require_lease()
+    except LeaseLostError as lost:
+        return lost
+    except LakegateError:
+        return None
+    return None
+
+
+def _clean_up(context: Context, progress: Progress, error: Exception, *, suspends: bool) -> None:
+    run = progress.run
+    match error:
+        case RetryableError() | OutcomeUnknownError() if suspends:
+            error.context.setdefault("run_id", run.run_id)
+            if not run.staged:
+                _drop_branch(context, run.branch)  # what was half written
+            with suppress(LakegateError):  # else its lease runs out by itself
+                progress.suspend(error)
+        case ConflictError() | OutcomeUnknownError():
+            # The data is staged and audited: what to do with it is the user's choice now.
+            _fail(context, progress, error, branch_kept=_exists(context, run.branch))
+        case AlreadyExistsError():
+            _fail(context, progress, error, branch_kept=False)
+        case LakegateError():
+            kept = _drop_own_branch(context, run)
+            if kept and not _was_kept(run):
+                error.hint = " ".join(filter(None, (error.hint, _branch_hint(run.branch))))
+            error.context.setdefault("run_id", run.run_id)
+            _fail(context, progress, error, branch_kept=kept)
+        case _:
+            kept = _drop_own_branch(context, run)
+            _fail(context, progress, LakegateError(f"Internal error: {error!r}"), branch_kept=kept)
+
+
+def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_kept: bool) -> None:
+    begun = progress.begun
+    try:
+        if (
+            begun.finished_at is not None
+            and branch_kept
+            and not isinstance(error, (ConflictError, OutcomeUnknownError))
+        ):
+            # It had ended before, and its branch is as it was: so is the run.
+            was = {name: getattr(begun, name) for name in ("status", "error", "finished_at", "reports", "accepted")}
+            progress.end(**was, branch_kept=True)
+        else:
+            progress.end(status="failed", branch_kept=branch_kept, error=_record(error))
+    except LakegateError as journal_error:
+        # The first error is the one that the user must see.
+        context.narrator.note(f"The journal couldn't be written: {journal_error.message}")
+
+
+def _tidy_up_after_others(context: Context, run: Run) -> None:
+    """Take back what this process did after another one had settled the run, and nothing else."""
+    with suppress(LakegateError):
+        settled = context.journal.get(run.run_id)
+        if settled is not None and settled.finished_at is not None and run.branch and not settled.branch_kept:
+            discard(context, run.branch, target=run.target)
+
+
+def _interrupt(context: Context, progress: Progress) -> str:
+    """Settle an interrupted run and return what became of it."""
+    run = progress.run
+    if progress.ended:
+        if run.status != "published":
+            return f"Run {run.run_id} had ended: {run.status}."
+    else:
+        if run.branch:
+            context.engine().cancel()
+        try:
+            publication = find_publication(context, run)
+        except LakegateError:
+            if any(step.name == "publish" for step in run.steps):
+                return _leave_open(context, progress)
+            publication = None
+        if publication is None:
+            return _undo(context, progress)
+        kept = _drop_branch(context, run.branch)
+        with suppress(LakegateError):
+            progress.end(status="published", publication=publication, branch_kept=kept)
+    return f"Run {run.run_id} had been published already; see `lakegate runs {run.run_id}`."
+
+
+def _leave_open(context: Context, progress: Progress) -> str:
+    """Leave a run that may have been published to whoever comes when the catalog is back."""
+    run = progress.run
+    with suppress(LakegateError):
+        context.journal.abandon(run.run_id, progress.token)
+    return (
+        f"The catalog doesn't answer: run {run.run_id} may or may not have been published. "
+        f"When it is back: lakegate recover; lakegate runs {run.run_id}"
+    )
+
+
+def _undo(context: Context, progress: Progress) -> str:
+    branch = progress.run.branch
+    kept = _drop_own_branch(context, progress.run)
+    _fail(context, progress, LakegateError("Interrupted by the user."), branch_kept=kept)
+    if not branch:
+        return "Nothing was published."
+    if kept and _was_kept(progress.run):
+        return f"Nothing was published. Branch {branch} is kept."
+    return f"Nothing was published. {_branch_hint(branch) if kept else f'Branch {branch} was removed.'}"
+
+
+def _exists(context: Context, branch: str) -> bool:
+    """Whether the branch exists, or may exist."""
+    try:
+        return bool(branch and context.catalog.get_ref(branch))
+    except LakegateError as error:
+        return isinstance(error, RetryableError)
+
+
+def _drop_own_branch(context: Context, run: Run) -> bool:
+    """As :func:`_drop_branch`, unless the branch had been kept, or written by hand, and was only to be published."""
+    return _exists(context, run.branch) if _was_kept(run) else _drop_branch(context, run.branch)
+
+
+def _was_kept(run: Run) -> bool:
+    return run.finished_at is not None or run.kind == "branch"
+
+
+def _drop_branch(context: Context, branch: str) -> bool:
+    """Try to drop ``branch``; return whether it may still exist."""
+    try:
+        if branch:
+            discard(context, branch)
+    except LakegateError:
+        return True
+    return False
+
+
+def _branch_hint(branch: str) -> str:
+    return f"Branch {branch} may still exist; drop it with: lakegate discard {branch}"
+
+
+def _log(run: Run) -> None:
+    facts: dict[str, object] = {"status": run.status, "rows": run.publication.rows if run.publication else None}
+    if run.failures:
+        facts["failed_checks"] = [result.name for result in run.failures]
+    if run.error is not None:
+        facts |= {"code": run.error.code, "message": run.error.message}
+    level = logging.WARNING if run.failures or run.error else logging.INFO
+    with bound_to(run):
+        _LOG.log(level, "Run %s: %s", run.run_id, run.status, extra={"facts": facts})
+
+
+def _record(error: LakegateError | None) -> RunError | None:
+    return None if error is None else RunError.model_validate(error.to_dict())

@@ -1,0 +1,206 @@
+"""One commit on a branch as it is now: rebase onto its head, and retry while others are faster."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from lakegate.errors import ConflictError, LakegateError, NotReplayableError, OutcomeUnknownError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
+from lakegate.wap import failpoints
+from lakegate.wap.context import Context
+from lakegate.wap.published import published_files
+
+_ATTEMPTS = 40
+_LONGEST_PAUSE_S = 1.0
+_LOCK_TIMEOUT_S = 30.0
+
+Build = Callable[[Ref], CommitRequest | str]
+"""From the branch's head: what to commit on top of it, or the hash of the commit when it turns out to be there."""
+
+
+class _Moved(Exception):  # noqa: N818 - not an error: somebody was faster, so we look again
+    """The branch moved between looking and committing."""
+
+    def __init__(self, conflict: ConflictError) -> None:
+        super().__init__(conflict.message)
+        self.conflict = conflict
+
+
+def commit_on_head(
+    context: Context,
+    target: str,
+    run_id: str,
+    build: Build,
+    *,
+    unknown: Callable[[], OutcomeUnknownError],
+    look: Callable[[], Ref] | None = None,
+    require_lease: Callable[[], None] | None = None,
+) -> str:
+    """Commit what ``build`` makes of the head of ``target``, once, and return the commit's hash.
+
+    Args:
+        context: The lake's context.
+        target: The branch.
+        run_id: Run id in the commit's properties, by which a commit whose answer was lost is found.
+        build: Called for each attempt.
+        unknown: Makes the error for when the catalog went away with the commit and hasn't come back.
+        look: Returns the branch as it is now, for callers that read more in the same request.
+        require_lease: Called directly before each commit; raises when another process has taken the run over.
+
+    Raises:
+        ConflictError: When the branch kept moving.
+        OutcomeUnknownError: What ``unknown`` makes.
+    """
+    unanswered_since: str | None = None
+    retrying = Retrying(
+        retry=retry_if_exception_type(_Moved),
+        stop=stop_after_attempt(_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.02, max=_LONGEST_PAUSE_S),
+        reraise=True,
+    )
+    try:
+        for attempt in retrying:
+            with attempt:
+                head = look() if look else context.catalog.get_ref(target)
+                built = _own_commit(context, head.hash, run_id, unanswered_since) or build(head)
+                if isinstance(built, str):
+                    return built
+                failpoints.reach("before-commit")
+                # As late as possible: who took the run over relies on nothing being committed from here any more.
+                if require_lease is not None:
+                    require_lease()
+                try:
+                    with _interrupts_deferred():
+                        return context.catalog.commit(built).hash
+                except ConflictError as conflict:
+                    raise _Moved(conflict) from conflict
+                except OutcomeUnknownError as error:
+                    unanswered_since = unanswered_since or head.hash
+                    try:
+                        own = _own_commit(context, target, run_id, unanswered_since)
+                    except LakegateError:
+                        raise unknown() from error
+                    if own is not None:
+                        return own
+                    raise _Moved(ConflictError(error.message, hint=error.hint, **error.context)) from error
+    except _Moved as moved:
+        raise moved.conflict from None
+    raise AssertionError("tenacity ends by returning or raising")
+
+
+def _own_commit(context: Context, ref: str, run_id: str, since: str | None) -> str | None:
+    """Return the run's commit since ``since``, when one whose answer was lost may be there."""
+    commits = () if since is None else context.catalog.history(ref, until=since, run_id=run_id)
+    return next((commit.hash for commit in commits), None)
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Act on Ctrl-C and SIGTERM when the body is done, because only then it is known whether it committed.
+
+    A second signal acts at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    current = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in current.items() if callable(handler)}
+    received: list[int] = []
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        if received:
+            handlers[signal.Signals(number)](number, frame)
+        received.append(number)
+
+    try:
+        for number in handlers:
+            signal.signal(number, defer)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            handlers[signal.Signals(received[0])](received[0], None)
+
+
+@contextmanager
+def publish_lock(context: Context, target: str, tables: Sequence[str]) -> Iterator[None]:
+    """Queue up with concurrent publishes for each table, in one order for all. It only saves retries."""
+    with ExitStack() as stack:
+        for table in sorted(tables):
+            stack.enter_context(context.journal.turn(f"{target}/{table}", timeout_s=_LOCK_TIMEOUT_S))
+        yield
+
+
+def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:
+    """Return what to commit for a staged table whose state on the target is ``now``.
+
+    Raises:
+        NotReplayableError: When the table changed in a way that rules out a rebase.
+    """
+    if now != staged.before:
+        pointer = _replayed(context, run, staged, now)
+    else:
+        # A table that the target lacks must be put without an id, one that it has with the target's.
+        aside = _written_aside(context, staged)
+        pointer = context.editor.trimmed(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
+        pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
+    for run_id in run.request.replaces if run.request is not None else ():
+        paths = published_files(context, run_id, head).get(pointer.table, frozenset())
+        pointer = context.editor.drop_files(pointer, paths, {RUN_ID_PROPERTY: run.run_id})
+    return pointer
+
+
+def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
+    if not staged.only_adds:
+        did = staged.reason or "it changed rows"
+        raise not_replayable(context, run, staged.table, f"this run did more than add rows to it: {did}")
+    if str(staged.table) in run.reads:
+        raise not_replayable(context, run, staged.table, "this run read it")
+    if now is None:
+        raise not_replayable(context, run, staged.table, "it no longer exists")
+    try:
+        return context.editor.replay(staged.pointer, staged.snapshot_ids, now)
+    except NotReplayableError as error:
+        raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
+
+
+def _written_aside(context: Context, staged: StagedTable) -> frozenset[int]:
+    """Return the branch's own snapshots that the current one doesn't descend from, such as rolled-back ones.
+
+    No check looked at their rows, and anybody could read them on the target by their ids.
+    """
+    there = {one.snapshot_id: one.parent_id for one in context.reader.snapshots(staged.pointer)}
+    known = () if staged.before is None else (one.snapshot_id for one in context.reader.snapshots(staged.before))
+    aside = there.keys() - set(known) - set(staged.snapshot_ids)
+    at: int | None = staged.pointer.snapshot_id
+    while aside and at is not None:
+        aside.discard(at)
+        at = there.pop(at, None)
+    return frozenset(aside)
+
+
+def not_replayable(context: Context, run: Run, table: TableIdentifier, reason: str) -> NotReplayableError:
+    """Return the error of a table that moved on the target, naming the commit that moved it."""
+    commits = context.catalog.history(run.target, until=run.base, operations=True)
+    other = next((commit for commit in commits if str(table) in commit.tables), None)
+    by = f" (commit {other.hash[:12]}: {other.message})" if other else ""
+    hint = f"Drop the branch, then write it again on the current {run.target}: lakegate discard {run.branch}"
+    if run.kind == "transaction":
+        hint = f"Run the transaction again on the current {run.target}; lake.transact(work) does that for you."
+    return NotReplayableError(
+        f"{table} changed on {run.target} after this run started{by}, and {reason}; nothing was published.",
+        hint=hint,
+        table=str(table),
+        branch=run.branch,
+        run_id=run.run_id,
+        commit=other.hash if other else None,
+    )

@@ -1,0 +1,170 @@
+"""Plan: everything that can be found wrong without writing is found here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from lakegate.checks import describe, validate_checks
+from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, SchemaError
+from lakegate.model.batch import FileFormat
+from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.plan import IngestPlan
+from lakegate.model.refs import Ref
+from lakegate.model.request import IngestRequest
+from lakegate.model.schema import UNKNOWN, Column, PartitionTransform, Schema
+from lakegate.wap.audit import schemas_at
+from lakegate.wap.context import Context
+from lakegate.wap.discard import is_named_for
+from lakegate.wap.stage import missing_namespaces
+
+_TIME_TRANSFORMS = ("years", "months", "days", "hours")
+
+
+def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -> IngestPlan:
+    """Resolve an ingest's request, or raise what would stop it. Changes nothing.
+
+    Args:
+        context: The lake's context.
+        request: The request as it was made.
+        base: The target at the commit to start from; its head by default.
+
+    Raises:
+        IdentifierError: When the branch's name isn't valid.
+        AlreadyExistsError: When the branch exists.
+        InputError: When the engine can't see the files, or the partitioning is wrong.
+        SchemaError: When the batch doesn't fit the table.
+        CheckError: When a check can't be run on the batch.
+    """
+    validate_ref_name(request.branch)
+    engine = context.engine()
+    batch = request.batch
+    if not engine.shares_files and any(uri.startswith("file:") for uri in batch.uris):
+        raise InputError(
+            "The files are on this machine, but the engine runs on another one and can't read them.",
+            hint="Put them where the engine can read them, or use the local engine (leave engine.url unset).",
+            file=batch.files[0].uri,
+        )
+    base = base or context.catalog.get_ref(request.target)
+    _require_new(context, request)
+    pointer = context.catalog.get_table(request.table, base)
+    if pointer is None:
+        missing_namespaces(context, request.table.namespace, base)  # raises when one of them is a table
+        schema = _schema_to_create(engine.source_schema(batch), request.partition_by)
+    else:
+        schema = context.reader.metadata(pointer).table_schema
+        batch = batch.named_like(schema.names)
+        require_fit(engine.source_schema(batch), schema, name=request.table, file_format=batch.format)
+    known = schemas_at(context, base)
+    resolved = validate_checks(request.checks, schema, lambda table: schema if table == request.table else known(table))
+    planned = {"base": base.hash, "batch": batch, "checks": resolved}
+    if pointer is not None:
+        planned["partition_by"] = ()
+    return IngestPlan(
+        request=request.model_copy(update=planned),
+        exists=pointer is not None,
+        table_schema=schema,
+        descriptions=tuple(describe(check) for check in resolved),
+    )
+
+
+def _require_new(context: Context, request: IngestRequest) -> None:
+    if is_named_for(request.branch, request.table, request.run_id):
+        return
+    try:
+        context.catalog.get_ref(request.branch)
+    except NotFoundError:
+        return
+    raise AlreadyExistsError(
+        f"Branch '{request.branch}' exists already.",
+        hint=f"Choose another --branch, or drop it: lakegate discard {request.branch}",
+        branch=request.branch,
+    )
+
+
+def _schema_to_create(source: Schema, partition_by: Sequence[str]) -> Schema:
+    transforms = [PartitionTransform.parse(text) for text in partition_by]
+    for transform in transforms:
+        transform.validate_for(source)
+    _require_distinct(transforms, partition_by)
+    return Schema(
+        columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in source.columns)
+    )
+
+
+def _require_distinct(transforms: Sequence[PartitionTransform], texts: Sequence[str]) -> None:
+    # Iceberg refuses two transforms of a kind on one column, and all those of time are of one kind.
+    known: dict[tuple[str, str], str] = {}
+    for transform, text in zip(transforms, texts, strict=True):
+        kind = "time" if transform.name in _TIME_TRANSFORMS else transform.name
+        key = (kind, transform.column.lower())
+        if key in known:
+            raise InputError(
+                f"Can't partition by both {known[key]} and {text}: one of them is enough.",
+                hint="Name each column once; of years, months, days and hours, keep the finest.",
+                column=transform.column,
+            )
+        known[key] = text
+
+
+# Casts that lose nothing: the promotions of the Iceberg spec ("Schema Evolution"), and int to double.
+_WIDENS = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("int", "double")}
+# CSV types are inferred, the narrowest that takes all values; the file is then parsed as the table's type.
+_PARSES_AS = {
+    ("long", "int"),
+    ("long", "float"),
+    ("long", "double"),
+    ("double", "float"),
+    ("timestamp", "timestamptz"),
+    ("date", "timestamptz"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
+
+
+def require_fit(batch: Schema, table: Schema, *, name: TableIdentifier, file_format: FileFormat) -> None:
+    """Check that every column of the batch can be written to the table, and the other way round.
+
+    Raises:
+        SchemaError: Listing every difference.
+    """
+    differences = list(_differences(batch, table, file_format))
+    if differences:
+        listed = differences[0] if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
+        raise SchemaError(
+            f"The batch doesn't fit {name}: {listed}",
+            hint=f"To see the table's columns: lakegate table show {name}",
+            table=str(name),
+            differences=differences,
+        )
+
+
+def _differences(batch: Schema, table: Schema, file_format: FileFormat) -> Iterator[str]:
+    for column in table.columns:
+        found = batch.find(column.name)
+        if found is None:
+            yield f"column '{column.name}' ({column.type}) is missing in the batch"
+        elif not _fits(found, column, file_format):
+            yield f"column '{column.name}' is {found.type} in the batch and {column.type} in the table"
+    for column in batch.columns:
+        if table.find(column.name) is None:
+            guess = table.nearest(column.name)
+            like = f" (the table has '{guess}')" if guess else ""
+            yield f"column '{column.name}' ({column.type}) is not in the table{like}"
+
+
+def _fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
+    pair = (batch.type, table.type)
+    if batch.type in {table.type, UNKNOWN} or pair in _WIDENS or _decimal_widens(*pair):
+        return True
+    if file_format == "parquet":
+        return False
+    return (
+        pair in _PARSES_AS
+        or table.type == "string"
+        or (batch.type in {"long", "double"} and _DECIMAL.fullmatch(table.type) is not None)
+    )
+
+
+def _decimal_widens(batch: str, table: str) -> bool:
+    narrow, wide = _DECIMAL.fullmatch(batch), _DECIMAL.fullmatch(table)
+    return bool(narrow and wide and narrow[2] == wide[2] and int(narrow[1]) <= int(wide[1]))

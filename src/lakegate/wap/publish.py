@@ -1,0 +1,347 @@
+"""Publish: one commit on the target that carries exactly what was audited, or nothing.
+
+Not a merge: Nessie can't merge two branches that changed one table, and a merge's expected hash is no lock
+(projectnessie/nessie#2513). The catalog checks a commit's conflicts key by key since its base, the head that was read;
+what moved before that is rebased, and what relied on it is audited again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from lakegate.errors import AuditFailedError, ConflictError, LakegateError, NotFoundError, OutcomeUnknownError
+from lakegate.model.checks import AuditReport
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Publication, Run, StagedTable, changed_rows, total_removed
+from lakegate.wap import failpoints
+from lakegate.wap.audit import audit_again
+from lakegate.wap.context import Context
+from lakegate.wap.discard import discard
+from lakegate.wap.history import (
+    ACCEPTED_BY_PROPERTY,
+    ACCEPTED_PROPERTY,
+    AUDIT_PROPERTY,
+    BRANCH_PROPERTY,
+    FILES_PROPERTY,
+    READS_PROPERTY,
+    REVERTS_PROPERTY,
+    TABLES_PROPERTY,
+    encode_files,
+)
+from lakegate.wap.lifecycle import Progress
+from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
+from lakegate.wap.published import find_publication, publication_of, require_not_published
+from lakegate.wap.stage import missing_namespaces
+
+States = Mapping[TableIdentifier, TablePointer | None]
+_FRESH_S = 0.005
+"""For how long what was read of the target counts as current; if it isn't, the catalog refuses the commit."""
+
+
+class RejectedLateError(AuditFailedError):
+    """A check that had passed fails on what the target became meanwhile."""
+
+
+def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progress | None = None) -> Publication:
+    """Make the audited state of every table of ``run`` visible in one commit, once, and drop its branch.
+
+    Called again after it succeeded, it finds its commit.
+
+    Args:
+        context: The lake's context.
+        run: Its ``staged`` tables and their ``reports``, in the same order.
+        fresh: Whether this is surely the first time: then the target's history isn't asked for the run's commit.
+        progress: The run under way. Its lease is checked directly before each commit, and it takes down the reports
+            of checks that were run again.
+
+    Raises:
+        AuditFailedError: When a report has failures or isn't about the state to publish; as :class:`RejectedLateError`
+            when checks of scope ``table`` fail on what the target is now.
+        NotReplayableError: When the target changed on a table in a way that rules out a rebase.
+        ConflictError: When the branch changed after its audit, a source file was published by another run meanwhile,
+            or the target kept moving.
+        OutcomeUnknownError: When the catalog went away with the commit and hasn't come back.
+    """
+    for staged, report in zip(run.staged, run.reports, strict=True):
+        _require_audited(run, staged, report)
+    publication = None if fresh else find_publication(context, run)
+    branch = None
+    if publication is None:
+        branch = _require_untouched(context, run)
+        failpoints.reach("before-publish")
+        with context.narrator.step(f"Publishing {run.table} to {run.target}"):
+            rebased = _Rebased(context, run, progress)
+            with publish_lock(context, run.target, run.tables):
+                commit = commit_on_head(
+                    context,
+                    run.target,
+                    run.run_id,
+                    rebased.build,
+                    unknown=lambda: _unknown(run),
+                    look=rebased.look,
+                    require_lease=None if progress is None else progress.require_lease,
+                )
+        publication = publication_of(run, commit, replayed=rebased.replayed)
+    failpoints.reach("after-publish")
+    left = not _delete_branch(context, run.branch, branch)
+    failpoints.reach("after-branch-delete")
+    return publication.model_copy(update={"branch_left": left})
+
+
+def _unknown(run: Run) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"The catalog went away while branch {run.branch} was published; it may or may not have happened.",
+        hint=f"When the catalog is back: lakegate publish {run.branch} (it never publishes twice)",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
+
+
+class _Rebased:
+    """The run on top of the target. Remembers between attempts how much of the target's history it has seen.
+
+    Attributes:
+        replayed: Tables that the last attempt appended to a newer state.
+    """
+
+    def __init__(self, context: Context, run: Run, progress: Progress | None) -> None:
+        self._context = context
+        self._run = run
+        self._progress = progress
+        self._reports = run.reports
+        self._base = run.base or run.staged[0].base
+        self._checked_at = {report.table: report.at or self._base for report in run.reports}
+        self._own: str | None = None
+        self.replayed: tuple[TableIdentifier, ...] = ()
+        self._read_target()
+
+    def _read_target(self) -> None:
+        """Read the target's state and history so far, so that little is left to read under the lock."""
+        read = [TableIdentifier.stored(name) for name in self._reads()]
+        tables = dict.fromkeys([*(staged.table for staged in self._run.staged), *read])
+        self._head, self._states = self._context.catalog.get_ref_with_tables(self._run.target, list(tables))
+        if any(self._states[staged.table] != staged.before for staged in self._run.staged):
+            self._learn(list(self._context.catalog.history(self._head.hash, until=self._base)))
+        self._read_at = time.monotonic()
+
+    def look(self) -> Ref:
+        """Return the target as it is now, and remember its tables for :meth:`build`."""
+        if time.monotonic() - self._read_at > _FRESH_S:
+            commits = list(self._context.catalog.history(self._run.target, until=self._head.hash, operations=True))
+            if commits and commits[-1].parent != self._head.hash:
+                self._read_target()  # the target was reset
+            elif commits:
+                self._head = self._head.model_copy(update={"hash": commits[0].hash})
+                self._states = _states_after(self._states, commits)
+                self._learn(commits)
+        self._read_at = 0.0
+        return self._head
+
+    def build(self, head: Ref) -> CommitRequest | str:
+        """Return what to commit on top of ``head``, or the run's commit when it is there already."""
+        self.replayed = ()
+        if self._own is not None:
+            return self._own
+        self._require_reads(head)
+        self._audit_again(head)
+        run, states = self._run, self._states
+        pointers = [rebase(self._context, run, staged, states[staged.table], head) for staged in run.staged]
+        self.replayed = tuple(staged.table for staged in run.staged if states[staged.table] != staged.before)
+        return self._request(head, pointers)
+
+    def _reads(self) -> tuple[str, ...]:
+        by_checks = [table for report in self._reports for table in report.reads]
+        return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
+
+    def _relied_on(self) -> tuple[str, ...]:
+        """Return the tables whose rows must stay for this run's outcome to stay right."""
+        by_checks = [
+            table
+            for report in self._reports
+            for result in report.results
+            for table in result.reads
+            # That a key was new to the table stays true when other rows of the table go.
+            if table != report.table or not result.check.startswith("unique(")
+        ]
+        return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
+
+    def _learn(self, commits: Sequence[Commit]) -> None:
+        """Find out from ``commits``, newest first, whether we are too late, or done already."""
+        own = next((c for c in commits if c.properties.get(RUN_ID_PROPERTY) == self._run.run_id), None)
+        if own is not None:
+            # A commit whose answer was lost arrived after we looked for it.
+            self._own = own.hash
+        else:
+            require_not_published(self._run, commits)
+
+    def _require_reads(self, head: Ref) -> None:
+        """Stop when the target changed on a table that the run's rows were computed from."""
+        if self._run.reads and head.hash != self._base:
+            moved = self._moved(self._run.reads, self._base)
+            if moved:
+                raise not_replayable(self._context, self._run, moved[0], "this run read it")
+
+    def _audit_again(self, head: Ref) -> None:
+        """Run the checks again whose tables changed since they were read."""
+        if not any(report.reads for report in self._reports):
+            return
+        run, reports = self._run, []
+        for staged, report in zip(run.staged, self._reports, strict=True):
+            moved = {str(table) for table in self._moved(report.reads, self._checked_at[report.table])}
+            again = audit_again(self._context, run, staged, report, moved=moved, at=head) if moved else report
+            reports.append(again)
+            self._checked_at[report.table] = head.hash
+        self._reports = tuple(reports)
+        if self._progress is not None:
+            self._progress.update(reports=self._reports)
+        if run.accepted is None and not all(report.passed for report in reports):
+            failed = ", ".join(result.name for report in reports for result in report.failures)
+            raise RejectedLateError(
+                f"Branch {run.branch} is not published: {run.table} fails {failed} on what {run.target} is now.",
+                hint=f"lakegate runs {run.run_id}",
+                branch=run.branch,
+                run_id=run.run_id,
+                commit=head.hash,
+            )
+
+    def _moved(self, names: Sequence[str], since: str) -> list[TableIdentifier]:
+        """Return those of the tables whose state isn't what it was at the commit ``since``."""
+        tables = [TableIdentifier.stored(name) for name in names]
+        then = self._context.catalog.get_tables(tables, Ref(name=since, hash=since, kind="detached"))
+        return [table for table in tables if then[table] != self._states[table]]
+
+    def _request(self, head: Ref, pointers: Sequence[TablePointer]) -> CommitRequest:
+        run = self._run
+        created = {pointer.table.namespace for pointer in pointers if pointer.content_id is None}
+        levels = {level for namespace in created for level in missing_namespaces(self._context, namespace, head)}
+        properties = {
+            RUN_ID_PROPERTY: run.run_id,
+            BRANCH_PROPERTY: run.branch,
+            TABLES_PROPERTY: " ".join(run.tables),
+            AUDIT_PROPERTY: _summary(self._reports),
+            READS_PROPERTY: " ".join(self._relied_on()),
+        }
+        if run.accepted is not None:
+            properties |= {ACCEPTED_PROPERTY: run.accepted.reason, ACCEPTED_BY_PROPERTY: run.accepted.actor}
+        if run.request is not None:
+            properties[FILES_PROPERTY] = encode_files(run.request.batch.files)
+            properties[REVERTS_PROPERTY] = " ".join(run.request.replaces)
+        rows = sum(staged.rows for staged in run.staged)
+        return CommitRequest(
+            branch=run.target,
+            base=head.hash,
+            message=f"Publish {run.name or run.table} ({changed_rows(rows, total_removed(run.staged))})",
+            puts=tuple(pointers),
+            unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
+            namespaces=tuple(sorted(levels, key=len)),
+            properties={key: value for key, value in properties.items() if value},
+        )
+
+
+def _states_after(states: States, newest_first: Sequence[Commit]) -> States:
+    """Return the tables' states after commits that followed ``states``."""
+    now = dict(states)
+    for commit in reversed(newest_first):
+        left = {pointer.table: pointer for pointer in commit.puts}
+        now |= {table: left.get(table) for table in now if str(table) in commit.tables}
+    return now
+
+
+def _require_audited(run: Run, staged: StagedTable, report: AuditReport) -> None:
+    """Check that the report is about the state to publish, and that it passed or was accepted."""
+    branch, table = staged.branch, str(staged.table)
+    if report.metadata_location != staged.pointer.metadata_location:
+        raise AuditFailedError(
+            f"The current state of {table} on branch {branch} has not been audited.",
+            hint=f"lakegate audit {table} --branch {branch}",
+            branch=branch,
+            table=table,
+        )
+    if not report.passed and run.accepted is None:
+        failed = ", ".join(result.name for result in report.failures)
+        raise AuditFailedError(
+            f"Branch {branch} is not published: {table} failed {failed}.",
+            hint=f"See why: lakegate runs {staged.run_id}. To drop it: lakegate discard {branch}. To publish it "
+            f'all the same: lakegate publish {branch} --accept "REASON"',
+            branch=branch,
+            table=table,
+        )
+
+
+def _require_untouched(context: Context, run: Run) -> Ref:
+    """Check that the branch holds what was audited and nothing else, and return it."""
+    try:
+        return _untouched_by_its_commits(context, run) or _untouched_by_difference(context, run)
+    except NotFoundError as error:
+        if any(ref.name == run.branch for ref in context.catalog.list_refs()):
+            raise
+        raise NotFoundError(
+            f"Branch {run.branch} of run {run.run_id} was dropped before it was published; nothing of it was.",
+            hint=f"Perhaps somebody discarded it: lakegate runs {run.run_id}",
+            branch=run.branch,
+            run_id=run.run_id,
+        ) from error
+
+
+def _untouched_by_its_commits(context: Context, run: Run) -> Ref | None:
+    """Return the branch when its own commits, mostly one, prove that it holds what was audited and nothing else.
+
+    A comparison with its base takes longer the more tables there are; it is only needed to say what is wrong.
+    """
+    audited: dict[str, str | None] = {str(one.table): one.pointer.metadata_location for one in run.staged}
+    namespaces = {
+        ".".join(level) for one in run.staged for level in accumulate((part,) for part in one.table.namespace)
+    }
+    head: str | None = None
+    found: dict[str, str | None] = {}
+    for commit in context.catalog.history(run.branch, until=run.staged[0].base, operations=True):
+        head = head or commit.hash
+        if commit.foreign or not audited.keys() | namespaces >= set(commit.tables):
+            return None
+        left = {str(pointer.table): pointer.metadata_location for pointer in commit.puts}
+        for table in audited.keys() & set(commit.tables):
+            found.setdefault(table, left.get(table))
+    return Ref(name=run.branch, hash=head) if head is not None and found == audited else None
+
+
+def _untouched_by_difference(context: Context, run: Run) -> Ref:
+    base = run.staged[0].base
+    branch = context.catalog.get_ref(run.branch)
+    audited = {str(staged.table): staged.pointer.metadata_location for staged in run.staged}
+    found = dict.fromkeys(audited, "")
+    for difference in context.catalog.diff(Ref(name=base, hash=base, kind="detached"), branch):
+        if difference.kind != "namespace":
+            found[difference.table] = difference.right.metadata_location if difference.right else ""
+    other = next((table for table, location in found.items() if audited.get(table) != location), None)
+    if other is not None:
+        raise ConflictError(
+            f"{other} changed on branch {run.branch} after it was audited."
+            if other in audited
+            else f"{other} was written to branch {run.branch} too, and has not been audited.",
+            hint=f"lakegate audit {other} --branch {run.branch}",
+            branch=run.branch,
+            table=other,
+        )
+    return branch
+
+
+def _summary(reports: Sequence[AuditReport]) -> str:
+    results = [result for report in reports for result in report.results]
+    warned = sum(len(report.warnings) for report in reports)
+    failed = sum(len(report.failures) for report in reports)
+    text = f"{len(results) - warned - failed} passed, {warned} warned"
+    return f"{text}, {failed} failed" if failed else text
+
+
+def _delete_branch(context: Context, name: str, seen: Ref | None) -> bool:
+    """Try to drop a branch whose data is published; return whether it is gone."""
+    # One that cannot be dropped now is untidy, not wrong.
+    try:
+        discard(context, name, seen=seen)
+    except LakegateError as error:
+        context.narrator.note(f"Branch {name} could not be dropped: {error.message}")
+        return False
+    return True

@@ -1,0 +1,322 @@
+"""What branches and tags reach, and how a state that nothing reaches is kept while somebody goes back to it.
+
+A restore, a revert or a new branch may lead back to a state that no branch or tag reaches, and whose files are garbage
+until then. So both sides announce in the catalog what they are about to do *before* they look for the other
+(docs/decisions/0035):
+
+- ``gc`` makes a branch :data:`_COLLECTING`, then looks at all references before each batch, then deletes.
+- Whoever goes back makes a branch :data:`_NEEDED` that reaches the old state, then looks for a ``gc``, then for the
+  files, then commits.
+
+Of two at the same time, at least one sees the other: ``gc`` keeps the files, or the commit isn't made. The branches'
+names end in the process that made them, so that the next process on its machine can drop what a killed one left behind.
+A process that merely sleeps may wake up and delete: only its end proves that it won't.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+from lakegate.errors import (
+    CatalogUnavailableError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from lakegate.journal.holder import ProcessHolder
+from lakegate.model.maintenance import GcProblem
+from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.run import new_run_id
+from lakegate.ports import Step
+from lakegate.wap.context import Context
+
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+_COLLECTING = "wap/lakegate.gc/"
+_NEEDED = "wap/lakegate.needed/"
+_ANNOUNCEMENT = re.compile(
+    r"wap/lakegate\.(?:gc|needed)/(?P<name>.+?)\.(?P<host>[0-9a-f]{16})\.(?P<pid>\d+)\.(?P<started>[\d.]+)"
+)
+"""A branch that announces: what for (a revert's run id and a number), and which process made it."""
+_NUMBER = re.compile(r"\.[0-9a-f]{8}$")
+_PATIENCE_S = 5.0
+_POLL_S = 0.2
+_TABLES_AT_ONCE = 8
+_SHOWN = 3
+
+
+def canonical(location: str) -> str:
+    """Return one spelling for all that name the same file.
+
+    Example:
+        >>> canonical("file:///lake//t"), canonical("/lake/t"), canonical("s3a://bucket/t/")
+        ('file:/lake/t', 'file:/lake/t', 's3:/bucket/t')
+    """
+    scheme, colon, rest = location.partition(":")
+    if not colon or "/" in scheme:
+        scheme, rest = "file", location
+    elif scheme == "file":
+        rest = rest.removeprefix("//localhost")
+    return f"{_ALIASES.get(scheme, scheme)}:{re.sub('/+', '/', rest)}".rstrip("/")
+
+
+class Reachable:
+    """All that references reach, added commit by commit, each one once.
+
+    Args:
+        context: Where to look.
+        root: Folder of all tables, in canonical spelling.
+        oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
+        found: Called with each file that is reachable, in canonical spelling.
+    """
+
+    def __init__(self, context: Context, root: str, oldest: datetime | None, found: Callable[[str], None]) -> None:
+        self._context = context
+        self._root = root
+        self._oldest = oldest
+        self._found = found
+        self._commits: set[str] = set()
+        self._states: set[str] = set()
+        self._walked: set[str] = set()
+        self._folders: dict[str, set[str]] = {}
+        self._names: dict[str, set[str]] = {}
+        self._foreign: set[str] = set()
+        self._unreadable: dict[str, GcProblem] = {}
+
+    def add(self, refs: Iterable[Ref], step: Step | None = None) -> None:
+        """Add what ``refs`` reach; commits that were added before cost nothing."""
+        pending = {pointer.metadata_location: pointer for ref in refs for pointer in self._new_states(ref)}
+        for done, pointer in enumerate(pending.values(), 1):
+            self._reach(pointer)
+            if step is not None:
+                step.progress(done, len(pending), "table states")
+
+    @property
+    def problems(self) -> tuple[GcProblem, ...]:
+        """One for each table with a state that could not be read."""
+        return tuple(self._unreadable.values())
+
+    def has_table_in(self, folder: str) -> bool:
+        """Tell whether some commit put a table in ``folder``."""
+        return any(folder in folders for folders in self._folders.values())
+
+    def must_keep(self, folder: str) -> bool:
+        """Tell whether all of ``folder`` must stay, because not everything that reaches into it could be read.
+
+        That holds for the folders of views and the like, and for all folders of a table with a state that could not be
+        read: those of its names, and those called as lakegate and Spark would call new ones (``<name>_…``), whose
+        files may have been rebased onto it.
+        """
+        if folder in self._foreign:
+            return True
+        return any(
+            folder in self._folders.get(name, ()) or folder.startswith(f"{self._root}/{name.replace('.', '/')}_")
+            for name in self._unreadable_names()
+        )
+
+    def _new_states(self, ref: Ref) -> list[TablePointer]:
+        found: list[TablePointer] = []
+        last: Commit | None = None
+        beyond = False
+        for commit in self._context.catalog.history(ref.hash, operations=True):
+            if not beyond and self._oldest is not None and commit.time <= self._oldest:
+                beyond = True
+                found += self._state(commit)
+            if commit.hash in self._commits:
+                return found
+            self._commits.add(commit.hash)
+            self._foreign.update(_folder(location) for location in commit.foreign)
+            if not beyond:
+                found += commit.puts
+            last = commit
+        if last is not None and not beyond:
+            # A history that was cut short by the catalog's own maintenance begins with tables already there.
+            found += self._state(last)
+        return found
+
+    def _state(self, commit: Commit) -> list[TablePointer]:
+        if commit.hash in self._states:
+            return []
+        self._states.add(commit.hash)
+        return list(self._context.catalog.list_tables(Ref(name=commit.hash, hash=commit.hash, kind="detached")))
+
+    def _reach(self, pointer: TablePointer) -> None:
+        name = str(pointer.table)
+        self._folders.setdefault(name, set()).add(_folder(pointer.metadata_location))
+        self._names.setdefault(pointer.content_id or name, set()).add(name)
+        try:
+            for path in self._context.reader.reach(pointer, self._walked):
+                self._found(canonical(path))
+        except LakegateError as error:
+            self._unreadable.setdefault(name, GcProblem(subject=name, message=error.message, hint=error.hint))
+
+    def _unreadable_names(self) -> set[str]:
+        """Return the names of tables that could not be read, and all other names these tables ever had."""
+        found = set(self._unreadable)
+        known = 0
+        while len(found) != known:
+            known = len(found)
+            found.update(*(names for names in self._names.values() if names & found))
+        return found
+
+
+@contextmanager
+def collecting(context: Context) -> Iterator[None]:
+    """Announce that files are deleted in the body."""
+    marker = context.catalog.create_branch(_announcement(_COLLECTING, new_run_id()), context.catalog.get_ref("main"))
+    try:
+        yield
+    finally:
+        try:
+            context.catalog.delete_ref(marker)
+        except NotFoundError:
+            pass
+        except LakegateError as error:
+            context.narrator.note(
+                f"Couldn't drop branch {marker.name}, which announces that gc deletes files: {error.message} "
+                f"Until it's dropped, nothing can be restored: lakegate branch delete {marker.name}"
+            )
+
+
+@contextmanager
+def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | None = None) -> Iterator[None]:
+    """Keep the files of a state from being collected while the body makes a reference reach it.
+
+    Args:
+        context: The lake's context.
+        at: The commit whose tables are meant; with a ``request``, the one that it is made on top of.
+        name: What they are kept for, such as a run's id.
+        request: A commit whose tables are meant instead.
+
+    Raises:
+        RetryableError: While files are being deleted, whatever they are.
+        InputError: When files of the state don't exist any more.
+    """
+    branch = _announcement(_NEEDED, name)
+    context.catalog.create_branch(branch, at)
+    try:
+        if request is not None:
+            on_branch = {"branch": branch, "base": at.hash, "properties": {}, "at_head": False}
+            try:
+                context.catalog.commit(request.model_copy(update=on_branch))
+            except OutcomeUnknownError as error:
+                # On this branch it doesn't matter: what it is for hasn't begun.
+                raise CatalogUnavailableError(f"{error.message} Nothing was changed.", hint="Try again.") from error
+        _require_no_gc(context)
+        _require_files(context, context.catalog.list_tables(at) if request is None else request.puts)
+        yield
+    finally:
+        # One that stays, because the catalog is away now, keeps files and does no other harm.
+        with suppress(LakegateError):
+            context.catalog.delete_ref(context.catalog.get_ref(branch))
+
+
+@contextmanager
+def keep_files_of(context: Context, commit: Ref) -> Iterator[None]:
+    """Keep a commit's files while the body makes a reference to it; those of ``main``'s head nobody collects."""
+    if context.catalog.get_ref("main").hash == commit.hash:
+        yield
+        return
+    with keep_files(context, commit, new_run_id()):
+        yield
+
+
+def drop_orphaned_announcements(context: Context) -> None:
+    """Drop the announcements of processes that are dead, and of runs that have ended."""
+    refs = list(context.catalog.list_refs())
+    orphaned = [ref for ref in refs if _is_orphaned(ref) or (ref.name.startswith(_NEEDED) and _has_ended(context, ref))]
+    if any(ref.name.startswith(_COLLECTING) for ref in orphaned):
+        time.sleep(_PATIENCE_S)  # what a killed gc had sent to an object store may be on its way still
+    for ref in orphaned:
+        with suppress(NotFoundError):
+            context.catalog.delete_ref(ref)
+
+
+def _announcement(prefix: str, name: str) -> str:
+    return f"{prefix}{name}.{ProcessHolder().identity().replace(':', '.')}"
+
+
+def _is_orphaned(ref: Ref) -> bool:
+    """Tell whether the process that announced it is dead, as far as this machine can know."""
+    made = _ANNOUNCEMENT.fullmatch(ref.name)
+    return made is not None and ProcessHolder().is_alive(":".join(made.group("host", "pid", "started"))) is False
+
+
+def _has_ended(context: Context, ref: Ref) -> bool:
+    made = _ANNOUNCEMENT.fullmatch(ref.name)
+    name = made["name"] if made else ref.name.removeprefix(_NEEDED)
+    run = context.journal.get(_NUMBER.sub("", name))
+    return run is not None and run.finished_at is not None
+
+
+def _require_no_gc(context: Context) -> None:
+    until = time.monotonic() + _PATIENCE_S
+    while (marker := _running_gc(context)) is not None:
+        if time.monotonic() < until:
+            time.sleep(_POLL_S)
+        elif _is_orphaned(marker):
+            # After the same patience as above, and for the same reason.
+            with suppress(NotFoundError):
+                context.catalog.delete_ref(marker)
+        else:
+            since = marker.name.removeprefix(_COLLECTING).partition("-")[0]
+            raise RetryableError(
+                f"`lakegate gc` is deleting files (since {since} UTC), maybe those that are needed here. "
+                "Nothing was changed.",
+                hint=f"Try again when it's done. If no gc is running: lakegate branch delete {marker.name}",
+                branch=marker.name,
+            )
+
+
+def _running_gc(context: Context) -> Ref | None:
+    return next((ref for ref in context.catalog.list_refs() if ref.name.startswith(_COLLECTING)), None)
+
+
+def _require_files(context: Context, states: Iterable[TablePointer]) -> None:
+    states = list(states)
+    now = context.catalog.get_tables([state.table for state in states], context.catalog.get_ref("main"))
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        list(pool.map(lambda state: _require_files_of(context, state, now.get(state.table)), states))
+
+
+def _require_files_of(context: Context, state: TablePointer, now: TablePointer | None) -> None:
+    """Look for the files of one state, but for those that the table needs on ``main`` anyway."""
+    if now is not None and now.metadata_location == state.metadata_location:
+        return
+    walked: set[str] = set()
+    there: set[str] = set()
+    if now is not None:
+        # Of a table that can't be read as it is now, no file is known to exist.
+        with suppress(LakegateError):
+            there.update(map(canonical, context.reader.reach(now, walked)))
+    root = f"{canonical(context.warehouse)}/"
+    try:
+        needed = {path: canonical(path) for path in context.reader.reach(state, walked)}
+    except NotFoundError as error:
+        raise _files_gone(state, error.message) from error
+    # gc deletes nothing outside the warehouse.
+    missing = context.reader.missing(
+        [path for path, one in needed.items() if one not in there and one.startswith(root)]
+    )
+    if missing:
+        more = f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""
+        raise _files_gone(state, f"{', '.join(sorted(missing)[:_SHOWN])}{more} can't be found.")
+
+
+def _files_gone(state: TablePointer, what: str) -> InputError:
+    return InputError(
+        f"Files of {state.table} as it was then don't exist any more: {what} Nothing was changed.",
+        hint="You can only go back as far as gc.history keeps files; `lakegate log` shows the commits since then.",
+        table=str(state.table),
+        path=state.metadata_location,
+    )
+
+
+def _folder(metadata_location: str) -> str:
+    return canonical(metadata_location).rpartition("/")[0].removesuffix("/metadata")

@@ -1,0 +1,285 @@
+"""Recover from crashes and losses by asking the catalog: runs whose process died, and a journal that was lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import takewhile
+
+from lakegate.errors import (
+    AlreadyExistsError,
+    CatalogUnavailableError,
+    LakegateError,
+    LeaseLostError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from lakegate.model.journal import HistoryEvent, Lease
+from lakegate.model.maintenance import RebuiltJournal
+from lakegate.model.run import Run, RunError
+from lakegate.ports import Step
+from lakegate.progress import bound_to
+from lakegate.wap.alerting import alert_run
+from lakegate.wap.branches import carried_in, carry_verdict
+from lakegate.wap.context import Context
+from lakegate.wap.deadline import NEVER, Deadline
+from lakegate.wap.discard import discard, discard_own
+from lakegate.wap.history import event_of
+from lakegate.wap.lifecycle import Progress, heartbeat
+from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.published import find_publication
+
+_PROGRESS_EVERY = 100
+_FileKey = tuple[str, str, str]
+
+
+def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
+    """Settle every run whose lease ran out: publish what passed its audit, discard the rest; return them as they ended.
+
+    Safe to call at any time, by any number of processes: each run is settled by one of them. Suspended runs are left
+    alone until their time is over.
+
+    Args:
+        context: The lake's context.
+        deadline: When to settle no further run. One that was begun is finished: cut off, it would be discarded.
+
+    Raises:
+        CatalogUnavailableError: When the catalog is away; the remaining runs are settled next time.
+    """
+    settled = []
+    for run in context.journal.abandoned():
+        if deadline.is_over:
+            break
+        lease = context.journal.take_over(run.run_id)
+        if lease is not None:
+            # One that somebody takes over from us is theirs to settle.
+            with suppress(LeaseLostError):
+                settled.append(settle(context, lease))
+    return tuple(settled)
+
+
+def recover_now(context: Context, run_id: str) -> Run:
+    """Settle one run, even a suspended one; one that has ended is returned as it is.
+
+    Raises:
+        NotFoundError: When the run doesn't exist.
+        RetryableError: When a process works on it, or the catalog is away.
+    """
+    lease = context.journal.resume(run_id)
+    if lease is None:
+        raise NotFoundError(f"Run '{run_id}' doesn't exist.", hint="lakegate runs", run_id=run_id)
+    return settle(context, lease)
+
+
+def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: str | None = None) -> Run:
+    """End a run whose lease is ours, by what the catalog says of it; one that has ended is returned as it is.
+
+    A run that passed its audit is published, never discarded: its owner, if it lives and was only slow, may be about to
+    do just that, and of two commits of one run the catalog takes one. The owner of a run that hasn't passed can't
+    publish it any more, as it can't record that it passed. Before a run is recorded as failed (a revert, or one that
+    can't be published), the target is searched for its commit once more; should that arrive even later,
+    :func:`lakegate.wap.history.sync` corrects the record.
+
+    Args:
+        context: The lake's context.
+        lease: The run and its lease.
+        publishes: Whether to publish what has passed its audit; else it is discarded, too.
+        reason: Why the rest is discarded; by default, because its audit wasn't done.
+
+    Raises:
+        CatalogUnavailableError: When the catalog is away; the next one to come settles the run.
+        LeaseLostError: When somebody took the run over from us meanwhile.
+    """
+    if lease.token is None:
+        return lease.run
+    progress = Progress(context, lease.run, lease.token)
+    try:
+        with bound_to(lease.run, step="recover"), heartbeat(context, progress):
+            ended = _settle(context, progress, lease.run, publishes=publishes, reason=reason or _reason(lease.run))
+    except BaseException:
+        # So that the next one to come may try again at once.
+        with suppress(LakegateError):
+            context.journal.abandon(lease.run.run_id, lease.token)
+        raise
+    if lease.run.finished_at is not None and ended.status == lease.run.status:
+        return ended  # whoever ended it sent the alerts
+    with bound_to(ended, step="recover"):
+        return alert_run(context, ended, recovered=publishes)
+
+
+def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, reason: str) -> Run:
+    why = "which waited for its next step" if run.order else "whose process ended without a word"
+    doing = f"Recovering run {run.run_id}, {why}"
+    with context.narrator.step(doing if publishes else f"Undoing run {run.run_id}"):
+        if (ended := _end_if_published(context, progress)) is not None:
+            return ended
+        open_ = run.status in ("running", "staged")
+        failed = bool(run.reports) and not all(report.passed for report in run.reports)
+        if publishes and open_ and run.staged and len(run.staged) == len(run.reports) and not failed:
+            return _publish(context, progress)
+        if run.finished_at is not None:
+            # It had ended, and somebody died who took its lease after that, to publish its branch for instance.
+            was = "rejected" if failed and open_ else run.status
+            return progress.end(
+                status=was,
+                finished_at=run.finished_at,
+                error=run.error,
+                accepted=None,
+                branch_kept=_branch_exists(context, run),
+            )
+        if failed:
+            return _reject(context, progress)
+        return _fail(context, progress, LakegateError(reason))
+
+
+def _end_if_published(context: Context, progress: Progress) -> Run | None:
+    """End the run as one that was published, when the target has its commit."""
+    publication = find_publication(context, progress.run)
+    if publication is None:
+        return None
+    _drop_branch(context, progress.run)
+    return progress.end(
+        status="published", publication=publication, branch_kept=False, detail="Had been published; noted."
+    )
+
+
+def _reason(run: Run) -> str:
+    if run.order is None:
+        return "Its process ended before the audit was done."
+    last = f" Its last try failed: {run.error.message}" if run.error is not None else ""
+    return f"Its audit was not done, and nobody took its next step.{last}"
+
+
+def _reject(context: Context, progress: Progress) -> Run:
+    run = progress.run
+    keep = run.request is None or run.request.on_failure == "keep"
+    if keep:
+        carry_verdict(context, run)
+    else:
+        _drop_branch(context, run)
+    kept = keep and _branch_exists(context, run)
+    if (published := _end_if_published(context, progress)) is not None:
+        return published
+    return progress.end(status="rejected", accepted=None, branch_kept=kept, detail="Its audit had failed.")
+
+
+def _publish(context: Context, progress: Progress) -> Run:
+    try:
+        publication = publish(context, progress.run, fresh=True, progress=progress)
+    except RejectedLateError:
+        return _reject(context, progress)
+    except (CatalogUnavailableError, LeaseLostError, OutcomeUnknownError):
+        raise
+    except LakegateError as error:
+        if type(error) is RetryableError:  # the journal is away: whoever comes next settles the run
+            raise
+        return _fail(context, progress, error)
+    return progress.end(
+        status="published",
+        publication=publication,
+        branch_kept=publication.branch_left,
+        detail="Had passed its audit; published.",
+    )
+
+
+def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
+    progress.require_lease()
+    _drop_branch(context, progress.run)
+    if (published := _end_if_published(context, progress)) is not None:
+        return published
+    return progress.end(
+        status="failed",
+        branch_kept=progress.run.kind == "branch",
+        error=RunError.model_validate(reason.to_dict()),
+        detail="Undone: nothing of it was published.",
+    )
+
+
+def _drop_branch(context: Context, run: Run) -> None:
+    if run.kind == "branch":
+        # Somebody wrote it by hand; that its publish broke off is no reason to throw it away.
+        return
+    if run.branch and run.request is None:
+        discard(context, run.branch)
+        return
+    # A name that the user chose may have become somebody else's branch since.
+    with suppress(AlreadyExistsError):
+        discard_own(context, run)
+
+
+def _branch_exists(context: Context, run: Run) -> bool:
+    return any(ref.name == run.branch for ref in context.catalog.list_refs())
+
+
+def rebuild(context: Context, target: str) -> RebuiltJournal:
+    """Replace what the journal knows of published files by what all commits of ``target`` say.
+
+    Rejected runs that the journal doesn't know are read from their branches.
+
+    Raises:
+        RetryableError: When the catalog or the journal are away; the journal is then as it was.
+    """
+    with context.narrator.step(f"Reading the history of {target}") as step:
+        published = context.journal.published()
+        head = context.catalog.get_ref(target)
+        commits, events = _read(context, head.hash, step)
+    with context.narrator.step("Looking at branches of rejected runs"):
+        rejected = _rejected_runs(context, target, commits)
+    with context.narrator.step("Writing the journal"):
+        runs = {event.run_id for event in events}
+        context.journal.record(target, events, head.hash, rebuild=True, gone=published - runs)
+        for run in rejected:
+            with suppress(RetryableError):  # somebody has begun it meanwhile, and knows more
+                context.journal.end(run, context.journal.begin(run, anew=True))
+    return RebuiltJournal(
+        head=head,
+        commits=len(commits),
+        runs=len(runs),
+        files=_count_published(events),
+        rejected=len(rejected),
+    )
+
+
+def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> list[Run]:
+    """Return the rejected runs that only their branches know."""
+    found = []
+    for ref in context.catalog.list_refs():
+        if ref.kind != "branch" or ref.name == target or ref.hash in commits:
+            continue
+        own = list(takewhile(lambda commit: commit.hash not in commits, context.catalog.history(ref.hash)))
+        for run in carried_in(ref.name, own):
+            if run.failures and run.branch == ref.name and context.journal.get(run.run_id) is None:
+                kept = {"status": "rejected", "branch_kept": True, "finished_at": own[0].time}
+                found.append(run.model_copy(update={**kept, "detail": "Known from its branch only."}))
+    return found
+
+
+def _read(context: Context, head: str, step: Step) -> tuple[Collection[str], list[HistoryEvent]]:
+    """Return the hashes of the commits, and what they say of runs, oldest first."""
+    hashes: set[str] = set()
+    newest_first: list[HistoryEvent] = []
+    for commits, commit in enumerate(context.catalog.history(head), 1):
+        hashes.add(commit.hash)
+        event = event_of(commit)
+        if event is not None:
+            newest_first.append(event)
+        if commits % _PROGRESS_EVERY == 0:
+            step.progress(commits, 0, "commits")
+    return hashes, newest_first[::-1]
+
+
+def _count_published(events: Sequence[HistoryEvent]) -> int:
+    owners: dict[_FileKey, str] = {}
+    published_by: dict[tuple[str, str], list[_FileKey]] = defaultdict(list)
+    for event in events:
+        for owner in ((run_id, table) for run_id in event.reverts for table in event.tables):
+            for key in published_by.pop(owner, ()):
+                if owners.get(key) == owner[0]:
+                    del owners[key]
+        for table in event.tables:
+            keys = [(table, *file) for file in event.files]
+            owners |= dict.fromkeys(keys, event.run_id)
+            published_by[event.run_id, table] += keys
+    return len(owners)

@@ -1,0 +1,364 @@
+"""Revert runs, put tables back as they were, and move branches.
+
+A publish is reverted as one commit across its tables, and later publishes stay: see :mod:`lakegate.wap.revert_plan`. A
+revert and a restore are runs of their own, in the journal like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Publication, Run, RunKind, UndoneTable, new_run_id
+from lakegate.wap import failpoints
+from lakegate.wap.context import Context
+from lakegate.wap.history import (
+    KIND_PROPERTY,
+    REVERTS_PROPERTY,
+    REVIVES_PROPERTY,
+    TABLES_PROPERTY,
+    UNPUBLISHES_PROPERTY,
+    encode_revived,
+    files_in,
+    kind_of,
+    reads_in,
+    run_of,
+    sync,
+    tables_in,
+)
+from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
+from lakegate.wap.published import find_commit, find_publication
+from lakegate.wap.reachable import keep_files, keep_files_of
+from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert
+from lakegate.wap.stage import missing_namespaces
+
+_PlanAt = Callable[[Ref], RevertPlan]
+"""Plans on top of a head of the target; called again when the target moved."""
+
+
+def revert(
+    context: Context,
+    run_id: str,
+    *,
+    new_run_id: str,
+    target: str = "main",
+    cascade: bool = False,
+    dry_run: bool = False,
+) -> Run:
+    """Revert what ``run_id`` published, in one commit; its source files may be ingested again.
+
+    A revert can be reverted, too, which puts the rows back, as long as nothing was published to its tables since.
+
+    Args:
+        context: The lake's context.
+        run_id: The run to revert.
+        new_run_id: Id of the revert, which is a run itself.
+        target: Branch that it was published to.
+        cascade: Revert the runs that depend on it, too.
+        dry_run: Change nothing; return what would be done.
+
+    Returns:
+        The new run, ``published``; ``skipped`` for a dry run.
+
+    Raises:
+        NotRevertableError: When other runs depend on it, or others than lakegate have changed its data since.
+        InputError: When it is reverted already, or is a restore.
+        NotFoundError: When it wasn't published.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+
+    def plan_at(head: Ref) -> RevertPlan:
+        commit = find_commit(context, run_id, head)
+        history = BranchHistory(context, head, first=commit)
+        _require_revertable(history, commit, run_id)
+        return plan_revert(context, history, run_id, cascade=cascade)
+
+    text = f"Reverting run {run_id}"
+    return _run(context, plan_at, run_id=new_run_id, kind="revert", target=target, text=text, dry_run=dry_run)
+
+
+def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = "main") -> Run:
+    """Put ``table`` back as it was at a commit, by one commit on top of all others.
+
+    Whatever was done to it since is gone from it, whoever did it. What the runs since then wrote to other tables stays.
+    The source files that the table loses may be ingested again.
+
+    Args:
+        context: The lake's context.
+        table: The table.
+        at: A commit in the history of ``target``.
+        new_run_id: Id of the restore, which is a run itself.
+        target: The branch.
+
+    Returns:
+        The new run: ``published``, or ``skipped`` when the table is in that state already.
+
+    Raises:
+        NotFoundError: When the table didn't exist then.
+        InputError: When the commit is not in the history of ``target``.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+    then = context.catalog.get_table(table, at)
+    if then is None:
+        raise NotFoundError(
+            f"Table {table} didn't exist at commit {at.hash[:12]}.",
+            hint=f"To see which commits changed it: lakegate log {target}",
+            table=str(table),
+            commit=at.hash,
+        )
+
+    def plan_at(head: Ref) -> RevertPlan:
+        now = context.catalog.get_table(table, head)
+        base = then.model_copy(update={"content_id": None if now is None else now.content_id})
+        plans = {table: TablePlan(base, _difference(context, now, then))}
+        if now is not None and now.metadata_location == then.metadata_location:
+            return RevertPlan("", (), plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
+        history = BranchHistory(context, head, since=at.hash)
+        if not history.commits or history.commits[0].parent != at.hash:
+            raise InputError(
+                f"Commit {at.hash[:12]} is not in the history of '{target}'.",
+                hint=f"lakegate log {target}",
+                commit=at.hash,
+                ref=target,
+            )
+        reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
+        going, coming = history.side_effects(table, reverts)
+        return RevertPlan(
+            message=f"Restore {table} as at commit {at.hash[:12]}",
+            reverts=tuple(reversed(reverts)),
+            tables=plans,
+            restored=tuple(coming),
+            unpublished=tuple(going),
+        )
+
+    return _run(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
+
+
+def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = "main") -> Ref:
+    """Point a branch at another commit; it loses what was committed only there.
+
+    Args:
+        context: The lake's context.
+        name: The branch.
+        to: The commit.
+        force: Needed for ``main``.
+        main: The branch that everyone reads.
+
+    Raises:
+        NotFoundError: When the branch doesn't exist.
+        InputError: When it is a tag, or is ``main`` without ``force``, or when files that the commit needs don't exist.
+        ConflictError: When something was committed to it in the meantime.
+        RetryableError: While files are being deleted.
+    """
+    ref = context.catalog.get_ref(name)
+    if ref.kind != "branch":
+        raise InputError(f"'{name}' is not a branch.", hint="lakegate branch list", ref=name)
+    if name == main and not force:
+        raise InputError(
+            f"Resetting '{name}' throws commits out of its history, published runs of others among them.",
+            hint="lakegate revert RUN reverts one publish, lakegate table restore TABLE --at TIME one table, and both "
+            "keep the history. If that is not enough: --force",
+            branch=name,
+        )
+    with keep_files_of(context, to):
+        moved = context.catalog.assign_ref(ref, to)
+    if name == main:
+        sync(context, main)
+    return moved
+
+
+def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> None:
+    tables = tables_in(commit)
+    if kind_of(commit) == "restore":
+        raise InputError(
+            f"Run {run_id} is a restore; it can't be reverted.",
+            hint=f"To put the table back as it was before: lakegate table restore {tables[0]} --at {commit.parent}",
+            run_id=run_id,
+        )
+    by = [history.reverter(run_id, table) for table in tables]
+    if all(by):
+        raise InputError(
+            f"Run {run_id} is already reverted, by run {by[0]}.",
+            hint=f"You can ingest its source files again. To put its rows back: lakegate revert {by[0]}",
+            run_id=run_id,
+            reverted_by=by[0],
+        )
+
+
+def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:
+    after, before = context.reader.metadata(then), None if now is None else context.reader.metadata(now)
+    rows_before, files_before = (0, 0) if before is None else (before.rows, before.data_files)
+    return UndoneTable(
+        table=str(then.table),
+        rows=None if after.rows is None or rows_before is None else after.rows - rows_before,
+        data_files=(after.data_files or 0) - (files_before or 0),
+    )
+
+
+def _run(
+    context: Context, plan_at: _PlanAt, *, run_id: str, kind: RunKind, target: str, text: str, dry_run: bool = False
+) -> Run:
+    """Commit what is planned, as the run ``run_id``; a plan that raises leaves no trace."""
+    head = sync(context, target)
+    plan = plan_at(head)
+    run = Run(
+        run_id=run_id,
+        kind=kind,
+        branch="",
+        status="running",
+        started_at=datetime.now(UTC),
+        target=target,
+        base=head.hash,
+        **_planned(plan),
+    )
+    if dry_run:
+        return run.model_copy(update={"status": "skipped", "detail": plan.nothing or f"Would be done: {text}."})
+    with running(context, run) as progress:
+        if plan.nothing is not None:
+            return progress.end(status="skipped", detail=plan.nothing)
+        _commit(context, progress, plan_at, head, plan, text)
+    sync(context, target)
+    return progress.run
+
+
+def _planned(plan: RevertPlan) -> dict[str, object]:
+    undone = tuple(one.undone for one in plan.tables.values())
+    return {"tables": tuple(one.table for one in undone), "reverts": plan.reverts, "undone": undone}
+
+
+def _commit(
+    context: Context, progress: Progress, plan_at: _PlanAt, planned_at: Ref, plan: RevertPlan, text: str
+) -> None:
+    run = progress.run
+    states: tuple[TablePointer, ...] | None = None
+    kept = ExitStack()
+
+    def build(head: Ref) -> CommitRequest | str:
+        nonlocal plan, planned_at, states
+        if head != planned_at:
+            # The head may be our own commit: one that answered with a conflict though it was made, being sent twice.
+            own = find_publication(context, run, since=planned_at.hash)
+            if own is not None:
+                return own.commit
+            if not _still_holds(context, plan, planned_at, head):
+                plan, states = plan_at(head), None
+                progress.run = progress.run.model_copy(update=_planned(plan))
+            planned_at = head
+        if plan.nothing:
+            return head.hash
+        written = states
+        if written is None:
+            written = states = tuple(
+                _write(context, run.run_id, one) for one in plan.tables.values() if one.base is not None
+            )
+            request = _request(context, progress.run, plan, written, head)
+            if request.puts:
+                kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
+            return request
+        return _request(context, progress.run, plan, written, head)
+
+    failpoints.reach("before-publish")
+    lock = publish_lock(context, run.target, run.tables)
+    with progress.step("publish"), context.narrator.step(text), lock, kept:
+        commit = commit_on_head(
+            context,
+            run.target,
+            run.run_id,
+            build,
+            unknown=lambda: _unknown(run),
+            require_lease=progress.require_lease,
+        )
+    failpoints.reach("after-publish")
+    if plan.nothing:
+        progress.end(status="skipped", detail=plan.nothing)
+        return
+    publication = Publication(run_id=run.run_id, target=run.target, commit=commit, tables=progress.run.tables, rows=0)
+    progress.end(status="published", publication=publication)
+
+
+def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
+    """Tell whether nothing that was committed since can matter: so other publishes don't starve a revert."""
+    commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
+    if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
+        return False
+    ours = {str(table) for table in plan.tables}
+    return all(
+        kind_of(commit) is None and ours.isdisjoint((*commit.tables, *tables_in(commit), *reads_in(commit)))
+        for commit in commits
+    )
+
+
+def _write(context: Context, run_id: str, plan: TablePlan) -> TablePointer:
+    """Write the metadata of the state that is planned, and return where it is."""
+    assert plan.base is not None  # noqa: S101 - for the type checker; the caller asked
+    pointer = plan.base
+    try:
+        for one in plan.appends:
+            if one.after is not None:
+                pointer = context.editor.replay(one.after, one.change.snapshot_ids, pointer)
+        if plan.drops:
+            pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
+    except NotReplayableError as error:
+        raise NotRevertableError(
+            f"{plan.undone.table} can't be brought to the state without these rows: {error.message}",
+            hint=f"To put the table back as it was at a time: lakegate table restore {plan.undone.table} --at TIME",
+            run_id=run_id,
+            table=plan.undone.table,
+        ) from error
+    return pointer
+
+
+def _request(
+    context: Context, run: Run, plan: RevertPlan, states: tuple[TablePointer, ...], head: Ref
+) -> CommitRequest:
+    created = {pointer.table.namespace for pointer in states if pointer.content_id is None}
+    levels = {level for namespace in created for level in missing_namespaces(context, namespace, head)}
+    properties = {
+        RUN_ID_PROPERTY: run.run_id,
+        KIND_PROPERTY: run.kind,
+        TABLES_PROPERTY: " ".join(run.tables),
+        REVERTS_PROPERTY: " ".join(plan.reverts),
+        REVIVES_PROPERTY: encode_revived(_restored_files(plan)) if plan.restored or plan.unpublished else "",
+        UNPUBLISHES_PROPERTY: " ".join(plan.unpublished),
+    }
+    return CommitRequest(
+        branch=run.target,
+        base=head.hash,
+        message=plan.message,
+        puts=states,
+        deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
+        # A run that read these rows puts none of these tables: its commit must not slip in unseen.
+        at_head=True,
+        namespaces=tuple(sorted(levels, key=len)),
+        properties={key: value for key, value in properties.items() if value},
+    )
+
+
+def _restored_files(plan: RevertPlan) -> list[tuple[str, str, str, str]]:
+    """Return table, URI, version and run of what comes back.
+
+    A run without source files comes back when all of its tables do, with neither URI nor version.
+    """
+    changed = {str(table) for table in plan.tables}
+    return [
+        (table, uri, version, run_of(commit) or "")
+        for commit in plan.restored
+        for table in tables_in(commit)
+        if table in changed
+        for uri, version in sorted(files_in(commit)) or ([("", "")] if changed >= set(tables_in(commit)) else [])
+    ]
+
+
+def _unknown(run: Run) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"The catalog went away while run {run.run_id} changed {run.table}; the change may or may not be published.",
+        hint="When the catalog is back: lakegate log --limit 5",
+        run_id=run.run_id,
+    )

@@ -1,0 +1,433 @@
+"""Plan a revert: the new state of each table, and the later runs that depend on what is reverted.
+
+A run that only added rows is reverted by taking its data files out of the table as it is now. Anything else is reverted
+by going back to the state before it and rebasing onto that what others appended since. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lakegate.errors import NotRevertableError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Commit, Ref, TablePointer
+from lakegate.model.run import UndoneTable
+from lakegate.model.tables import DataFile, TableChange
+from lakegate.wap.context import Context
+from lakegate.wap.history import files_in, identities_in, kind_of, reads_in, reverts_in, run_of, tables_in
+from lakegate.wap.published import added_paths, find_commit
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What one commit did to one table; ``None`` where the table didn't exist."""
+
+    context: Context
+    commit: Commit
+    table: TableIdentifier
+    before: TablePointer | None
+    after: TablePointer | None
+
+    @cached_property
+    def change(self) -> TableChange:
+        """What it did, by lineage and metadata."""
+        return self.context.reader.change(self.before, self.after)
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether it only added rows, to a table that may not have existed."""
+        return self.change.only_adds
+
+    @property
+    def adds_delete_files(self) -> bool:
+        """Whether it takes rows out of data files that stay."""
+        return any(int(snapshot.summary.get("added-delete-files", 0)) for snapshot in self.change.written)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """How one table changes.
+
+    Attributes:
+        base: The state to start from; ``None`` drops the table.
+        undone: What the run reports of it.
+        appends: Later appends to rebase onto ``base``, oldest first.
+        drops: Paths of data files to take out then.
+    """
+
+    base: TablePointer | None
+    undone: UndoneTable
+    appends: tuple[Change, ...] = ()
+    drops: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RevertPlan:
+    """What to commit on top of one head.
+
+    Attributes:
+        message: The commit's.
+        reverts: Runs that it reverts, newest first.
+        tables: What becomes of each table.
+        restored: Commits of runs whose rows come back.
+        unpublished: Runs whose rows go because what had brought them back is reverted.
+        nothing: Why there is nothing to do, if so.
+    """
+
+    message: str
+    reverts: tuple[str, ...]
+    tables: Mapping[TableIdentifier, TablePlan] = field(default_factory=dict)
+    restored: tuple[Commit, ...] = ()
+    unpublished: tuple[str, ...] = ()
+    nothing: str | None = None
+
+
+class BranchHistory:
+    """The commits of a branch from ``first`` up to ``head``, oldest first, and which of them are reverted.
+
+    Args:
+        context: The lake's context.
+        head: The branch at the commit to look at.
+        first: Where it begins, with its operations; ``None`` for the commit after ``since``.
+        since: Hash of the commit before the first one.
+    """
+
+    def __init__(self, context: Context, head: Ref, *, first: Commit | None = None, since: str | None = None) -> None:
+        self._context = context
+        self._head = head
+        self._changes: dict[TableIdentifier, list[Change]] = {}
+        until = since if first is None else first.hash
+        later = reversed(list(context.catalog.history(head.hash, until=until, operations=True)))
+        self.commits: tuple[Commit, ...] = (*(() if first is None else (first,)), *later)
+        self._runs = {run_id: commit for commit in self.commits if (run_id := run_of(commit))}
+        self._reverters: dict[str, list[Commit]] = {}
+        for commit in self.commits:
+            self._add_reverts(commit)
+
+    def changes(self, table: TableIdentifier) -> Sequence[Change]:
+        """Return what was done to ``table``, oldest first."""
+        if table not in self._changes:
+            found = self._changes[table] = []
+            for commit in self.commits:
+                if str(table) in commit.tables:
+                    before = found[-1].after if found else self._before(commit, table)
+                    after = next((pointer for pointer in commit.puts if pointer.table == table), None)
+                    found.append(Change(self._context, commit, table, before, after))
+        return self._changes[table]
+
+    def reverter(self, run_id: str, table: TableIdentifier | str, *, without: Collection[str] = ()) -> str | None:
+        """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` when its rows are there.
+
+        Args:
+            run_id: The run.
+            table: One of its tables.
+            without: Runs to take for reverted now.
+        """
+        if run_id in without:
+            return run_id
+        return next((run_of(commit) for commit in self._effective_reverters(run_id, str(table), without)), None)
+
+    def holds(self, commit: Commit, table: TableIdentifier | str, *, without: Collection[str] = ()) -> bool:
+        """Return whether what a commit did to ``table`` is neither reverted nor replaced; see :meth:`reverter`."""
+        return self.reverter(run_of(commit) or "", table, without=without) is None
+
+    def side_effects(self, table: TableIdentifier, reverts: Collection[str]) -> tuple[list[str], list[Commit]]:
+        """Return the other runs whose rows in ``table`` go when ``reverts`` are reverted, and those whose come back."""
+        going, coming = [], []
+        for run_id in self._reverters:
+            commit = self._runs[run_id]
+            if run_id in reverts or str(table) not in tables_in(commit):
+                continue
+            now, then = self.holds(commit, table), self.holds(commit, table, without=reverts)
+            if now and not then:
+                going.append(run_id)
+            elif then and not now:
+                coming.append(commit)
+        return going, coming
+
+    def is_neutral(self, commit: Commit, table: TableIdentifier, since: Collection[str]) -> bool:
+        """Return whether a revert took nothing from ``table`` but what the commits ``since`` had brought."""
+        reverted = (self._runs[run_id] for run_id in reverts_in(commit))
+        return kind_of(commit) == "revert" and all(
+            one.hash in since for one in reverted if str(table) in tables_in(one)
+        )
+
+    def _effective_reverters(self, run_id: str, table: str, without: Collection[str]) -> Iterator[Commit]:
+        for commit in self._reverters.get(run_id, ()):
+            by = run_of(commit) or ""
+            if table not in tables_in(commit) or by in without:
+                continue
+            over = list(self._effective_reverters(by, table, without))
+            # A run that was reverted reverts nothing any more. One whose files were replaced still does.
+            if not over or any(kind_of(one) is None for one in over):
+                yield commit
+
+    def _add_reverts(self, commit: Commit) -> None:
+        for run_id in reverts_in(commit):
+            self._reverters.setdefault(run_id, []).append(commit)
+            if run_id not in self._runs:
+                self._runs[run_id] = find_commit(self._context, run_id, self._head)
+                self._add_reverts(self._runs[run_id])
+
+    def _before(self, commit: Commit, table: TableIdentifier) -> TablePointer | None:
+        if commit.parent is None:
+            return None
+        parent = Ref(name=commit.parent, hash=commit.parent, kind="detached")
+        return self._context.catalog.get_tables([table], parent)[table]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dependent:
+    """A later commit without which a run can't be reverted."""
+
+    commit: Commit
+    table: TableIdentifier
+    what: str
+
+    def __str__(self) -> str:
+        return f"{_named(self.commit)} {self.what} {self.table}"
+
+
+def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascade: bool) -> RevertPlan:
+    """Plan the revert of ``run_id``, whose commit is the first of ``history``.
+
+    Args:
+        context: The lake's context.
+        history: Its commit and all later ones.
+        run_id: The run.
+        cascade: Whether to revert the runs that depend on it, too.
+
+    Raises:
+        NotRevertableError: When later runs depend on it and ``cascade`` is not set, or when one of those can't be
+            reverted.
+    """
+    first = history.commits[0]
+    reverts = {run_id: first}
+    dependents: list[_Dependent] = []
+    while True:
+        planner = _Planner(context, history, reverts)
+        tables = planner.plan()
+        if not planner.dependents:
+            break
+        found = sorted(planner.dependents.values(), key=lambda one: -history.commits.index(one.commit))
+        for one in found:
+            reverts[_cascadable(run_id, one)] = one.commit
+        dependents += found
+    if dependents and not cascade:
+        raise _depended_on(run_id, dependents)
+    unpublished: list[str] = []
+    restored: dict[str, Commit] = {}
+    for table in tables:
+        going, coming = history.side_effects(table, reverts)
+        unpublished += going
+        for commit in coming:
+            _require_not_published_again(history, commit, table, reverts)
+            restored[commit.hash] = commit
+    return RevertPlan(
+        message=f"Revert {first.message!r}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
+        reverts=tuple(sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))),
+        tables=tables,
+        restored=tuple(restored.values()),
+        unpublished=tuple(dict.fromkeys(unpublished)),
+    )
+
+
+class _Planner:
+    """Plans the revert of certain runs, and collects the commits that depend on them."""
+
+    def __init__(self, context: Context, history: BranchHistory, reverts: Mapping[str, Commit]) -> None:
+        self._context = context
+        self._history = history
+        self._reverts = reverts
+        self.dependents: dict[str, _Dependent] = {}
+
+    def plan(self) -> dict[TableIdentifier, TablePlan]:
+        """Return the plan for each table; of no use while there are dependents."""
+        plans = {}
+        for name in dict.fromkeys(name for commit in self._reverts.values() for name in tables_in(commit)):
+            table = TableIdentifier.stored(name)
+            mine = [
+                one
+                for one in self._history.changes(table)
+                if run_of(one.commit) in self._reverts and self._history.holds(one.commit, table)
+            ]
+            if mine:
+                for one in mine:
+                    self._find_readers(one)
+                plans[table] = self._plan_table(table, mine)
+        return plans
+
+    def _plan_table(self, table: TableIdentifier, mine: Sequence[Change]) -> TablePlan:
+        """Plan one table from which the changes ``mine``, oldest first, are to go."""
+        first, now = mine[0], self._history.changes(table)[-1].after
+        files_now = self._files(now)
+        if first.before is None and not self._later(first):
+            return TablePlan(None, _undone(table, files_now, {}, hidden=self._has_hidden(now), dropped=True))
+        reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
+        if now is None and reset is None:
+            raise _refused(first, f"{table} was dropped since; create it anew, or restore it first")
+        base, files, appends = now, dict(files_now), tuple[Change, ...]()
+        if reset is not None and reset.before is not None:
+            appends = self._appends_since(reset)
+            content_id = None if now is None else now.content_id
+            base = reset.before.model_copy(update={"content_id": content_id})
+            files = self._files(reset.before)
+            for one in appends:
+                files |= self._added(one)
+        drops: frozenset[str] = frozenset()
+        for one in mine[: None if reset is None else mine.index(reset)]:
+            drops |= self._removable(one, base, files.keys())
+        kept = {path: file for path, file in files.items() if path not in drops}
+        hidden = self._has_hidden(now) or self._has_hidden(base)
+        return TablePlan(base, _undone(table, files_now, kept, hidden=hidden), appends, drops)
+
+    def _appends_since(self, reset: Change) -> tuple[Change, ...]:
+        """Return the later appends to rebase onto the state before ``reset``; everything else depends on it."""
+        later = self._later(reset)
+        if kind_of(reset.commit) is not None:
+            # What was published since was audited without the rows that come back now.
+            self._depend(later, "was audited without the rows it took from")
+            return ()
+        movable = tuple(one for one in later if one.only_adds and one.before is not None)
+        self._depend([one for one in later if one not in movable], "changed what it left of")
+        return movable
+
+    def _removable(self, change: Change, base: TablePointer | None, files: Collection[str]) -> frozenset[str]:
+        """Return the data files that ``change`` added, all of which must be in the table."""
+        if change.after is None or base is None:
+            return frozenset()
+        paths = frozenset(self._files(change.after))
+        if change.only_adds:
+            paths = added_paths(self._context, change.before, change.after)
+        missing = paths - set(files)
+        later = self._later(change)
+        blocking = [one for one in later if one.adds_delete_files] if self._has_delete_files(base) else []
+        if missing:
+            rewriting = (one for one in later if not one.only_adds)
+            blocking += [one for one in rewriting if not missing <= self._files(one.after).keys()]
+        self._depend(blocking, "changed the rows it published to")
+        if missing and not blocking:
+            raise _refused(change, f"its data files are not in {change.table} any more")
+        return paths
+
+    def _later(self, change: Change) -> list[Change]:
+        """Return the later changes of its table that stay and took something from what was there before them."""
+        changes = self._history.changes(change.table)
+        later = changes[changes.index(change) + 1 :]
+        since = {one.commit.hash for one in (change, *later)}
+        return [
+            one
+            for one in later
+            if self._history.holds(one.commit, one.table, without=self._reverts)
+            and not self._history.is_neutral(one.commit, one.table, since)
+        ]
+
+    def _find_readers(self, change: Change) -> None:
+        commits = self._history.commits
+        for commit in commits[commits.index(change.commit) + 1 :]:
+            if str(change.table) in reads_in(commit) and any(
+                self._history.holds(commit, written, without=self._reverts) for written in tables_in(commit)
+            ):
+                self.dependents.setdefault(commit.hash, _Dependent(commit, change.table, "read its rows in"))
+
+    def _depend(self, changes: Sequence[Change], what: str) -> None:
+        for one in changes:
+            self.dependents.setdefault(one.commit.hash, _Dependent(one.commit, one.table, what))
+
+    def _files(self, pointer: TablePointer | None) -> dict[str, DataFile]:
+        return {} if pointer is None else {file.path: file for file in self._context.reader.files(pointer)}
+
+    def _added(self, change: Change) -> dict[str, DataFile]:
+        if change.after is None:
+            return {}
+        added = self._context.reader.added_files(change.after, change.change.snapshot_ids)
+        return {file.path: file for file in added.files}
+
+    def _has_hidden(self, pointer: TablePointer | None) -> bool:
+        """Return whether delete files hide how many rows there are."""
+        return pointer is not None and self._context.reader.metadata(pointer).rows is None
+
+    def _has_delete_files(self, pointer: TablePointer) -> bool:
+        snapshot = self._context.reader.metadata(pointer).snapshot
+        return snapshot is not None and bool(int(snapshot.summary.get("total-delete-files", 0)))
+
+
+def _undone(
+    table: TableIdentifier,
+    before: Mapping[str, DataFile],
+    after: Mapping[str, DataFile],
+    *,
+    hidden: bool,
+    dropped: bool = False,
+) -> UndoneTable:
+    rows = sum(file.rows for file in after.values()) - sum(file.rows for file in before.values())
+    return UndoneTable(
+        table=str(table), rows=None if hidden else rows, data_files=len(after) - len(before), dropped=dropped
+    )
+
+
+def _require_not_published_again(
+    history: BranchHistory, commit: Commit, table: TableIdentifier, reverts: Mapping[str, Commit]
+) -> None:
+    for later in history.commits:
+        again = _files_of(commit) & _files_of(later)
+        if later.hash == commit.hash or not again or str(table) not in tables_in(later):
+            continue
+        if history.holds(later, table, without=reverts):
+            run_id, other = next(iter(reverts)), run_of(later)
+            raise NotRevertableError(
+                f"Run {run_id} can't be reverted: that would bring back {min(again)[0]}, which {_named(later)} has "
+                f"published to {table} since.",
+                hint=f"Revert that one first: lakegate revert {other}",
+                run_id=run_id,
+                table=str(table),
+                other_run_id=other,
+            )
+
+
+def _files_of(commit: Commit) -> set[tuple[str, str]]:
+    """Return name and version of the source files that ``commit`` published, by each name that they are known by."""
+    files = files_in(commit)
+    identities = zip(identities_in(commit), (version for _, version in files), strict=False)
+    return {*files, *((identity, version) for identity, version in identities if identity)}
+
+
+def _refused(change: Change, reason: str) -> NotRevertableError:
+    return NotRevertableError(
+        f"Run {run_of(change.commit)} can't be reverted: {reason}.",
+        hint=f"To put the table back as it was at a time: lakegate table restore {change.table} --at TIME",
+        run_id=run_of(change.commit),
+        table=str(change.table),
+    )
+
+
+def _cascadable(run_id: str, one: _Dependent) -> str:
+    """Return the dependent's run, which can be reverted together with ``run_id``."""
+    dependent = run_of(one.commit)
+    if dependent is not None and kind_of(one.commit) is None:
+        return dependent
+    reason = "wasn't published by lakegate" if dependent is None else f"is a {kind_of(one.commit)} itself"
+    raise NotRevertableError(
+        f"Run {run_id} can't be reverted: {one}, and {reason}.",
+        hint=f"To put the table back as it was at a time: lakegate table restore {one.table} --at TIME",
+        run_id=run_id,
+        table=str(one.table),
+        commit=one.commit.hash,
+    )
+
+
+def _depended_on(run_id: str, dependents: Sequence[_Dependent]) -> NotRevertableError:
+    return NotRevertableError(
+        f"Run {run_id} can't be reverted alone: {'; '.join(map(str, dependents))}.",
+        hint=f"To revert them together: lakegate revert {run_id} --cascade",
+        run_id=run_id,
+        tables=list(dict.fromkeys(str(one.table) for one in dependents)),
+        dependents=list(dict.fromkeys(run_of(one.commit) for one in dependents)),
+    )
+
+
+def _named(commit: Commit) -> str:
+    run_id = run_of(commit)
+    return f"run {run_id}" if run_id else f"commit {commit.hash[:12]} ({commit.message})"

@@ -1,0 +1,356 @@
+"""Stage: write the batch to a branch that nobody reads; and what a branch, whoever wrote it, has staged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, NotFoundError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
+from lakegate.model.tables import DELETING_PROPERTIES, CreateTable, Snapshot, TableChange, WriteTarget, is_on
+from lakegate.wap import failpoints
+from lakegate.wap.branches import carry_request
+from lakegate.wap.context import Context
+from lakegate.wap.discard import is_named_for
+
+_NEWEST_VERSION = 2
+"""Newest format version of Iceberg tables that lakegate supports."""
+
+
+def stage(context: Context, request: IngestRequest) -> StagedTable:
+    """Write the request's batch to its branch, once.
+
+    Called again with the same request, it finds the branch and the snapshot of the first call.
+
+    Raises:
+        AlreadyExistsError: When the branch exists and belongs to something else.
+        ConfigurationError: When the warehouse can't be written to.
+        EngineError: When fewer or more rows arrived than the files hold.
+        InputError: When the engine created the table in an unsupported format version.
+        RetryableError: When catalog or engine are away.
+    """
+    failpoints.reach("before-stage")
+    context.require_writable()
+    branch = _ensure_branch(context, request)
+    failpoints.reach("after-branch")
+    base = Ref(name=request.base, hash=request.base, kind="detached")
+    before = context.catalog.get_table(request.table, base)
+    pointer = before if branch.hash == request.base else context.catalog.get_table(request.table, branch)
+    written = _written(context, pointer, request.run_id)
+    if not written:
+        _write(context, request, before, carry_request(context, request, branch))
+        branch, tables = context.catalog.get_ref_with_tables(request.branch, [request.table])
+        pointer = tables[request.table]
+        written = _written(context, pointer, request.run_id)
+    if pointer is None or not written:
+        raise EngineError(f"The write to {request.table} on branch {request.branch} left no snapshot of this run.")
+    change = _checked_change(context, before, pointer, branch)
+    staged = staged_table(request.run_id, request.target, request.base, branch, before, pointer, change)
+    _require_all_rows(context, staged, request)
+    failpoints.reach("after-stage")
+    return staged
+
+
+def wrote_since(context: Context, run: Run) -> bool:
+    """Whether the run itself wrote to its branch after it was staged: a process that was given up went on."""
+    if run.request is None or not run.staged:
+        return False
+    try:
+        branch = context.catalog.get_ref(run.branch)
+    except NotFoundError:
+        return False
+    written = _written(context, context.catalog.get_table(run.request.table, branch), run.run_id)
+    return {snapshot.snapshot_id for snapshot in written} > set(run.staged[0].snapshot_ids)
+
+
+def staged_table(
+    run_id: str,
+    target: str,
+    base: str,
+    branch: Ref,
+    before: TablePointer | None,
+    pointer: TablePointer,
+    change: TableChange,
+) -> StagedTable:
+    """Return what was done to a table on its branch: ``change``, from ``before`` to ``pointer``."""
+    written = change.standing
+    return StagedTable(
+        run_id=run_id,
+        table=pointer.table,
+        branch=branch.name,
+        target=target,
+        base=base,
+        head=branch.hash,
+        before=before,
+        pointer=pointer,
+        parent_snapshot_id=change.parent_snapshot_id if change.only_adds else None,
+        snapshot_ids=change.snapshot_ids,
+        change=change.kind,
+        reason=change.reason,
+        rows=sum(int(snapshot.summary.get("added-records", 0)) for snapshot in written),
+        rows_removed=change.rows_removed,
+        data_files=sum(int(snapshot.summary.get("added-data-files", 0)) for snapshot in written),
+    )
+
+
+def _checked_change(context: Context, before: TablePointer | None, pointer: TablePointer, branch: Ref) -> TableChange:
+    """Return what happened to a table on its branch.
+
+    Raises:
+        InputError: When not every reader can load it; when it has rows in branches or tags of its own, where no check
+            looks; when its format version is unsupported; or when it turns on a property by which statements on one
+            branch delete files that others need.
+    """
+    change = context.reader.change(before, pointer)
+    context.reader.require_loadable(pointer, branch.name)
+    if change.refs:
+        raise InputError(
+            f"Table {pointer.table} on branch '{branch.name}' has a branch or tag of its own, '{change.refs[0]}', "
+            "with rows that no check looks at.",
+            hint="Branches and tags are the catalog's here. On the branch: "
+            f"ALTER TABLE {pointer.table} DROP BRANCH (or TAG) {change.refs[0]}",
+            branch=branch.name,
+            table=str(pointer.table),
+        )
+    if change.kind != "append":  # which leaves the version and the properties as they were
+        require_supported(context, before, pointer, branch.name)
+    return change
+
+
+def require_supported(context: Context, before: TablePointer | None, pointer: TablePointer, branch_name: str) -> None:
+    """Refuse a change to an unsupported format version, or to a property that deletes other branches' files."""
+    now = context.reader.metadata(pointer)
+    then = None if before is None else context.reader.metadata(before)
+    for key in sorted(DELETING_PROPERTIES):
+        if is_on(now.properties, key) and not (then is not None and is_on(then.properties, key)):
+            raise InputError(
+                f"Branch '{branch_name}' sets the property '{key}' of {pointer.table} to true: Spark may then delete "
+                f"files that other branches and older commits need. It isn't published.",
+                hint=f"On the branch: ALTER TABLE {pointer.table} SET TBLPROPERTIES ('{key}' = 'false')",
+                table=str(pointer.table),
+                branch=branch_name,
+                property=key,
+            )
+    version = now.format_version
+    if version <= _NEWEST_VERSION or (then is not None and then.format_version > _NEWEST_VERSION):
+        return
+    raise InputError(
+        f"Branch '{branch_name}' {'creates' if before is None else 'raises'} {pointer.table} "
+        f"{'with' if before is None else 'to'} Iceberg format version {version}. lakegate supports versions 1 and 2 "
+        f"only, so it isn't published.",
+        hint="Write the table without the property 'format-version', or with 'format-version' = '2'.",
+        table=str(pointer.table),
+        branch=branch_name,
+        format_version=version,
+    )
+
+
+def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
+    source = Ref(name=request.target, hash=request.base)
+    try:
+        return context.catalog.create_branch(request.branch, source)
+    except AlreadyExistsError:
+        branch = context.catalog.get_ref(request.branch)
+        named = is_named_for(request.branch, request.table, request.run_id)
+        if not named and not _written(context, context.catalog.get_table(request.table, branch), request.run_id):
+            raise
+        if _made_at(context, branch, request.base):
+            return branch
+        # From an earlier life of the run, which the journal has lost: it lacks what the target got since, and
+        # publishing it would take that away.
+        context.catalog.delete_ref(branch)
+        return context.catalog.create_branch(request.branch, source)
+
+
+def _made_at(context: Context, branch: Ref, base: str) -> bool:
+    if branch.hash == base:
+        return True
+    commits = list(context.catalog.history(branch.hash, until=base))
+    return bool(commits) and commits[-1].parent == base
+
+
+def _written(context: Context, pointer: TablePointer | None, run_id: str) -> list[Snapshot]:
+    if pointer is None:
+        return []
+    return [s for s in context.reader.snapshots(pointer) if s.summary.get(RUN_ID_PROPERTY) == run_id]
+
+
+def _write(context: Context, request: IngestRequest, before: TablePointer | None, branch: Ref) -> None:
+    create = None
+    schema = None
+    if before is None:
+        ensure_namespace(context, request.table, branch.name, request.run_id)
+        location = fresh_location(context, request.table, request.run_id)
+        create = CreateTable(location=location, partition_by=request.partition_by)
+    else:
+        schema = context.reader.metadata(before).table_schema
+    target = WriteTarget(
+        table=request.table,
+        ref=request.branch,
+        table_schema=schema,
+        create=create,
+        snapshot_properties={RUN_ID_PROPERTY: request.run_id},
+    )
+    files = "file" if len(request.batch.files) == 1 else "files"
+    text = f"Writing {request.batch.rows:,} rows of {len(request.batch.files)} {files} to branch {request.branch}"
+    with context.narrator.step(text) as step:
+        context.engine().append(request.batch, target, step)
+
+
+def fresh_location(context: Context, table: TableIdentifier, run_id: str) -> str:
+    """Return the folder for a table that a run creates: tables of one name on two branches must not share one."""
+    return "/".join((context.warehouse.rstrip("/"), *table.namespace, f"{table.name}_{run_id}"))
+
+
+def ensure_namespace(context: Context, table: TableIdentifier, branch_name: str, run_id: str) -> None:
+    """Create the namespaces that ``table`` needs on a branch and that are not there."""
+    branch = context.catalog.get_ref(branch_name)
+    missing = missing_namespaces(context, table.namespace, branch)
+    if not missing:
+        return
+    try:
+        context.catalog.commit(
+            CommitRequest(
+                branch=branch.name,
+                base=branch.hash,
+                message=f"Create namespace {'.'.join(table.namespace)}",
+                namespaces=missing,
+                properties={RUN_ID_PROPERTY: run_id},
+            )
+        )
+    except ConflictError:
+        if missing_namespaces(context, table.namespace, context.catalog.get_ref(branch.name)):
+            raise
+
+
+def missing_namespaces(context: Context, namespace: tuple[str, ...], ref: Ref) -> tuple[tuple[str, ...], ...]:
+    """Return ``namespace`` and its parents, outermost first, without those that exist at ``ref``.
+
+    Raises:
+        InputError: When one of them is a table.
+    """
+    known = set(context.catalog.list_namespaces(ref))
+    levels = (namespace[:depth] for depth in range(1, len(namespace) + 1))
+    missing = tuple(level for level in levels if level not in known)
+    names = [TableIdentifier(namespace=level[:-1], name=level[-1]) for level in missing if len(level) > 1]
+    for name, pointer in context.catalog.get_tables(names, ref).items():
+        if pointer is not None:
+            raise InputError(
+                f"{name} is a table, not a namespace; no table can be below it.",
+                hint="Choose another name for the table. 'lakegate table list' shows those that exist.",
+                table=str(name),
+                ref=ref.name,
+            )
+    return missing
+
+
+def _require_all_rows(context: Context, staged: StagedTable, request: IngestRequest) -> None:
+    """Check that all rows of the files arrived, and that the files are still those that were looked at."""
+    if staged.rows != request.batch.rows:
+        raise EngineError(
+            f"{staged.rows:,} rows arrived in {request.table} on branch {request.branch}, "
+            f"but the {len(request.batch.files)} source file(s) hold {request.batch.rows:,}.",
+            hint="A file may have changed while it was read. Nothing was published; run the ingest again.",
+            table=str(request.table),
+            branch=request.branch,
+            run_id=request.run_id,
+        )
+    changed = context.changed_files(request.batch)
+    if changed:
+        raise EngineError(
+            f"{changed[0].uri} was changed or removed while it was read.",
+            hint="Nothing was published; run the ingest again once the files are complete.",
+            table=str(request.table),
+            branch=request.branch,
+            run_id=request.run_id,
+            file=changed[0].uri,
+        )
+
+
+def find_staged(context: Context, branch_name: str, *, target: str = "main") -> tuple[StagedTable, ...]:
+    """Return what is staged on a branch, table by table, whoever wrote it.
+
+    Raises:
+        NotFoundError: When there is no such branch.
+        InputError: When it is ``target``, or as :func:`staged_since`.
+    """
+    if branch_name == target:
+        raise InputError(
+            f"'{target}' is what everyone reads; nothing is staged there.",
+            hint="List the branches: lakegate branch list",
+            branch=branch_name,
+        )
+    branch = context.catalog.get_ref(branch_name)
+    base = find_common_ancestor(context, branch, context.catalog.get_ref(target))
+    staged = staged_since(context, base, branch, target=target, run_id=None)
+    if not staged:
+        raise InputError(
+            f"Branch '{branch_name}' changed no table since it left {target}.",
+            hint=f"lakegate log {branch_name}",
+            branch=branch_name,
+        )
+    return staged
+
+
+def staged_since(
+    context: Context, base: Ref, branch: Ref, *, target: str, run_id: str | None
+) -> tuple[StagedTable, ...]:
+    """Return what ``branch`` did to each table it changed since ``base``.
+
+    Args:
+        context: The lake's context.
+        base: Commit of ``target`` that the branch was made from.
+        branch: The branch at its head.
+        target: Branch it would be published to.
+        run_id: The run that wrote it all; ``None`` to read it from the snapshots, or make a new one.
+
+    Raises:
+        InputError: When it drops a table, or leaves one in a state that can't be published.
+    """
+    found = []
+    for difference in context.catalog.diff(base, branch):
+        if difference.kind != "table":
+            continue
+        if difference.right is None:
+            raise InputError(
+                f"Branch '{branch.name}' drops {difference.table}; a table can't be dropped by publishing.",
+                hint=f"lakegate diff {target} {branch.name}",
+                branch=branch.name,
+                table=difference.table,
+            )
+        change = _checked_change(context, difference.left, difference.right, branch)
+        found.append((difference.left, difference.right, change))
+    owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.standing}
+    owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()
+    return tuple(staged_table(owner, target, base.hash, branch, *one) for one in found)
+
+
+def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
+    """Return the newest commit that both histories have, as a detached reference.
+
+    Walks both histories in step, so it costs as many commits as the longer side has since they parted.
+
+    Raises:
+        InputError: When the two have no commit in common.
+    """
+    seen: tuple[set[str], set[str]] = (set(), set())
+    hashes = (_hashes(context, left), _hashes(context, right))
+    for pair in zip_longest(*hashes):
+        for side, commit in enumerate(pair):
+            if commit is None:
+                continue
+            seen[side].add(commit)
+            if commit in seen[1 - side]:
+                return Ref(name=commit, hash=commit, kind="detached")
+    raise InputError(f"'{left.name}' and '{right.name}' have no history in common.")
+
+
+def _hashes(context: Context, ref: Ref) -> Iterator[str]:
+    """Yield a reference's hashes, head first, down to the root that no commit stands on."""
+    yield ref.hash
+    for commit in context.catalog.history(ref.hash):
+        if commit.parent is not None:
+            yield commit.parent

@@ -1,0 +1,333 @@
+"""Transaction: any Spark writes to any number of tables, on one branch, audited and published together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from lakegate.checks import parse_checks, validate_checks
+from lakegate.errors import AuditFailedError, ConflictError, InputError, QueryError
+from lakegate.model.checks import AuditReport, Check
+from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.keywords import suggest_keywords
+from lakegate.model.refs import Ref
+from lakegate.model.request import OnFailure
+from lakegate.model.run import Run, StagedTable
+from lakegate.model.tables import CreateTable
+from lakegate.ports import EngineTransaction
+from lakegate.wap import failpoints
+from lakegate.wap.audit import audit, schemas_at
+from lakegate.wap.branches import carry, carry_verdict
+from lakegate.wap.context import Context
+from lakegate.wap.discard import discard
+from lakegate.wap.history import sync
+from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.recover import recover
+from lakegate.wap.stage import ensure_namespace, fresh_location, staged_since
+
+Configured = Callable[[TableIdentifier], Sequence[Check]]
+_OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
+"""What Iceberg reads of another state than the current (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
+
+
+@suggest_keywords
+class Transaction:
+    """Writes and reads on a branch that nobody else reads. Open one with :meth:`lakegate.Lake.transaction`.
+
+    Tables are named ``namespace.table``. Rows are a Spark DataFrame of this transaction, an Arrow table, a pandas
+    frame, or a list of dicts; columns are matched by name.
+    """
+
+    def __init__(self, context: Context, progress: Progress, engine: EngineTransaction) -> None:
+        self._context = context
+        self._progress = progress
+        self._engine = engine
+        self._checks: dict[TableIdentifier, list[Check]] = {}
+        self._reads: dict[TableIdentifier, None] = {}
+
+    @property
+    def run(self) -> Run:
+        """The run so far; after the ``with`` block, as it ended."""
+        return self._progress.run
+
+    @property
+    def branch(self) -> str:
+        """The branch that is written to."""
+        return self.run.branch
+
+    def table(self, table: str) -> Any:
+        """Return a DataFrame of a table on this transaction's branch. The publish then relies on what you read.
+
+        Raises:
+            QueryError: The table doesn't exist, or the name means another state of it than the branch's.
+        """
+        identifier = TableIdentifier.parse(table)
+        self._reads[self._table_read(identifier)] = None
+        return self._engine.table(identifier)
+
+    def append(self, table: str, rows: Any, *, partition_by: Sequence[str] = ()) -> None:
+        """Append rows to a table, creating it if it doesn't exist.
+
+        Args:
+            table: ``namespace.table``.
+            rows: A DataFrame of this transaction, an Arrow table, a pandas frame, or a list of dicts.
+            partition_by: Transforms for a new table, such as ``days(pickup)``.
+
+        Raises:
+            InputError: The rows don't fit the table.
+        """
+        identifier = TableIdentifier.parse(table)
+        self._engine.append(identifier, rows, self._create(identifier, partition_by))
+
+    def overwrite(self, table: str, rows: Any, *, partition_by: Sequence[str] = ()) -> None:
+        """Replace all rows of a table, creating it if it doesn't exist.
+
+        Args:
+            table: ``namespace.table``.
+            rows: A DataFrame of this transaction, an Arrow table, a pandas frame, or a list of dicts.
+            partition_by: Transforms for a new table, such as ``days(pickup)``.
+
+        Raises:
+            InputError: The rows don't fit the table.
+        """
+        identifier = TableIdentifier.parse(table)
+        create = self._create(identifier, partition_by)
+        # An empty table is overwritten by appending, but what others append meanwhile must not survive it.
+        self._reads[identifier] = None
+        self._engine.overwrite(identifier, rows, create)
+
+    def upsert(self, table: str, rows: Any, *, keys: Sequence[str], partition_by: Sequence[str] = ()) -> None:
+        """Update the rows whose ``keys`` match, and insert the others.
+
+        Args:
+            table: ``namespace.table``. Created if it doesn't exist.
+            rows: A DataFrame of this transaction, an Arrow table, a pandas frame, or a list of dicts.
+            keys: Columns that identify a row.
+            partition_by: Transforms for a new table, such as ``days(pickup)``.
+
+        Raises:
+            InputError: The rows don't fit the table, a key is NULL, or two of the rows have the same key.
+        """
+        identifier = TableIdentifier.parse(table)
+        create = self._create(identifier, partition_by)
+        # What is updated and what is inserted depends on the rows that are there.
+        self._reads[identifier] = None
+        self._engine.upsert(identifier, rows, keys, create)
+
+    def sql(self, statement: str) -> Any:
+        """Run one Spark SQL statement and return its DataFrame. Plain table names mean the branch's tables.
+
+        The publish relies on the tables that it reads, as with :meth:`table`.
+
+        Raises:
+            QueryError: The statement is invalid, or names another branch or catalog.
+        """
+        read, written = self._engine.used_by(statement)
+        for identifier in written:
+            self._require_writable(identifier)
+        for identifier in read:
+            self._reads[self._table_read(identifier)] = None
+        return self._engine.sql(statement)
+
+    def check(self, table: str, *checks: str | Check) -> None:
+        """Add checks for a table to those of its settings. They run when the block ends.
+
+        Args:
+            table: ``namespace.table``.
+            *checks: Text (``"not_null(id)"``) or values.
+
+        Raises:
+            CheckError: A check can't be parsed.
+        """
+        identifier = TableIdentifier.parse(table)
+        for check in checks:
+            parsed = parse_checks(check) if isinstance(check, str) else (check,)
+            self._checks.setdefault(identifier, []).extend(parsed)
+
+    def checks(self, table: TableIdentifier) -> Sequence[Check]:
+        """Return the checks that were added for a table."""
+        return self._checks.get(table, [])
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tables of the target that were read."""
+        return tuple(str(table) for table in self._reads)
+
+    def _table_read(self, name: TableIdentifier) -> TableIdentifier:
+        """Return the table that is read under a name.
+
+        Iceberg takes what follows a table's name for what it shall read of it: ``nyc.trips.files``, ``.changes``,
+        ``.branch_main``. A table that is called so comes first.
+
+        Raises:
+            QueryError: When the name means another state of a table than the transaction's.
+        """
+        above = self._table_above(name)
+        if above is None:
+            return name
+        if any(_OTHER_STATE.fullmatch(part) for part in name.parts[len(above.parts) :]):
+            raise QueryError(
+                f"'{name}' means another state of {above} than the one on branch {self.branch}, which this transaction "
+                "reads and writes.",
+                hint=f"Read {above} itself; an older snapshot is read with {above} VERSION AS OF …",
+                table=str(above),
+                branch=self.branch,
+            )
+        return above
+
+    def _require_writable(self, name: TableIdentifier) -> None:
+        above = self._table_above(name)
+        if above is not None:
+            raise QueryError(
+                f"'{name}' can't be changed: on branch {self.branch}, it only means something of the table {above}.",
+                hint=f"Change {above} itself.",
+                table=str(above),
+                branch=self.branch,
+            )
+
+    def _table_above(self, name: TableIdentifier) -> TableIdentifier | None:
+        """Return the table whose name a longer name begins with; ``None`` when that is a table itself."""
+        if len(name.namespace) == 1:
+            return None
+        branch = self._context.catalog.get_ref(self.branch)
+        prefixes = (name.parts[:length] for length in range(len(name.parts), 1, -1))
+        for *namespace, last in prefixes:
+            table = TableIdentifier.stored(".".join((*namespace, last)))
+            with suppress(InputError):  # it is a namespace
+                if self._context.catalog.get_table(table, branch) is not None:
+                    return None if table == name else table
+        return None
+
+    def _create(self, table: TableIdentifier, partition_by: Sequence[str]) -> CreateTable | None:
+        self._require_writable(table)
+        branch = self._context.catalog.get_ref(self.branch)
+        if self._context.catalog.get_table(table, branch) is not None:
+            return None
+        ensure_namespace(self._context, table, self.branch, self.run.run_id)
+        return CreateTable(
+            location=fresh_location(self._context, table, self.run.run_id), partition_by=tuple(partition_by)
+        )
+
+
+@contextmanager
+def transaction(
+    context: Context,
+    *,
+    run_id: str,
+    name: str | None,
+    branch: str,
+    target: str,
+    configured: Configured,
+    on_failure: OnFailure,
+) -> Iterator[Transaction]:
+    """Write in the body; at its end audit and publish all it wrote in one commit, or nothing.
+
+    An exception in the body discards everything.
+
+    Raises:
+        AuditFailedError: At the end, when a check fails: nothing is published.
+        ConflictError: At the end, when the target changed on a table that was read, overwritten or upserted. Nothing
+            is published; running the whole block again is what helps.
+    """
+    validate_ref_name(branch)
+    recover(context)
+    base = sync(context, target)
+    run = Run(
+        run_id=run_id,
+        kind="transaction",
+        name=name,
+        tables=(),
+        branch=branch,
+        status="running",
+        started_at=datetime.now(UTC),
+        target=target,
+        base=base.hash,
+    )
+    with running(context, run) as progress:
+        context.require_writable()
+        carry(context, progress.run, context.catalog.create_branch(branch, base))
+        failpoints.reach("after-branch")
+        engine = context.engine().transaction(branch, run_id)
+        tx = Transaction(context, progress, engine)
+        try:
+            with progress.step("write"):
+                yield tx
+        finally:
+            engine.close()
+        _finish(context, progress, tx, base, configured, on_failure)
+
+
+def _finish(
+    context: Context, progress: Progress, tx: Transaction, base: Ref, configured: Configured, on_failure: OnFailure
+) -> None:
+    staged = staged_since(
+        context, base, context.catalog.get_ref(tx.branch), target=progress.run.target, run_id=progress.run.run_id
+    )
+    _require_written(tx, staged)
+    tables = tuple(str(one.table) for one in staged)
+    checks = {
+        str(one.table): tuple({str(check): check for check in (*configured(one.table), *tx.checks(one.table))}.values())
+        for one in staged
+    }
+    progress.update(tables=tables, staged=staged, reads=tx.reads, checks=checks, status="staged", branch_kept=True)
+    failpoints.reach("after-stage")
+    if not staged:
+        discard(context, tx.branch)
+        progress.end(status="skipped", branch_kept=False, detail="The transaction changed no table.")
+        return
+    carry(context, progress.run, context.catalog.get_ref(tx.branch))
+    with progress.step("audit"):
+        reports = tuple(_audit(context, one, staged, checks[str(one.table)]) for one in staged)
+    progress.update(reports=reports)
+    if not all(report.passed for report in reports):
+        raise _rejected(context, progress, on_failure)
+    try:
+        with progress.step("publish"):
+            publication = publish(context, progress.run, fresh=True, progress=progress)
+    except RejectedLateError as error:
+        raise _rejected(context, progress, on_failure) from error
+    except ConflictError:
+        # What was computed from a target that has changed is worth nothing; only running the block again helps.
+        discard(context, tx.branch)
+        raise
+    progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+
+
+def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:
+    unknown = [str(table) for table in tx._checks if table not in {one.table for one in staged}]  # noqa: SLF001
+    if unknown:
+        raise InputError(
+            f"The transaction has checks for {', '.join(unknown)}, but did not write to it.",
+            hint="Remove the checks, or write the table in the same transaction.",
+            tables=unknown,
+            branch=tx.branch,
+        )
+
+
+def _audit(context: Context, one: StagedTable, staged: Sequence[StagedTable], checks: Sequence[Check]) -> AuditReport:
+    at = Ref(name=one.target, hash=one.base)
+    schema = context.reader.metadata(one.pointer).table_schema
+    resolved = validate_checks(checks, schema, schemas_at(context, at, staged))
+    return audit(context, one, resolved, beside=staged)
+
+
+def _rejected(context: Context, progress: Progress, on_failure: OnFailure) -> AuditFailedError:
+    run = progress.run
+    kept = on_failure == "keep"
+    if kept:
+        carry_verdict(context, run)
+    else:
+        discard(context, run.branch)
+    progress.end(status="rejected", branch_kept=kept)
+    failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
+    return AuditFailedError(
+        f"The transaction is not published; {failed} failed.",
+        hint=f"lakegate runs {run.run_id}",
+        run_id=run.run_id,
+        tables=list(run.tables),
+        branch=run.branch if kept else None,
+    )

@@ -1,0 +1,91 @@
+"""Makes ``docs/reference/checks.md`` and ``checks/builtin/__init__.py`` from the checks: run it to write them anew."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lakegate.checks.registry import built_in, find_check
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "checks.md"
+EXPORTS = ROOT / "src" / "lakegate" / "checks" / "builtin" / "__init__.py"
+_HEAD = """# Checks
+
+<!-- Made by tests/e2e/docs_checks.py from the checks' own docstrings. Do not edit it by hand. -->
+
+Write a check as a call: `check(column, …, name=value)`. The same text works after `--check`, in `lakegate.toml` and in
+`lake.ingest(checks=[…])`. In Python, import each from `lakegate.checks`. `lakegate checks` lists them, and
+`lakegate checks NAME` explains one.
+
+Values are literals: numbers, quoted text, lists in `[ ]`, `True`, `False`, `None`. Dates and times are ISO 8601 text.
+Columns are plain words; a name with spaces or odd characters is quoted: `not_null('Trip Distance')`. Case is ignored
+when no column has exactly the name. Patterns are best written as `r'…'`.
+
+| check | what it claims | NULL | NaN | evidence |
+| --- | --- | --- | --- | --- |
+"""
+_COMMON = """
+All checks are about the rows of the batch. `unique(…, scope='table')` and `relationships` compare them with whole
+tables, as these would be after publishing.
+
+## What every check takes
+
+- `severity='error'` (default): a failure blocks the publish. `severity='warn'`: it is only reported.
+- `name='…'`: what to call it in reports. By default the check and its columns: `not_null_passenger_count`.
+- `scope='batch'` (default) or, for `unique`, `scope='table'`. `relationships` is always of scope `table`.
+"""
+_RESULTS = """
+## Results
+
+For each check, in the report, in `--output json` and in the journal:
+
+| field | meaning |
+| --- | --- |
+| `name` | its name |
+| `check` | its canonical text, which can be given to `--check` again |
+| `columns` | the columns it is about |
+| `severity` | `error` or `warn` |
+| `verdict` | `pass` or `fail`. A check that could not run is an error of the command, not a verdict |
+| `failing_rows` | rows that break the check |
+| `total_rows` | rows looked at |
+| `evidence` | `manifest`: proven by file metrics. `scan`: rows were read. See [audits](../explanation/audits.md) |
+| `reads` | tables that the answer depends on beside the batch; see [audits](../explanation/audits.md#other-tables) |
+| `examples` | up to 10 failing rows, when it failed; `_file` is the data file a row is in |
+
+Checks of your own: [write a check of your own](../how-to/write-your-own-check.md).
+"""
+
+
+def render() -> str:
+    """Return the page."""
+    checks = [find_check(name) for name in built_in()]
+    rows = [
+        f"| [`{one.name}`](#{one.name}) | {_code(one.summary)} | {one.nulls} | {one.nans} | {one.evidence} |"
+        for one in checks
+    ]
+    parts = []
+    for one in checks:
+        examples = " or ".join(f"`{example}`" for example in one.example.split("  or  "))
+        documentation = _code(one.documentation)
+        parts.append(f"\n## {one.name}\n\n`{one.signature}`, for example {examples}.\n\n{documentation}\n")
+    return _HEAD + "\n".join(rows) + "\n" + _COMMON + "".join(parts) + _RESULTS
+
+
+def exports() -> str:
+    """Return the module that exports the checks, for whoever imports and for type checkers."""
+    names = built_in()
+    head = "The checks that come with lakegate, one file each. Made by ``tests/e2e/docs_checks.py``: don't edit it."
+    imports = "".join(f"from lakegate.checks.builtin.{name} import {name}\n" for name in names)
+    listed = "".join(f'    "{name}",\n' for name in names)
+    return f'"""{head}"""\n\n{imports}\n__all__ = [\n{listed}]\n'
+
+
+def _code(text: str) -> str:
+    return text.replace("``", "`")
+
+
+if __name__ == "__main__":
+    for path, text in ((PAGE, render()), (EXPORTS, exports())):
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path} written\n")

@@ -1,0 +1,229 @@
+"""Data that Spark holds and Python doesn't: verdicts, examples and queries are right all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.checks import ColumnName, check, parse_checks
+from lakegate.checks.questions import FailingRows
+from lakegate.checks.registry import find_check
+from lakegate.cli.commands.query import print_json
+from lakegate.errors import CheckError, LakegateError
+from lakegate.lake import Lake
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.run import Run
+from lakegate.model.tables import AddedRows
+
+pytestmark = pytest.mark.jvm
+
+DEEP = 3_000
+LONG = 3_000
+
+
+def text(*values: bytes) -> Any:
+    """Return a column of text whose bytes nobody has looked at."""
+    raw: Any = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(values), raw.buffers())
+
+
+def days(*values: int) -> Any:
+    array: Any = pa.array(values, pa.int32())
+    return array.view(pa.date32())
+
+
+def times(*values: int, zone: str | None = None) -> Any:
+    array: Any = pa.array(values, pa.int64())
+    return array.view(pa.timestamp("us", tz=zone))
+
+
+def nanos(*values: int) -> Any:
+    array: Any = pa.array(values, pa.int64())
+    return array.view(pa.timestamp("ns"))
+
+
+def write(path: Path, **columns: Any) -> Path:
+    rows = len(next(iter(columns.values())))
+    pq.write_table(pa.table({**columns, "n": pa.array([None] * rows, pa.int32())}), path)
+    return path
+
+
+def failing(run: Run) -> dict[str, int]:
+    assert run.status == "rejected"
+    return {result.check: result.failing_rows for report in run.reports for result in report.results}
+
+
+def examples(run: Run, check: str) -> list[dict[str, Any]]:
+    (found,) = [result for report in run.reports for result in report.results if result.check == check]
+    assert json.loads(json.dumps(found.examples, allow_nan=False)) == list(found.examples)
+    assert found.examples, found.detail
+    return [{name: value for name, value in row.items() if name != "_file"} for row in found.examples]
+
+
+def printed(lake: Lake, sql: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    print_json(lake.query(sql).to_arrow())
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_text_that_is_no_utf_8(lake: Lake, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nested = pa.StructArray.from_arrays([text(b"\xfe", b"b", b"\xfe")], ["s"])
+    path = write(tmp_path / "a.parquet", s=text(b"\xff!", b"nul\x00", b"\xff!"), nested=nested)
+    checks = ["not_null(n)", "unique(s)", "unique(s, scope='table')", "accepted_values(s, ['ok'])"]
+    assert lake.ingest(f"{namespace}.t", path).status == "published"
+    again = write(tmp_path / "b.parquet", s=text(b"\xff!", b"nul\x00", b"\xff!"), nested=nested)
+    run = lake.ingest(f"{namespace}.t", again, checks=checks, on_failure="drop", on_changed="append")
+    assert list(failing(run).values()) == [3, 2, 3, 3]
+    assert {"s": "\\xff!", "nested": {"s": "\ufffd"}, "n": None} in examples(run, "not_null(n)")
+    assert examples(run, "unique(s)") == [{"s": "\\xff!", "rows": 2}]
+    assert len(examples(run, "unique(s, scope='table')")) == 3
+    rows = printed(lake, f"SELECT * FROM {namespace}.t", capsys)
+    assert {"s": "nul\x00", "nested": {"s": "b"}, "n": None} in rows
+    assert {"s": "\\xff!", "nested": {"s": "\\xfe"}, "n": None} in rows
+
+
+def test_days_that_no_calendar_of_python_has(
+    lake: Lake, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = {
+        "d": days(4_000_000, -800_000, 0),
+        "t": times(2**62, -(2**56), 0),
+        "z": times(2**62, -(2**56), 0, zone="UTC"),
+        "e": nanos(-(2**63), 2**63 - 1, -1),
+        "nested": pa.StructArray.from_arrays([days(4_000_000, 0, 1)], ["d"]),
+    }
+    path = write(tmp_path / "a.parquet", **columns)
+    assert lake.ingest(f"{namespace}.t", path).status == "published"
+    again = write(tmp_path / "b.parquet", **columns)
+    checks = [
+        "not_null(n)",
+        "in_range(d, '1900-01-01', '2000-01-01')",
+        "in_range(t, '1900-01-01', '2000-01-01')",
+        "unique(d, scope='table')",
+        "unique(z, scope='table')",
+    ]
+    run = lake.ingest(f"{namespace}.t", again, checks=checks, on_failure="drop", on_changed="append")
+    assert list(failing(run).values()) == [3, 2, 2, 3, 3]
+    shown = examples(run, "not_null(n)")
+    assert {row["d"] for row in shown} == {"+12921-08-18", "-0221-09-04", "1970-01-01"}
+    # Rounded down to microseconds, also where that is the first one there is.
+    ends = {"1677-09-21T00:12:43.145224", "2262-04-11T23:47:16.854775", "1969-12-31T23:59:59.999999"}
+    assert {row["e"] for row in shown} == ends
+    assert {row["nested"]["d"] for row in shown} == {"+12921-08-18", "1970-01-01", "1970-01-02"}
+    assert len(examples(run, "unique(z, scope='table')")) == 3
+    rows = printed(lake, f"SELECT d, t, z FROM {namespace}.t ORDER BY d", capsys)
+    assert [row["d"] for row in rows] == ["-0221-09-04", "1970-01-01", "+12921-08-18"]
+
+
+def test_cells_of_megabytes_are_cut_in_examples(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", s=["x" * 3_000_000], b=[b"\x01" * 3_000_000])
+    run = lake.ingest(f"{namespace}.t", path, checks=["not_null(n)"], on_failure="drop")
+    (row,) = examples(run, "not_null(n)")
+    assert row["s"] == "x" * 2_000 + "… (3,000,000 characters)"
+    assert row["b"] == "01" * 1_000 + "… (6,000,000 characters)"
+
+
+def test_a_slow_pattern_ends_soon_after_its_audit_is_cancelled(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    """Java can't be stopped inside a pattern; Spark can between two rows, when it reads them one by one."""
+    cores = os.cpu_count() or 1
+    table = TableIdentifier.parse(f"{namespace}.slow")
+    files = [write(tmp_path / f"{number}.parquet", s=["a" * 400] * 5_000) for number in range(2 * cores)]
+    lake.ingest(str(table), files)
+    components = lake._components  # noqa: SLF001 - its engine
+    metadata = lake.table(str(table)).metadata
+    assert metadata.snapshot is not None
+    (check,) = parse_checks("matches(s, '.*.*x')")
+    question = find_check("matches").ask(check, metadata.table_schema)
+    assert isinstance(question, FailingRows)
+    assert question.is_slow
+    snapshot = metadata.snapshot.snapshot_id
+    rows = AddedRows(table=table, ref="main", after_snapshot_id=None, snapshot_id=snapshot, one_by_one=True)
+    ended: list[BaseException] = []
+
+    def audit() -> None:
+        try:
+            components.engine.count_failing(rows, [question.predicate])
+        except LakegateError as error:
+            ended.append(error)
+
+    lake.query("SELECT 1").to_arrow()  # its session is there
+    worker = threading.Thread(target=audit)
+    worker.start()
+    time.sleep(8)
+    assert worker.is_alive()
+    components.engine.cancel()
+    cancelled = time.monotonic()
+    worker.join(60)
+    assert lake.query(f"SELECT count(*) AS n FROM range(0, 1000, 1, {4 * cores})").to_arrow()["n"].to_pylist() == [1000]
+    took = time.monotonic() - cancelled
+    assert ended
+    assert took < 60, f"cores came free {took:.0f} s after the audit was cancelled; a batch of rows takes minutes"
+
+    # A text on which even one row would take long is an error, in an expression as well.
+    long = write(tmp_path / "long.parquet", s=["b", "a" * 401])
+    for written in ("matches(s, '.*.*x')", "sql(\"NOT s RLIKE '.*.*x'\")"):
+        with pytest.raises(CheckError, match="A text in column 's' has more than 400 characters") as caught:
+            lake.ingest(f"{namespace}.long", long, checks=[written])
+        assert caught.value.exit_code == 2
+    assert failing(lake.ingest(f"{namespace}.long", long, checks=[r"matches(s, '^a+$')"])) == {
+        "matches(s, pattern='^a+$')": 1
+    }
+
+
+def test_expressions_that_are_nested_too_deeply(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", i=[1])
+    deep = "(" * DEEP + "i" + ")" * DEEP
+    with pytest.raises(CheckError, match="nested too deeply"):
+        lake.ingest(f"{namespace}.t", path, checks=[f"sql('{deep} < 0')"])
+    with pytest.raises(CheckError, match="too complex to parse"):
+        lake.ingest(f"{namespace}.t", path, checks=[f"sql('{'i + ' * LONG}1 < 0')"])
+    long = " AND ".join(["i < 0"] * LONG)
+    assert lake.ingest(f"{namespace}.t", path, checks=[f"sql('{long}')"]).status == "published"
+
+
+def test_a_users_check_asks_by_text_and_by_column(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    columns: dict[str, Any] = {
+        "Trip Distance": [1, -1, None, 4],
+        "predicate_0": [1, 2, 3, 4],
+        "odd`name": ["a", "b", None, "b"],
+    }
+    pq.write_table(pa.table({**columns, "n": pa.array([None] * 4, pa.int32())}), path)
+
+    @check
+    def negative(column: ColumnName) -> Any:
+        from pyspark.sql import functions
+
+        return functions.col(column) < 0
+
+    @check
+    def one_of_us(column: ColumnName, who: str = "b") -> str:
+        return f"{column} = '{who}'"
+
+    @check
+    def summed(column: ColumnName) -> Any:
+        from pyspark.sql import functions
+
+        return functions.sum(functions.col(column)) > 0
+
+    asked: list[str | Check] = [
+        negative("Trip Distance"),
+        negative("predicate_0"),
+        one_of_us("odd`name"),
+        "not_null(n)",
+    ]
+    run = lake.ingest(f"{namespace}.t", path, checks=asked, on_failure="drop")
+    assert list(failing(run).values()) == [1, 0, 2, 4]
+    assert [row["Trip Distance"] for row in examples(run, "negative('Trip Distance')")] == [-1]
+    with pytest.raises(CheckError, match=r"summed\(predicate_0\): "):
+        lake.ingest(f"{namespace}.t", path, checks=[summed("predicate_0")], on_failure="drop")

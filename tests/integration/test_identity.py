@@ -1,0 +1,89 @@
+"""One file under many names, and many files with the same bytes, on real Spark and Nessie."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.components import Components
+from lakegate.errors import InputError, NewerFormatError
+from lakegate.journal.journal import open_sqlite
+from lakegate.lake import Lake
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.progress import SilentNarrator
+from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def stranger(components: Components, tmp_path: Path) -> Iterator[Lake]:
+    """The same lake with a journal that knows nothing of it."""
+    other = Components(components.home, components.settings, session=None, narrator=SilentNarrator())
+    other.__dict__["journal"] = open_sqlite(tmp_path / "other.db")
+    with Lake(other) as opened:
+        yield opened
+
+
+def write(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": list(range(10))}), path)
+    return path
+
+
+def test_each_file_once_under_whatever_name(lake: Lake, stranger: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.t"
+    real = write(tmp_path / "real/a.parquet")
+    (tmp_path / "folder").symlink_to(tmp_path / "real")
+    (tmp_path / "link.parquet").symlink_to(real)
+    (tmp_path / "hard.parquet").hardlink_to(real)
+    first = lake.ingest(table, tmp_path / "link.parquet", checks=["unique(id)"])
+    assert (first.status, lake.table(table).rows) == ("published", 10)
+
+    names = [(lake, "folder/a.parquet"), (lake, "*.parquet"), (stranger, "hard.parquet")]
+    for of, name in names:
+        again = of.ingest(table, str(tmp_path / name))
+        assert (again.status, of.table(table).rows) == ("skipped", 10), name
+        assert again.skipped_files[0].run_id == first.run_id
+    (tmp_path / "hard.parquet").unlink()
+    renamed = real.rename(tmp_path / "renamed.parquet")
+    again = stranger.ingest(table, renamed)
+    assert (again.status, again.skipped_files[0].same_file_as) == ("skipped", real.as_uri())
+
+    copy = Path(shutil.copy2(renamed, tmp_path / "copy.parquet"))
+    with pytest.raises(InputError, match=r"copy\.parquet has the same content as .*a\.parquet"):
+        lake.ingest(table, copy, on_same_content="refuse")
+    assert stranger.ingest(table, copy, on_same_content="skip").skipped_files[0].same_content_as == real.as_uri()
+    appended = lake.ingest(table, copy)
+    assert [one.same_content_as for one in appended.same_content_as] == [real.as_uri()]
+    assert (appended.status, lake.table(table).rows) == ("published", 20)
+
+
+def test_what_a_newer_lakegate_published_stops_ingests_and_no_reading(
+    lake: Lake, components: Components, namespace: str, tmp_path: Path
+) -> None:
+    table = f"{namespace}.t"
+    file = write(tmp_path / "a.parquet")
+    lake.ingest(table, file)
+    main = components.catalog.get_ref("main")
+    properties = {RUN_ID_PROPERTY: "r9", TABLES_PROPERTY: table, FILES_PROPERTY: '{"format":9,"files":[]}'}
+    newer = components.catalog.commit(
+        CommitRequest(
+            branch="main", base=main.hash, message="m", namespaces=((f"{namespace}_2",),), properties=properties
+        )
+    )
+    try:
+        with pytest.raises(NewerFormatError, match=rf"{newer.hash[:12]}.*{table}.*format 9.*newer lakegate"):
+            lake.ingest(table, file, on_changed="append")
+        assert lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"][0].as_py() == 10
+        assert lake.table(table).rows == 10
+        assert next(lake.log()).hash == newer.hash
+    finally:
+        lake.reset_branch("main", to=main.hash, force=True)
+    assert lake.ingest(table, file).status == "skipped"

@@ -1,0 +1,326 @@
+"""Reverting on real Spark, Iceberg and Nessie; Spark and PyIceberg read what it leaves, and it is written to again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.components import Components
+from lakegate.errors import InputError, NotFoundError, NotRevertableError
+from lakegate.lake import Lake
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import Run, UndoneTable
+from lakegate.wap.transaction import Transaction
+from support.iceberg_tables import as_pyiceberg_has_it
+
+pytestmark = pytest.mark.jvm
+
+
+class World:
+    """A table of ids in a namespace of its own."""
+
+    def __init__(self, lake: Lake, components: Components, namespace: str, folder: Path) -> None:
+        self.lake = lake
+        self.components = components
+        self.table = f"{namespace}.trips"
+        self.other = f"{namespace}.zones"
+        self.folder = folder
+
+    def file(self, name: str, ids: Sequence[int]) -> Path:
+        days = pa.array([datetime(2024, 1, 1 + i % 3) for i in ids], pa.timestamp("us"))
+        path = self.folder / f"{name}.parquet"
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "day": days}), path)
+        return path
+
+    def add(self, name: str, ids: Sequence[int], **options: Any) -> Run:
+        path = self.file(name, ids)
+        return self.lake.ingest(self.table, path, partition_by=["days(day)"], **options)
+
+    def again(self, name: str) -> Run:
+        return self.lake.ingest(self.table, self.folder / f"{name}.parquet")
+
+    def ids(self, table: str | None = None) -> list[int]:
+        """The ids on main, as Spark and as PyIceberg read them."""
+        name = table or self.table
+        by_spark = _ids(self.lake.query(f"SELECT id FROM {name}").to_arrow())
+        location = self.lake.table(name).metadata.metadata_location
+        assert by_spark == _ids(as_pyiceberg_has_it(location).scan().to_arrow())
+        assert self.lake.table(name).rows == len(by_spark)
+        return by_spark
+
+    def files(self) -> set[str]:
+        return {file.path for file in self.lake.table(self.table).files()}
+
+    def exists(self, table: str) -> bool:
+        catalog = self.components.catalog
+        return catalog.get_table(TableIdentifier.parse(table), catalog.get_ref("main")) is not None
+
+    def frame(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+        return [{"id": i, "day": datetime(2024, 1, 1 + i % 3)} for i in ids]
+
+    def commits_since(self, hash_: str) -> int:
+        return len(list(self.components.catalog.history("main", until=hash_)))
+
+
+@pytest.fixture
+def world(lake: Lake, components: Components, namespace: str, tmp_path: Path) -> World:
+    return World(lake, components, namespace, tmp_path)
+
+
+@pytest.mark.storage
+def test_the_middle_of_three_ingests_goes_with_its_files_and_can_come_again(world: World) -> None:
+    world.add("a", range(10))
+    before = world.files()
+    middle = world.add("b", range(10, 20))
+    brought = world.files() - before
+    world.add("c", range(20, 30))
+    assert world.again("b").status == "skipped"
+    every = world.files()
+    head = world.lake.branches()[0].hash
+
+    planned = world.lake.revert(middle.run_id[:24], dry_run=True)
+    assert world.lake.branches()[0].hash == head
+    run = world.lake.revert(middle.run_id)
+
+    assert run.undone == planned.undone == (UndoneTable(table=world.table, rows=-10, data_files=-len(brought)),)
+    assert world.files() == every - brought
+    assert world.ids() == [*range(10), *range(20, 30)]
+    assert world.commits_since(head) == 1
+    reverted = world.lake.run(middle.run_id)
+    assert (reverted.status, reverted.reverted_by) == ("reverted", run.run_id)
+    assert world.lake.run(run.run_id) == run
+    with pytest.raises(InputError, match="already reverted"):
+        world.lake.revert(middle.run_id)
+    assert world.again("b").status == "published"
+    assert world.again("a").status == "skipped"
+    assert world.ids() == list(range(30))
+
+
+@pytest.mark.storage
+def test_a_revert_is_taken_back_and_the_tables_are_written_to_again(world: World) -> None:
+    world.add("a", range(4))
+    second = world.add("b", range(4, 8))
+    with world.lake.transaction() as both:
+        both.overwrite(world.table, world.frame([50]))
+        both.append(world.other, [{"id": 1}])
+    one = world.lake.revert(both.run.run_id)
+    assert (world.ids(), world.exists(world.other)) == (list(range(8)), False)
+    other = world.lake.revert(one.run_id)
+    assert other.reverts == (one.run_id,)
+    assert (world.ids(), world.ids(world.other)) == ([50], [1])
+    assert world.lake.run(both.run.run_id).status == "published"
+
+    world.lake.revert(other.run_id)
+    world.lake.revert(world.lake.revert(second.run_id).run_id)
+    assert world.ids() == list(range(8))
+    assert world.again("b").status == "skipped"
+    undone = world.lake.revert(second.run_id)
+    world.add("c", [9])
+    with pytest.raises(NotRevertableError, match="audited without the rows"):
+        world.lake.revert(undone.run_id)
+    assert world.again("b").status == "published"
+    with world.lake.transaction() as up:
+        up.upsert(world.table, world.frame([9, 10]), keys=["id"])
+    assert world.ids() == [*range(8), 9, 10]
+
+
+def test_a_table_goes_with_the_run_that_created_it_and_comes_anew(world: World) -> None:
+    run = world.lake.revert(world.add("a", range(5)).run_id)
+    assert run.undone[0].dropped
+    assert not world.exists(world.table)
+    assert world.again("a").status == "published"
+    assert world.ids() == list(range(5))
+
+
+def test_a_transaction_goes_from_all_its_tables_in_one_commit(world: World) -> None:
+    world.add("a", range(5))
+    with world.lake.transaction("both") as tx:
+        tx.append(world.table, world.frame(range(5, 8)))
+        tx.append(world.table, world.frame([8]))
+        tx.append(world.other, [{"id": 1}])
+    world.add("c", [9])
+    head = world.lake.branches()[0].hash
+    run = world.lake.revert(tx.run.run_id)
+
+    assert world.commits_since(head) == 1
+    assert set(run.tables) == {world.table, world.other}
+    assert world.ids() == [0, 1, 2, 3, 4, 9]
+    assert not world.exists(world.other)
+
+
+@pytest.mark.storage
+def test_an_overwrite_and_an_upsert_are_undone_and_later_appends_stay(world: World) -> None:
+    world.add("a", range(6))
+    with world.lake.transaction() as over:
+        over.overwrite(world.table, world.frame([100]))
+    world.add("c", [50, 51])
+    assert world.ids() == [50, 51, 100]
+    run = world.lake.revert(over.run.run_id)
+    assert world.ids() == [0, 1, 2, 3, 4, 5, 50, 51]
+    assert run.undone[0].rows == 5
+
+    with world.lake.transaction() as up:
+        up.upsert(world.table, world.frame([5, 6]), keys=["id"])
+    world.add("d", [52])
+    world.lake.revert(up.run.run_id)
+    assert world.ids() == [0, 1, 2, 3, 4, 5, 50, 51, 52]
+    world.add("e", [53])
+    with world.lake.transaction() as more:
+        more.upsert(world.table, world.frame([53, 54]), keys=["id"])
+    assert world.ids() == [0, 1, 2, 3, 4, 5, 50, 51, 52, 53, 54]
+
+
+def test_dependents_are_named_and_go_with_it_when_asked(world: World) -> None:
+    world.add("a", range(4))
+    second = world.add("b", range(4, 8))
+
+    def totals(tx: Transaction) -> None:
+        tx.append(world.other, tx.sql(f"SELECT count(*) AS id FROM {world.table}"))
+
+    world.lake.transact(totals)
+    with world.lake.transaction() as up:
+        up.upsert(world.table, world.frame([4]), keys=["id"])
+    world.add("c", [20])
+    with pytest.raises(NotRevertableError) as caught:
+        world.lake.revert(second.run_id)
+    assert up.run.run_id in caught.value.message
+    assert len(caught.value.context["dependents"]) == 2  # type: ignore[arg-type]
+    head = world.lake.branches()[0].hash
+    run = world.lake.revert(second.run_id, cascade=True)
+
+    assert run.reverts[0] == up.run.run_id
+    assert run.reverts[-1] == second.run_id
+    assert world.commits_since(head) == 1
+    assert world.ids() == [0, 1, 2, 3, 20]
+    assert not world.exists(world.other)
+    assert world.again("b").status == "published"
+    assert world.ids() == [*range(8), 20]
+
+
+@pytest.mark.storage
+def test_what_was_replaced_by_a_newer_version_of_its_file_comes_back(world: World) -> None:
+    world.add("keep", [1])
+    old = world.add("f", [2, 3])
+    new = world.add("f", [2, 3, 4], on_changed="replace")
+    assert world.ids() == [1, 2, 3, 4]
+    assert world.lake.run(old.run_id).status == "reverted"
+    world.lake.revert(new.run_id)
+
+    assert world.ids() == [1, 2, 3]
+    assert world.lake.run(old.run_id).status == "published"
+    world.file("f", [2, 3])
+    assert world.again("f").status == "skipped"
+    world.lake.rebuild_journal()
+    assert world.again("f").status == "skipped"
+    world.lake.revert(old.run_id)
+    assert world.ids() == [1]
+    assert world.again("f").status == "published"
+    assert world.ids() == [1, 2, 3]
+
+
+def test_rows_that_were_compacted_are_refused_and_later_ones_are_not(world: World) -> None:
+    first = world.add("a", range(6))
+    world.add("b", range(6, 12))
+    _rewrite_by_hand(world)
+    later = world.add("c", [20])
+
+    with pytest.raises(NotRevertableError, match="wasn't published by lakegate"):
+        world.lake.revert(first.run_id, cascade=True)
+    world.lake.revert(later.run_id)
+    assert world.ids() == list(range(12))
+
+
+@pytest.mark.storage
+def test_ingests_go_on_while_reverting(world: World) -> None:
+    runs = [world.add(f"r{number}", [number]) for number in range(4)]
+    failures: list[BaseException] = []
+
+    def ingest() -> None:
+        try:
+            for number in range(10, 14):
+                world.add(f"n{number}", [number])
+        except BaseException as error:  # noqa: BLE001 - told by the assertion below
+            failures.append(error)
+
+    rival = threading.Thread(target=ingest)
+    rival.start()
+    for run in runs[1:]:
+        world.lake.revert(run.run_id)
+    rival.join(300)
+
+    assert (failures, rival.is_alive()) == ([], False)
+    assert world.ids() == [0, 10, 11, 12, 13]
+
+
+@pytest.mark.storage
+def test_a_table_is_restored_from_a_tag_and_its_lost_files_come_again(world: World) -> None:
+    lake = world.lake
+    world.add("a", range(4))
+    tag = lake.create_tag(f"tag-{world.table}")
+    assert tag in lake.tags()
+    second = world.add("b", range(4, 8))
+    lake.revert(world.add("c", [9]).run_id)
+    with pytest.raises(NotFoundError, match="didn't exist at commit"):
+        lake.restore_table(world.other, at=tag.hash)
+    run = lake.restore_table(world.table, at=tag.hash)
+
+    assert (run.status, second.run_id in run.reverts) == ("published", True)
+    assert run.undone == (UndoneTable(table=world.table, rows=-4, data_files=-3),)
+    assert world.ids() == list(range(4))
+    assert lake.restore_table(world.table, at=tag.hash).status == "skipped"
+    assert (world.again("a").status, world.again("b").status) == ("skipped", "published")
+    assert world.ids() == list(range(8))
+    assert lake.delete_tag(tag.name) == tag
+    assert tag not in lake.tags()
+
+
+def test_a_dropped_table_is_restored_and_written_to(world: World) -> None:
+    created = world.add("a", range(4))
+    assert created.publication is not None
+    world.lake.revert(created.run_id)
+    world.lake.restore_table(world.table, at=created.publication.commit)
+    assert world.again("a").status == "skipped"
+    world.add("b", [9])
+    assert world.ids() == [0, 1, 2, 3, 9]
+
+
+def test_a_branch_is_reset_and_main_only_by_force(world: World) -> None:
+    lake, name = world.lake, f"dev-{world.table}"
+    world.add("a", range(4))
+    branch = lake.create_branch(name)
+    world.add("b", [9])
+    moved = lake.reset_branch(name)
+    assert moved.hash == lake.branches()[0].hash != branch.hash
+    assert lake.reset_branch(name, at=branch.hash).hash == branch.hash
+    with pytest.raises(InputError, match="throws commits out"):
+        lake.reset_branch("main", to=name)
+    lake.reset_branch("main", to=name, force=True)
+    assert world.ids() == [0, 1, 2, 3]
+    assert world.again("b").status == "published"
+    lake.delete_branch(name)
+
+
+def _ids(rows: pa.Table) -> list[int]:
+    return sorted(int(value) for value in rows["id"].to_pylist() if value is not None)
+
+
+def _rewrite_by_hand(world: World) -> None:
+    """Put all rows in new files, by a commit on main that is not lakegate's, as maintenance does."""
+    catalog, name = world.components.catalog, TableIdentifier.parse(world.table)
+    base = catalog.create_branch(f"compact-{world.table}", catalog.get_ref("main"))
+    tx = world.components.engine.transaction(base.name, "by-hand")
+    tx.overwrite(name, tx.table(name), None)
+    tx.close()
+    branch = catalog.get_ref(base.name)
+    pointer = catalog.get_table(name, branch)
+    assert pointer is not None
+    catalog.commit(CommitRequest(branch="main", base=base.hash, message="Compact", puts=(pointer,)))
+    catalog.delete_ref(branch)

@@ -1,0 +1,109 @@
+"""A Spark that is gone without a word: nothing waits for it for ever, and a new one is found."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakegate.config import load_settings
+from lakegate.errors import EngineUnavailableError, LakegateError, RetryableError
+from lakegate.lake import Lake, connect
+from lakegate.local.state import StackState
+from lakegate.spark import channels, engine
+from lakegate.wap.deadline import DeadlineReachedError
+from support.black_hole import Way, way_to
+from support.e2e_support import write_trips
+
+pytestmark = pytest.mark.jvm
+
+_LONG = "SELECT count(*) AS n FROM range(0, 4000000000000) WHERE pow(sin(id), 2) > 2"
+
+
+@pytest.fixture
+def way(stack: StackState) -> Iterator[Way]:
+    with way_to(stack.spark.port) as running:
+        yield running
+
+
+def opened(home: Path, stack: StackState, way: Way) -> Lake:
+    token = home / "token"
+    token.write_text(f"{stack.spark.token}\n", encoding="utf-8")
+    token.chmod(0o600)
+    variables = {
+        "LAKEGATE_ENGINE_URL": f"sc://127.0.0.1:{way.port}",
+        "LAKEGATE_ENGINE_TOKEN": f"file:{token}",
+        "LAKEGATE_CATALOG_URI": stack.nessie_uri,
+        "LAKEGATE_CATALOG_WAREHOUSE": stack.warehouse,
+    }
+    return connect(home, settings=load_settings(home, env=variables))
+
+
+def seconds_since(began: float) -> float:
+    return time.monotonic() - began
+
+
+def test_a_warm_lake_finds_the_spark_that_took_the_place_of_the_one_it_knew(
+    stack: StackState, way: Way, namespace: str, tmp_path: Path
+) -> None:
+    with opened(tmp_path, stack, way) as lake:
+        table = f"{namespace}.t"
+        assert lake.ingest(table, write_trips(tmp_path / "a.parquet", 5)).status == "published"
+        lake.reconnect()
+        way.fall_silent(for_good=False)
+        began = time.monotonic()
+        lake.reconnect()
+        assert lake.ingest(table, write_trips(tmp_path / "b.parquet", 5, start=5)).status == "published"
+        assert seconds_since(began) < 60.0
+        assert lake.query(f"SELECT count(*) AS n FROM {table}").to_arrow()["n"].to_pylist() == [10]
+
+
+def test_the_deadline_of_a_run_holds_though_spark_cannot_be_told(
+    stack: StackState, way: Way, namespace: str, tmp_path: Path
+) -> None:
+    """The function would else hang until AWS kills it, and leave its messages to the queue's visibility timeout."""
+    with opened(tmp_path, stack, way) as lake:
+        table = f"{namespace}.t"
+        assert lake.ingest(table, write_trips(tmp_path / "a.parquet", 5)).status == "published"
+        way.fall_silent(for_good=True)
+        began = time.monotonic()
+        with pytest.raises(RetryableError) as caught:
+            lake.ingest(table, write_trips(tmp_path / "b.parquet", 5, start=5), run_id="lost", timeout_s=8.0)
+        assert isinstance(caught.value, (DeadlineReachedError, EngineUnavailableError)), caught.value
+        assert seconds_since(began) < 8.0 + 15.0
+        assert set(lake.suspended_runs()) <= {"lost"}
+        way.swallows_new = False
+        assert lake.ingest(table, tmp_path / "b.parquet", run_id="lost", timeout_s=120.0).status == "published"
+
+
+def test_queries_end_when_they_are_cancelled_though_nothing_comes_any_more(
+    stack: StackState, way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "_KEEPALIVE_S", 5)
+    errors: list[LakegateError] = []
+
+    def ask(lake: Lake) -> None:
+        try:
+            lake.query(_LONG).to_arrow()
+        except LakegateError as error:
+            errors.append(error)
+
+    with opened(tmp_path, stack, way) as lake:
+        for is_silent in (False, True):
+            asking = threading.Thread(target=ask, args=(lake,), daemon=True)
+            asking.start()
+            time.sleep(8.0)  # a ping of ours while Spark works, which it answers
+            assert asking.is_alive(), errors
+            began = time.monotonic()
+            if is_silent:
+                way.fall_silent(for_good=True)
+            while asking.is_alive() and seconds_since(began) < 30.0:
+                lake._components.engine.cancel()  # noqa: SLF001 - as the deadline of a run does
+                asking.join(0.5)
+            assert not asking.is_alive(), f"cancelled, and still asking; silent: {is_silent}"
+            assert seconds_since(began) < engine._INTERRUPTED_WITHIN_S + 8.0  # noqa: SLF001
+        way.swallows_new = False
+        assert lake.query("SELECT 1 AS n").to_arrow()["n"].to_pylist() == [1]

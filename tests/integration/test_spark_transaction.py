@@ -1,0 +1,330 @@
+"""What a transaction writes with, on real Spark and Nessie: rows, snapshots, and what stays out of reach."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakegate.components import Components
+from lakegate.errors import InputError, LakegateError, QueryError, SchemaError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.tables import CreateTable, Snapshot
+from lakegate.spark.transaction import SparkTransaction
+
+pytestmark = pytest.mark.jvm
+
+RUN = "01TRANSACTION"
+Rows = list[tuple[Any, ...]]
+
+
+class OnBranch:
+    """A transaction on a branch of its own, and what can be seen of it from outside."""
+
+    def __init__(self, components: Components, namespace: str) -> None:
+        self.namespace = namespace
+        self.catalog = components.catalog
+        self.reader = components.reader
+        self.warehouse = components.warehouse
+        self.main = components.catalog.get_ref("main")
+        self.branch = components.catalog.create_branch(f"wap/{namespace}", self.main).name
+        self.tx = components.engine.transaction(self.branch, RUN)
+
+    def name(self, name: str = "t") -> TableIdentifier:
+        return TableIdentifier(namespace=(self.namespace,), name=name)
+
+    def add_namespace(self) -> None:
+        head = self.catalog.get_ref(self.branch)
+        request = CommitRequest(
+            branch=self.branch, base=head.hash, message="namespace", namespaces=((self.namespace,),)
+        )
+        self.catalog.commit(request)
+
+    def create(self, name: str = "t") -> CreateTable:
+        return CreateTable(location=f"{self.warehouse}/{self.namespace}/{name}_{RUN}")
+
+    def pointer(self, name: str = "t") -> TablePointer | None:
+        return self.catalog.get_table(self.name(name), self.catalog.get_ref(self.branch))
+
+    def snapshots(self, name: str = "t") -> list[Snapshot]:
+        pointer = self.pointer(name)
+        assert pointer is not None
+        return list(self.reader.snapshots(pointer))
+
+    def operations(self, name: str = "t") -> list[str | None]:
+        """The kinds of all snapshots, each of which carries the run id."""
+        found = self.snapshots(name)
+        assert [snapshot.summary.get(RUN_ID_PROPERTY) for snapshot in found] == [RUN] * len(found)
+        return [snapshot.operation for snapshot in found]
+
+    def rows(self, name: str = "t") -> Rows:
+        frame = self.tx.table(self.name(name))
+        return sorted(tuple(row) for row in frame.collect())
+
+
+@pytest.fixture
+def on(components: Components, namespace: str) -> Iterator[OnBranch]:
+    made = OnBranch(components, namespace)
+    yield made
+    made.tx.close()
+    assert components.catalog.get_ref("main") == made.main
+
+
+@pytest.fixture
+def filled(on: OnBranch) -> OnBranch:
+    on.add_namespace()
+    on.tx.append(on.name(), [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}], on.create())
+    return on
+
+
+@pytest.mark.storage
+def test_rows_of_all_kinds_are_appended_by_name(filled: OnBranch) -> None:
+    pandas = pytest.importorskip("pandas")
+    tx, table = filled.tx, filled.name()
+    tx.append(table, pa.table({"V": ["c"], "ID": [3]}), None)
+    tx.append(table, pandas.DataFrame({"v": ["d"], "id": [4]}, index=[77]), None)
+    tx.append(table, tx.table(table).where("id = 1").selectExpr("v", "id + 4 AS id"), None)
+    tx.append(table, [], None)
+    assert filled.rows() == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "a")]
+    assert filled.operations() == ["append"] * 5
+    pointer = filled.pointer()
+    assert pointer is not None
+    assert filled.reader.metadata(pointer).location == filled.create().location
+
+
+@pytest.mark.storage
+def test_a_created_table_is_partitioned_and_typed_as_told(on: OnBranch) -> None:
+    on.add_namespace()
+    create = on.create().model_copy(update={"partition_by": ("days(at)",), "properties": {"x": "y"}})
+    row = {"at": datetime(2026, 1, 31, 7), "price": Decimal("1.50"), "empty": None}
+    on.tx.append(on.name(), [row], create)
+    pointer = on.pointer()
+    assert pointer is not None
+    metadata = on.reader.metadata(pointer)
+    types = [(column.name, column.type) for column in metadata.table_schema.columns]
+    assert types == [("at", "timestamp"), ("price", "decimal(3, 2)"), ("empty", "string")]
+    assert (metadata.partition_by, metadata.properties["x"]) == (("days(at)",), "y")
+    assert on.rows() == [(datetime(2026, 1, 31, 7), Decimal("1.50"), None)]
+
+
+@pytest.mark.storage
+def test_overwrite_replaces_all_rows_and_keeps_the_table(filled: OnBranch) -> None:
+    before = filled.pointer()
+    filled.tx.overwrite(filled.name(), filled.tx.table(filled.name()).where("id = 2"), None)
+    assert filled.rows() == [(2, "b")]
+    filled.tx.overwrite(filled.name(), [], None)
+    assert filled.rows() == []
+    after = filled.pointer()
+    assert before is not None
+    assert after is not None
+    assert after.content_id == before.content_id
+    assert filled.operations() == ["append", "overwrite", "delete"]
+
+
+@pytest.mark.storage
+def test_upsert_updates_and_inserts(filled: OnBranch) -> None:
+    tx, table = filled.tx, filled.name()
+    tx.upsert(table, [{"ID": 2, "v": "B"}, {"ID": 3, "v": "c"}], ["id"], None)
+    assert filled.rows() == [(1, "a"), (2, "B"), (3, "c")]
+    # The rows come from the very table that is written to.
+    tx.upsert(table, tx.sql(f"SELECT id, upper(v) AS v FROM {table} WHERE id < 3"), ["id"], None)
+    assert filled.rows() == [(1, "A"), (2, "B"), (3, "c")]
+    tx.upsert(table, [{"id": 3, "v": "c"}, {"id": 4, "v": "d"}], ["id", "v"], None)
+    assert filled.rows() == [(1, "A"), (2, "B"), (3, "c"), (4, "d")]
+    # With nothing to update, Iceberg calls it an append; it is no more an append than the others.
+    assert filled.operations() == ["append", "overwrite", "overwrite", "append"]
+
+
+def test_the_first_upsert_creates_the_table_and_checks_its_keys(on: OnBranch) -> None:
+    on.add_namespace()
+    with pytest.raises(InputError, match=r"key 'id' is not unique.*\(1\) in 2 rows"):
+        on.tx.upsert(on.name(), [{"id": 1}, {"id": 1}], ["id"], on.create())
+    assert on.pointer() is None
+    on.tx.upsert(on.name(), [{"id": 1}, {"id": 2}], ["id"], on.create())
+    assert on.rows() == [(1,), (2,)]
+
+
+@pytest.mark.storage
+def test_an_upsert_needs_no_active_session_and_takes_nobody_elses(
+    filled: OnBranch, components: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    monkeypatch.setattr(SparkSession, "_default_session", None)
+    monkeypatch.setattr(SparkSession, "_active_session", threading.local())
+    filled.tx.upsert(filled.name(), [{"id": 2, "v": "B"}], ["id"], None)
+    assert SparkSession.getActiveSession() is None
+    other = components.engine.transaction(filled.branch, RUN)
+    users = other.table(filled.name()).sparkSession
+    SparkSession._active_session.session = users  # noqa: SLF001 - as a session that its user made in this thread
+    filled.tx.upsert(filled.name(), [{"id": 3, "v": "c"}], ["id"], None)
+    assert SparkSession.getActiveSession() is users
+    other.close()
+    assert filled.rows() == [(1, "a"), (2, "B"), (3, "c")]
+
+
+def test_rows_that_are_computed_anew_each_time_are_upserted_as_they_were_checked(filled: OnBranch) -> None:
+    frame = filled.tx.sql("SELECT CAST(id AS BIGINT) AS id, uuid() AS v FROM range(1000) WHERE rand() < 0.5")
+    filled.tx.upsert(filled.name(), frame.selectExpr("CAST(rand() * 1e15 AS BIGINT) + 10 AS id", "v"), ["id"], None)
+    added = int(filled.snapshots()[-1].summary["added-records"])
+    assert len(filled.rows()) == 2 + added
+    assert len({row[0] for row in filled.rows()}) == 2 + added
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"id": 1, "v": "x"}, {"id": 1, "v": "y"}], r"key 'id' is not unique .*: \(1\) in 2 rows"),
+        ([{"id": None, "v": "x"}, {"id": 5, "v": "y"}], r"key 'id' holds NULL .*: \(NULL\) in 1 rows"),
+        ([{"id": 1.5, "v": "x"}], "Key 'id' .* is of type bigint, the given rows have double"),
+    ],
+)
+def test_keys_that_will_not_do_are_refused_before_anything_is_written(
+    filled: OnBranch, rows: list[dict[str, Any]], said: str
+) -> None:
+    before = filled.catalog.get_ref(filled.branch)
+    with pytest.raises(InputError, match=said):
+        filled.tx.upsert(filled.name(), rows, ["id"], None)
+    assert filled.catalog.get_ref(filled.branch) == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "said"),
+    [
+        ([{"id": 1}], SchemaError, "lack column 'v'"),
+        ([{"id": 1, "v": "x", "vv": 1}], SchemaError, "has no column 'vv'"),
+        (pa.table({"id": [1], "v": ["x"], "V": ["x"]}), SchemaError, "several columns of one name: 'v', 'V'"),
+        ([{"id": "x", "v": "x"}], SchemaError, "Cannot safely cast `id`"),
+        (pa.table({"id": pa.array([2**63], pa.uint64()), "v": ["x"]}), InputError, "uint64"),
+        ([{"id": 1, "v": "x"}, {"id": 1}], InputError, "Row 2 .* other keys than row 1: 'v'"),
+        ([{"id": 1, "v": "x"}, {"id": "1", "v": "x"}], InputError, "values of 'id' are not of one type"),
+        ([1, 2], InputError, "write rows of type list"),
+        ("SELECT 1 AS id, 'x' AS v", InputError, "write rows of type str"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(filled: OnBranch, rows: Any, kind: type[LakegateError], said: str) -> None:
+    before = filled.catalog.get_ref(filled.branch)
+    with pytest.raises(kind, match=said):
+        filled.tx.append(filled.name(), rows, None)
+    assert filled.catalog.get_ref(filled.branch) == before
+
+
+def test_values_that_fail_while_being_written_are_the_inputs_fault(filled: OnBranch) -> None:
+    with pytest.raises(InputError, match="Division by zero"):
+        filled.tx.append(filled.name(), filled.tx.sql("SELECT 1 DIV id AS id, 'x' AS v FROM range(1)"), None)
+    with pytest.raises(QueryError, match="Division by zero"):
+        filled.tx.sql(f"INSERT INTO {filled.name()} SELECT 1 DIV id, 'x' FROM range(1)")
+    assert filled.operations() == ["append"]
+
+
+def test_a_frame_of_another_session_is_refused(filled: OnBranch, components: Components) -> None:
+    other = components.engine.query("SELECT 1L AS id, 'x' AS v", filled.main)
+    with pytest.raises(InputError, match="another Spark session"):
+        filled.tx.append(filled.name(), other, None)
+
+
+@pytest.mark.storage
+def test_statements_change_the_branch_once_and_all_snapshots_carry_the_run(filled: OnBranch) -> None:
+    tx, table = filled.tx, filled.name()
+    tx.sql(f"INSERT INTO {table} SELECT id + 2, v FROM {table}")
+    assert filled.rows() == [(1, "a"), (2, "b"), (3, "a"), (4, "b")]
+    tx.sql(f"UPDATE {table} SET v = 'z' WHERE id = 1;")
+    tx.sql(
+        f"MERGE INTO {table} t USING (SELECT 2L AS id, 'q' AS v UNION ALL SELECT 9L, 'n') s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert filled.rows() == [(1, "z"), (2, "q"), (3, "a"), (4, "b"), (9, "n")]
+    tx.sql(f"DELETE FROM {table} AS x WHERE x.id IN (3, 4) OR v = 'n' -- whole files")
+    assert filled.rows() == [(1, "z"), (2, "q")]
+    tx.sql(f"INSERT OVERWRITE {table} SELECT 7, 'o'")
+    assert filled.rows() == [(7, "o")]
+    tx.sql(f"DELETE FROM {table}")
+    assert filled.rows() == []
+    assert len(filled.operations()) == 7
+
+
+@pytest.mark.storage
+def test_a_delete_of_whole_files_carries_the_run_and_leaves_rows_that_are_not_true(on: OnBranch) -> None:
+    name = on.name()
+    on.tx.sql(f"CREATE TABLE {name} (p int, x int) USING iceberg PARTITIONED BY (p)")
+    on.tx.sql(f"INSERT INTO {name} VALUES (1, 1), (1, 2), (2, 1), (3, NULL)")
+    on.tx.sql(f"DELETE FROM {name} WHERE p = 1")
+    on.tx.sql(f"DELETE FROM {name} WHERE x > 0")
+    assert on.rows() == [(3, None)]
+    assert on.operations() == ["append", "delete", "delete"]
+
+
+@pytest.mark.storage
+def test_tables_are_created_altered_and_dropped_by_statement(on: OnBranch) -> None:
+    name, other = on.name(), on.name("other")
+    on.tx.sql(f"CREATE TABLE {name} USING iceberg AS SELECT 1 AS id")
+    on.tx.sql(f"ALTER TABLE {name} ADD COLUMN w string")
+    on.tx.sql(f"ALTER TABLE {name} ADD PARTITION FIELD id")
+    on.tx.sql(f"CREATE TABLE {other} (id int)")
+    on.tx.append(name, [{"id": 2, "w": "x"}], None)
+    assert on.rows() == [(1, None), (2, "x")]
+    assert on.operations() == ["append", "append"]
+    assert on.operations("other") == []
+    on.tx.sql(f"DROP TABLE {other}")
+    assert on.pointer("other") is None
+
+
+@pytest.mark.storage
+def test_tables_of_one_name_on_two_branches_have_folders_of_their_own(on: OnBranch, components: Components) -> None:
+    on.tx.sql(f"CREATE TABLE {on.name()} (id int)")
+    second = components.catalog.create_branch(f"{on.branch}-2", on.main)
+    other = components.engine.transaction(second.name, RUN)
+    other.sql(f"CREATE TABLE {on.name()} (id int)")
+    other.close()
+    pointers = [on.pointer(), components.catalog.get_table(on.name(), components.catalog.get_ref(second.name))]
+    locations = {on.reader.metadata(pointer).location for pointer in pointers if pointer is not None}
+    assert len(locations) == 2
+    assert all(location.startswith(f"{on.warehouse}/{on.namespace}/t_") for location in locations)
+
+
+def test_other_references_and_what_is_not_there_are_out_of_reach(filled: OnBranch) -> None:
+    before = filled.catalog.get_ref(filled.branch)
+    for statement in (
+        f"SELECT * FROM {filled.namespace}.`t@main`",
+        f"SELECT * FROM {filled.namespace}.t@main",
+        f"SELECT * FROM {filled.namespace}.none",
+        "SELECT * FROM parquet.`/tmp`",
+        "SELECT * FROM csv.x",
+        "USE other",
+        f"INSERT INTO {filled.name()} SELECT 1, '${{spark.app.name}}', 3",
+    ):
+        with pytest.raises(QueryError):
+            filled.tx.sql(statement)
+    with pytest.raises(QueryError, match="cannot be found"):
+        filled.tx.table(filled.name("none"))
+    assert filled.tx.sql("SELECT '${spark.app.name}'").collect()[0][0] == "${spark.app.name}"
+    assert filled.catalog.get_ref(filled.branch) == before
+
+
+def test_rows_of_the_base_are_there_and_later_ones_of_its_source_are_not(
+    components: Components, namespace: str
+) -> None:
+    on = OnBranch(components, namespace)
+    on.tx.sql(f"CREATE TABLE {on.name()} AS SELECT 1 AS id")
+    deeper = Ref(name=on.branch, hash=components.catalog.get_ref(on.branch).hash)
+    child = components.catalog.create_branch(f"{on.branch}-child", deeper)
+    on.tx.sql(f"INSERT INTO {on.name()} VALUES (2)")
+    tx = components.engine.transaction(child.name, "other")
+    assert [tuple(row) for row in tx.table(on.name()).collect()] == [(1,)]
+    tx.close()
+    on.tx.close()
+
+
+def test_a_closed_transaction_is_closed_once_and_for_all(filled: OnBranch) -> None:
+    filled.tx.close()
+    filled.tx.close()
+    with pytest.raises(LakegateError):
+        filled.tx.table(filled.name())
+    assert isinstance(filled.tx, SparkTransaction)

@@ -1,0 +1,1 @@
+"""What tests share: servers, builders of tables and files, and fakes."""

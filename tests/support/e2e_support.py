@@ -1,0 +1,127 @@
+"""What tests of the whole program share: trips to ingest, the program as a process, and what must not have changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakegate.errors import NotFoundError
+from lakegate.lake import Lake, connect
+
+LAKEGATE = (sys.executable, "-m", "lakegate")
+COLUMNS = ("id", "passengers", "pickup", "note")
+
+
+def trips(rows: int, *, nulls: int = 0, start: int = 0) -> pa.Table:
+    """Return rows of :data:`COLUMNS`; the first ``nulls`` have no ``passengers``."""
+    return pa.table(
+        {
+            "id": pa.array(range(start, start + rows), pa.int64()),
+            "passengers": pa.array([None if i < nulls else i % 6 for i in range(rows)], pa.int32()),
+            "pickup": pa.array([datetime(2024, 1, 1 + i % 3, 7) for i in range(rows)], pa.timestamp("us")),
+            "note": pa.array([f"trip {i}" for i in range(rows)], pa.string()),
+        }
+    )
+
+
+def write(path: Path, table: pa.Table) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+    return path
+
+
+def write_trips(path: Path, rows: int, *, nulls: int = 0, start: int = 0) -> Path:
+    return write(path, trips(rows, nulls=nulls, start=start))
+
+
+def standing(lake: Lake) -> dict[str, str]:
+    """Return where every branch stands."""
+    return {ref.name: ref.hash for ref in lake.branches()}
+
+
+@contextmanager
+def unchanged(lake: Lake) -> Iterator[None]:
+    """Hold the body to this: every branch stands where it stood, and there is none more and none less."""
+    before = standing(lake)
+    yield
+    assert standing(lake) == before
+
+
+_NOT_PASSED_ON = ("LAKEGATE_", "COLUMNS", "LINES")
+"""How variables begin that would change what commands print; pytest-xdist sets the last two."""
+
+
+@dataclass(frozen=True)
+class Cli:
+    """``lakegate`` as a process, for the project in ``home``.
+
+    Attributes:
+        home: The project's folder.
+        variables: Variables for every command; our own environment's :data:`_NOT_PASSED_ON` are left out.
+    """
+
+    home: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, *words: str | Path, fault: str | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command to its end; ``fault`` is what to do to it where (:mod:`lakegate.wap.failpoints`)."""
+        return subprocess.run(
+            self._words(words), input=stdin, capture_output=True, text=True, check=False, env=self.environment(fault)
+        )
+
+    def json(self, *words: str | Path, code: int = 0) -> Any:
+        """Run a command with JSON output that must end with ``code``, and return what it printed."""
+        done = self.run(*words, "--output", "json")
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+    def start(self, *words: str | Path, stdout: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
+        """Start a command in a process group of its own, as a shell does."""
+        return subprocess.Popen(
+            self._words(words),
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(),
+            start_new_session=True,
+        )
+
+    def branches(self) -> dict[str, str]:
+        """Return where every branch stands. Starts a catalog that is gone."""
+        with connect(self.home) as lake:
+            return standing(lake)
+
+    def count(self, table: str, ref: str = "main") -> int | None:
+        """Return the rows of ``table`` by metadata; ``None`` when it is not there."""
+        with connect(self.home) as lake:
+            try:
+                return lake.table(table, ref=ref).rows
+            except NotFoundError:
+                return None
+
+    def _words(self, words: tuple[str | Path, ...]) -> list[str]:
+        return [*LAKEGATE, "--home", str(self.home), *map(str, words)]
+
+    def environment(self, fault: str | None = None) -> dict[str, str]:
+        """Return the variables that a command gets."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_PASSED_ON)}
+        return {**kept, **self.variables, **({"LAKEGATE_FAULT": fault} if fault else {})}
+
+
+def press_ctrl_c(command: subprocess.Popen[str]) -> tuple[str, str]:
+    """Send SIGINT to the command's whole group, as a terminal does, and return what it had printed at its end."""
+    os.killpg(command.pid, signal.SIGINT)
+    out, err = command.communicate(timeout=120)
+    return out, err

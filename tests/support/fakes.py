@@ -1,0 +1,306 @@
+"""A lakehouse in memory: rows in SQLite, snapshots in a list, the catalog of ``lakegate.testing.memory``.
+
+What it shares with the real one is held by the contract suites in ``tests/contract``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lakegate.iceberg.lineage import TableState, classify
+from lakegate.journal.journal import Journal
+from lakegate.journal.memory import MemoryDatabase
+from lakegate.model.batch import Batch, SourceColumn, SourceFile
+from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.schema import Column, Schema
+from lakegate.model.tables import (
+    AddedFiles,
+    AddedRows,
+    ColumnStatistics,
+    DataFile,
+    ScanResult,
+    Snapshot,
+    TableChange,
+    TableMetadata,
+    WriteTarget,
+)
+from lakegate.ports import Step
+from lakegate.progress import SilentNarrator
+from lakegate.testing import MemoryCatalog
+from lakegate.wap import failpoints
+from lakegate.wap.context import Context
+from support.fakes_editor import TableEdits
+from support.fakes_keys import KeyLookups
+from support.fakes_transaction import FakeTransaction
+
+Row = Mapping[str, Any]
+NO_SNAPSHOT = -1
+_TYPES = {int: ("int64", "long"), float: ("double", "double"), str: ("string", "string"), bool: ("bool", "boolean")}
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """What a metadata file would hold."""
+
+    schema: Schema
+    location: str
+    snapshots: tuple[Snapshot, ...] = ()
+    rows: Mapping[int, Sequence[Row]] = field(default_factory=dict)
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@dataclass(frozen=True)
+class _Process:
+    number: int
+
+    def identity(self) -> str:
+        return str(self.number)
+
+    def is_alive(self, identity: str) -> bool | None:
+        return identity == str(self.number)
+
+
+class FakeLakehouse(KeyLookups, TableEdits):
+    """Engine and table reader over one memory; hands out :class:`~lakegate.wap.context.Context`."""
+
+    shares_files = True
+
+    def __init__(self) -> None:
+        self.catalog = MemoryCatalog()
+        self._processes = 0
+        self.database = MemoryDatabase()
+        self.journal = Journal(self.database, holder=_Process(0))
+        self.versions: dict[str, TableVersion] = {}
+        self.sources: dict[str, Sequence[Row]] = {}
+        self.writes = 0
+        self.scans = 0
+        self.cancelled = False
+        self.gone: set[str] = set()
+        self._ids = itertools.count(1)
+
+    @property
+    def context(self) -> Context:
+        return Context(
+            catalog=self.catalog,
+            reader=self,
+            editor=self,
+            engine=lambda: self,
+            journal=self.journal,
+            narrator=SilentNarrator(),
+            warehouse="mem://warehouse",
+            changed_files=lambda _: (),
+        )
+
+    def lose_journal(self) -> None:
+        """Go on with an empty journal."""
+        self.database = MemoryDatabase()
+        self.journal = Journal(self.database, holder=_Process(self._processes))
+
+    def kill(self) -> None:
+        """Go on as another process, to which the one before is dead."""
+        self._processes += 1
+        self.journal = Journal(self.database, holder=_Process(self._processes))
+
+    def dies_at(self, monkeypatch: pytest.MonkeyPatch, point: str, work: Callable[[], object]) -> None:
+        """Do ``work`` until it comes to ``point`` of the flow, and go no further: no clean-up, as after SIGKILL."""
+
+        def reach(reached: str) -> None:
+            if reached == point:
+                raise Died
+
+        with monkeypatch.context() as patch:
+            patch.setattr(failpoints, "reach", reach)
+            with pytest.raises(Died):
+                work()
+        self.kill()
+
+    def batch(self, name: str, rows: Sequence[Row], *, version: str = "1") -> Batch:
+        """Register ``rows`` as a source file and return the batch of it."""
+        uri = f"file:///{name}.parquet"
+        self.sources[uri] = rows
+        columns = tuple(SourceColumn(name=key, type=_TYPES[_kind(rows, key)][0]) for key in rows[0])
+        file = SourceFile(uri=uri, size_bytes=len(rows), version=version, rows=len(rows))
+        return Batch(format="parquet", files=(file,), columns=columns)
+
+    # Engine ---------------------------------------------------------------------------------------------------------
+
+    def source_schema(self, batch: Batch) -> Schema:
+        rows = self.sources[batch.uris[0]]
+        return Schema(columns=tuple(Column(name=key, type=_TYPES[_kind(rows, key)][1]) for key in rows[0]))
+
+    def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
+        self.writes += 1
+        branch = self.catalog.get_ref(target.ref)
+        pointer = self.catalog.get_table(target.table, branch)
+        rows = [row for uri in batch.uris for row in self.sources[uri]]
+        before = self._before(pointer, batch, target)
+        snapshot = Snapshot(
+            snapshot_id=next(self._ids),
+            parent_id=before.snapshots[-1].snapshot_id if before.snapshots else None,
+            time=datetime.now(UTC),
+            operation="append",
+            summary={**target.snapshot_properties, "added-records": str(len(rows)), "added-data-files": "1"},
+        )
+        location = f"mem://metadata/{snapshot.snapshot_id}"
+        self.versions[location] = TableVersion(
+            schema=before.schema,
+            location=before.location,
+            snapshots=(*before.snapshots, snapshot),
+            rows={**before.rows, snapshot.snapshot_id: rows},
+        )
+        moved = TablePointer(
+            table=target.table,
+            content_id=None if pointer is None else pointer.content_id,
+            metadata_location=location,
+            snapshot_id=snapshot.snapshot_id,
+            schema_id=0,
+            spec_id=0,
+            sort_order_id=0,
+        )
+        self.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="append", puts=(moved,)))
+
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+        self.scans += 1
+        counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
+        total, *failing = self._select(rows, f"SELECT count(*){counts} FROM batch")[0]
+        return ScanResult(total=total, failing=tuple(failing))
+
+    def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
+        names = ", ".join(map(quote, columns))
+        present = " AND ".join(f"{quote(c)} IS NOT NULL" for c in columns)
+        groups = f"SELECT count(*) n FROM batch WHERE {present} GROUP BY {names}"
+        sql = f"SELECT coalesce(sum(n), 0) FROM ({groups}) WHERE n > 1"
+        duplicated = self._select(rows, sql)[0][0]
+        return ScanResult(total=self._select(rows, "SELECT count(*) FROM batch")[0][0], failing=(duplicated,))
+
+    def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
+        sql = f"SELECT *, 'mem://file' AS _file FROM batch WHERE {predicate} LIMIT {limit}"
+        return tuple(dict(row) for row in self._select(rows, sql))
+
+    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
+        names = ", ".join(map(quote, columns))
+        present = " AND ".join(f"{quote(c)} IS NOT NULL" for c in columns)
+        sql = (
+            f"SELECT {names}, count(*) AS `rows` FROM batch WHERE {present} GROUP BY {names}"
+            f" HAVING count(*) > 1 ORDER BY count(*) DESC LIMIT {limit}"
+        )
+        return tuple(dict(row) for row in self._select(rows, sql))
+
+    def transaction(self, branch: str, run_id: str) -> FakeTransaction:
+        return FakeTransaction(self, branch, run_id)
+
+    def query(self, sql: str, ref: Ref) -> Any:
+        raise NotImplementedError
+
+    def fetch(self, frame: Any) -> Any:
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def reconnect(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    # Table reader ---------------------------------------------------------------------------------------------------
+
+    def metadata(self, pointer: TablePointer) -> TableMetadata:
+        version = self.versions[pointer.metadata_location]
+        snapshot = version.snapshots[-1] if version.snapshots else None
+        if snapshot is not None:
+            totals = {"total-records": str(sum(map(len, version.rows.values()))), "total-delete-files": "0"}
+            snapshot = snapshot.model_copy(update={"summary": {**totals, **snapshot.summary}})
+        return TableMetadata(
+            table=pointer.table,
+            metadata_location=pointer.metadata_location,
+            location=version.location,
+            table_schema=version.schema,
+            partition_by=(),
+            snapshot=snapshot,
+        )
+
+    def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:
+        return self.versions[pointer.metadata_location].snapshots
+
+    def change(self, before: TablePointer | None, after: TablePointer | None) -> TableChange:
+        then, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
+        return classify(then, now, lambda _: True)
+
+    def require_loadable(self, pointer: TablePointer, branch: str) -> None:
+        assert pointer.metadata_location in self.versions, branch
+
+    def _state(self, pointer: TablePointer) -> TableState:
+        version = self.versions[pointer.metadata_location]
+        current = None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id
+        return TableState(version.location, current, version.snapshots, version.schema)
+
+    def files(self, pointer: TablePointer) -> Iterator[DataFile]:
+        version = self.versions[pointer.metadata_location]
+        return iter(_data_file(snapshot_id, rows) for snapshot_id, rows in version.rows.items())
+
+    def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
+        rows = self.versions[pointer.metadata_location].rows
+        return AddedFiles(files=tuple(_data_file(i, rows[i]) for i in snapshot_ids if i in rows), complete=True)
+
+    def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
+        del walked
+        yield from (file.path for file in self.files(pointer))
+        yield pointer.metadata_location
+
+    def missing(self, paths: Sequence[str]) -> Sequence[str]:
+        return [path for path in paths if path in self.gone]
+
+    # For tests ------------------------------------------------------------------------------------------------------
+
+    def rows_on(self, ref: str, table: str) -> list[Row]:
+        """Return all rows of a table on a branch."""
+        pointer = self.catalog.get_table(TableIdentifier.parse(table), self.catalog.get_ref(ref))
+        version = None if pointer is None else self.versions[pointer.metadata_location]
+        return [] if version is None else [row for rows in version.rows.values() for row in rows]
+
+    def _before(self, pointer: TablePointer | None, batch: Batch, target: WriteTarget) -> TableVersion:
+        if pointer is not None:
+            return self.versions[pointer.metadata_location]
+        assert target.create is not None
+        return TableVersion(schema=self.source_schema(batch), location=target.create.location)
+
+    def _select(self, rows: AddedRows, sql: str) -> list[sqlite3.Row]:
+        pointer = self.catalog.get_table(rows.table, self.catalog.get_ref(rows.ref))
+        assert pointer is not None
+        version = self.versions[pointer.metadata_location]
+        after = rows.after_snapshot_id or 0
+        wanted = [row for i, group in version.rows.items() if after < i <= rows.snapshot_id for row in group]
+        with sqlite3.connect(":memory:") as connection:
+            connection.row_factory = sqlite3.Row
+            connection.execute(f"CREATE TABLE batch ({', '.join(map(quote, version.schema.names))})")
+            marks = ", ".join("?" * len(version.schema.names))
+            values = [[row[name] for name in version.schema.names] for row in wanted]
+            connection.executemany(f"INSERT INTO batch VALUES ({marks})", values)
+            found = connection.execute(sql).fetchall()
+        connection.close()
+        return found
+
+
+def _kind(rows: Sequence[Row], key: str) -> type:
+    return next((type(row[key]) for row in rows if row[key] is not None), str)
+
+
+def _data_file(snapshot_id: int, rows: Sequence[Row]) -> DataFile:
+    columns = {
+        key: ColumnStatistics(value_count=len(rows), null_count=sum(row[key] is None for row in rows))
+        for key in (rows[0] if rows else ())
+    }
+    return DataFile(path=f"mem://data/{snapshot_id}", rows=len(rows), size_bytes=len(rows), columns=columns)

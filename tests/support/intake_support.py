@@ -1,0 +1,226 @@
+"""Files that are only told of, a lake that takes them in, and a clock that is set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from lakegate.errors import LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
+from lakegate.loading.file_outcomes import Clock
+from lakegate.loading.routes import Routes, location
+from lakegate.loading.scan import Intake
+from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import FileCheckpoint
+from lakegate.model.notices import GivenUpFile
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import Run
+from lakegate.sources.listing import FoundFile
+from support.cli_support import PUBLICATION, make_run
+
+START = datetime(2026, 1, 31, 7, tzinfo=UTC)
+LONG_AGO = START - timedelta(hours=1)
+FOLDER = "/landing"
+TABLE = "nyc.trips"
+
+Outcome = str | LakegateError | BaseException
+
+
+class FakeClock(Clock):
+    """Stands still unless somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@dataclass
+class FolderLake:
+    """A lake that knows of files and landings only; ``becomes`` says how an ingest of some files ends."""
+
+    files: dict[str, FoundFile] = field(default_factory=dict)
+    known: dict[tuple[str, str], FileCheckpoint] = field(default_factory=dict)
+    becomes: Callable[[Sequence[str]], Outcome] = lambda _: "published"
+    taken: list[tuple[str, ...]] = field(default_factory=list)
+    options: list[dict[str, Any]] = field(default_factory=list)
+    run_status: dict[str, str] = field(default_factory=dict)
+    given_up: list[GivenUpFile] = field(default_factory=list)
+    listed: int = 0
+
+    def put(self, *names: str, version: int = 1, modified_at: datetime = LONG_AGO, size_bytes: int = 10) -> None:
+        for name in names:
+            uri = name if "://" in name else f"file://{FOLDER}/{name}"
+            self.files[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
+
+    def list_files(self, paths: Sequence[str], **_: object) -> Iterator[FoundFile]:
+        for path in paths:
+            below = [path] if path in self.files else sorted(f for f in self.files if location(f).startswith(path))
+            for uri in below:
+                self.listed += 1
+                yield self.files[uri]
+
+    def file_checkpoints(self, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
+        return {uri: self.known[table, uri] for uri in uris if (table, uri) in self.known}
+
+    def save_file_checkpoints(self, table: str, landings: Iterable[FileCheckpoint]) -> None:
+        self.known.update({(table, landing.uri): landing for landing in landings})
+
+    def notify_given_up(self, file: GivenUpFile) -> None:
+        self.given_up.append(file)
+
+    def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
+        self.taken.append(tuple(uris))
+        self.options.append(options)
+        outcome = self.becomes([uri.rpartition("/")[2] for uri in uris])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        status = outcome
+        publication = PUBLICATION if status == "published" else None
+        return make_run(status, run_id=f"r{len(self.taken)}", tables=(table,), publication=publication)
+
+    def run(self, run_id: str) -> Run:
+        if run_id not in self.run_status:
+            raise NotFoundError(run_id)
+        return make_run(self.run_status[run_id], run_id=run_id)
+
+    def outcomes(self) -> dict[str, tuple[str, int]]:
+        return {uri.rpartition("/")[2]: (one.outcome, one.tries) for (_, uri), one in self.known.items()}
+
+    def names(self) -> list[list[str]]:
+        """Return the names of the files of each ingest."""
+        return [[uri.rpartition("/")[2] for uri in uris] for uris in self.taken]
+
+
+@dataclass
+class SteppingLake(FolderLake):
+    """A lake whose runs can be left, gone on with and undone.
+
+    ``at_work`` are runs of others, ``dead`` those whose process died.
+    """
+
+    made: dict[str, Run] = field(default_factory=dict)
+    at_work: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+    turns: set[str] = field(default_factory=set)
+
+    def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
+        run_id = options["run_id"]
+        known = self.made.get(run_id)
+        if known is not None and known.finished_at is not None and known.status != "failed":
+            return known
+        self.made.setdefault(run_id, self._begun(table, uris, run_id))
+        try:
+            ended = super().ingest(table, uris, **options).model_copy(update={"run_id": run_id, "finished_at": START})
+        except LakegateError as error:
+            if not isinstance(error, (RetryableError, OutcomeUnknownError)):
+                self.made[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=error.message)
+            raise
+        self.made[run_id] = ended
+        return ended
+
+    def run(self, run_id: str) -> Run:
+        if run_id not in self.made:
+            raise NotFoundError(run_id)
+        return self.made[run_id]
+
+    def cancel_run(self, run_id: str, *, reason: str) -> Run:
+        self.made[run_id] = make_run("failed", run_id=run_id, finished_at=START, detail=reason)
+        return self.made[run_id]
+
+    def runs(self, *, status: str, since: datetime, limit: int) -> Sequence[Run]:
+        found = [run for run in self.made.values() if run.status == status and run.started_at >= since]
+        return found[:limit]
+
+    def reconnect(self) -> None:
+        pass
+
+    @contextmanager
+    def lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        is_free = name not in self.turns
+        self.turns.add(name)
+        yield is_free
+        if is_free:
+            self.turns.discard(name)
+
+    def suspended_runs(self) -> Mapping[str, datetime]:
+        left = (one.run_id for one in self.made.values() if one.finished_at is None)
+        return dict.fromkeys((one for one in left if one not in self.at_work | self.dead), START)
+
+    def recover(self) -> Sequence[Run]:
+        return [self._become(run_id, "failed", finished_at=START) for run_id in self.dead]
+
+    def _become(self, run_id: str, status: str, **changes: Any) -> Run:
+        self.made[run_id] = self.made[run_id].model_copy(update={"status": status, **changes})
+        return self.made[run_id]
+
+    @staticmethod
+    def _begun(table: str, uris: Sequence[str], run_id: str) -> Run:
+        files = tuple(SourceFile(uri=uri, size_bytes=1, version="1", stamp="1", rows=1) for uri in uris)
+        order = IngestRequest(
+            run_id=run_id,
+            table=TableIdentifier.parse(table),
+            batch=Batch(format="csv", files=files, columns=()),
+            branch=f"wap/{run_id}",
+        )
+        return make_run("running", run_id=run_id, tables=(table,), order=order, finished_at=None)
+
+
+@dataclass
+class SteppedLake(SteppingLake):
+    """A lake whose runs orchestrators take step by step."""
+
+    steps: list[tuple[str, str]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def leave(self, *names: str, run_id: str) -> None:
+        """Put files there that somebody wrote to a branch, before he left the run to its next step."""
+        self.put(*names)
+        uris = [f"file://{FOLDER}/{name}" for name in names]
+        self.write(TABLE, uris, run_id=run_id)
+        landings = (
+            FileCheckpoint(uri=uri, stamp=self.files[uri].stamp, outcome="parked", run_id=run_id, noted_at=START)
+            for uri in uris
+        )
+        self.save_file_checkpoints(TABLE, landings)
+        self.steps.clear()
+        self.taken.clear()
+
+    def write(self, table: str, uris: Sequence[str], **options: Any) -> Run:
+        run_id = options["run_id"]
+        self.steps.append(("write", run_id))
+        self.taken.append(tuple(uris))
+        if run_id in self.made and self.made[run_id].status not in ("running", "failed"):
+            return self.made[run_id]
+        self.made[run_id] = self._begun(table, uris, run_id)
+        outcome = self.becomes([uri.rpartition("/")[2] for uri in uris])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return self._become(run_id, "staged")
+
+    def audit_run(self, run_id: str) -> Run:
+        self.steps.append(("audit", run_id))
+        return self.made[run_id]
+
+    def publish_run(self, run_id: str) -> Run:
+        self.steps.append(("publish", run_id))
+        return self._become(run_id, "published", publication=PUBLICATION, finished_at=START)
+
+
+def make_intake(lake: Any, clock: Clock, *, routes: Routes | None = None, **options: Any) -> Intake:
+    return Intake(lake, [FOLDER], routes or Routes.to(TABLE), clock=clock, **options)

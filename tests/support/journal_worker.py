@@ -1,0 +1,119 @@
+"""Processes that work with a journal, for tests: each says "ready", waits for a line, does its work, answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lakegate.alerts.dispatch import Dispatcher
+from lakegate.config import JournalSettings, NotifySettings
+from lakegate.journal.journal import Journal, open_journal
+from lakegate.model.batch import SourceFile
+from lakegate.model.notices import Notice
+from lakegate.model.run import Run
+
+
+def claim(journal: Journal, index: str, count: str) -> list[str]:
+    """Claim the same files as everybody else, a few at a time, in an order of our own."""
+    names = [f"file:///data/{number}" for number in range(int(count))]
+    random.Random(index).shuffle(names)  # noqa: S311 - no secret
+    run = Run(run_id=f"run-{index}", tables=(), branch="", status="running", started_at=datetime.now(UTC))
+    token = journal.begin(run)
+    got = []
+    for start in range(0, len(names), 7):
+        files = [SourceFile(uri=name, size_bytes=1, version="1", rows=1) for name in names[start : start + 7]]
+        got += [file.uri for file in journal.claim(run.run_id, "nyc.trips", files, token=token).claimed]
+    return got
+
+
+def begin(journal: Journal, index: str, run: str) -> str:
+    journal.begin(Run.model_validate_json(run))
+    return "begun"
+
+
+def take_over(journal: Journal, index: str, run_id: str) -> bool:
+    return journal.take_over(run_id) is not None
+
+
+def count(journal: Journal, index: str, path: str, times: str) -> int:
+    """Add to a number in a file, which only goes well in turns."""
+    for _ in range(int(times)):
+        with journal.turn("count", timeout_s=60) as ours:
+            if ours:
+                file = Path(path)
+                file.write_text(str(int(file.read_text()) + 1))
+    return 0
+
+
+def hold(journal: Journal, index: str, name: str) -> None:
+    """Take a turn and keep it until we are killed."""
+    with journal.turn(name, timeout_s=60) as ours:
+        answer(ours)
+        sys.stdin.read()
+
+
+def modules(journal: Journal, index: str, prefix: str) -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == prefix]
+
+
+def tell(journal: Journal, index: str, notify: str, notice: str, times: str) -> list[str]:
+    """Tell of the same again and again, as runs that fail alike do."""
+    dispatcher = Dispatcher(NotifySettings.model_validate_json(notify), lambda: journal)
+    told = [dispatcher.tell(Notice.model_validate_json(notice)) for _ in range(int(times))]
+    return [f"{one.channel} {one.outcome}" for notifications in told for one in notifications]
+
+
+def answer(value: Any) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+WORK: dict[str, Callable[..., Any]] = {
+    work.__name__: work for work in (claim, begin, take_over, count, hold, modules, tell)
+}
+
+
+def serve(settings: str, home: str, index: str, work: str, *words: str) -> None:
+    late = work == "open"
+    if late:
+        answer("ready")
+        sys.stdin.readline()
+    journal = open_journal(JournalSettings.model_validate_json(settings), Path(home))
+    if late:
+        answer(len(journal.runs()))
+    else:
+        answer("ready")
+        sys.stdin.readline()
+        answer(WORK[work](journal, index, *words))
+    sys.stdin.read()  # keep what we hold until the test ends us
+
+
+def main() -> None:
+    """Fork a worker for each socket, before anything is opened: loading the code takes longer than all of them do."""
+    ends: list[int] = json.loads(sys.argv[1])
+    workers = {}
+    for index, end in enumerate(ends):
+        pid = os.fork()
+        if pid == 0:
+            for standard in (0, 1):
+                os.dup2(end, standard)
+            for one in ends:
+                os.close(one)
+            answer(os.getpid())
+            settings, home, *words = sys.argv[2:]
+            serve(settings, home, str(index), *words)
+            return
+        workers[pid] = end
+    while workers:
+        ended, _ = os.wait()
+        os.close(workers.pop(ended))  # so the test sees when it is gone
+
+
+if __name__ == "__main__":
+    main()

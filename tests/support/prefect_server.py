@@ -1,0 +1,182 @@
+"""A real Prefect server with a database of its own, on loopback, and the adapter's commands against it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
+START_S = 180
+ENDS_S = 240
+IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
+"""For a process whose server goes away. None else must have it: a busy server answers 503, and means 'ask again'."""
+_TAIL = 6000
+
+_Found = TypeVar("_Found")
+
+
+def awaited(look: Callable[[], _Found | None], *, within_s: float = ENDS_S, what: str = "it") -> _Found:
+    """Return what ``look`` finds, as soon as that is something.
+
+    Raises:
+        AssertionError: When there is nothing for so long.
+    """
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        found = look()
+        if found is not None:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"{what} did not come within {within_s} s")
+
+
+class PrefectServer:
+    """One server process; ``folder`` holds its database and log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """Address of the server, of its pages."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What a process needs to talk to it."""
+        return {
+            "PREFECT_HOME": str(self.folder),
+            "PREFECT_API_URL": f"{self.url}/api",
+            "PREFECT_SERVER_UI_API_URL": f"{self.url}/api",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            # What waits by the clock does not wait for long.
+            "PREFECT_RUNNER_POLL_FREQUENCY": "1",
+            "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
+            "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "1",
+            "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+        }
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = (sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **self.variables}, stdout=log, stderr=log, start_new_session=True
+            )
+        awaited(self._answers, within_s=START_S, what="Prefect's server")
+
+    def kill(self) -> None:
+        """End it at once, as a machine that goes away does."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def environment(self, home: Path, **more: str) -> dict[str, str]:
+        """Return the variables of a process that works for the project in ``home``."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("LAKEGATE_", "PREFECT_"))}
+        return {**kept, **self.variables, **more}
+
+    def run(self, home: Path, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the adapter to its end."""
+        return subprocess.run(
+            self._words(home, words),
+            env=self.environment(home, **more),
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=ENDS_S,
+            check=False,
+        )
+
+    def begin(self, home: Path, *words: str | Path, **more: str) -> subprocess.Popen[str]:
+        """Start a command of the adapter; its output goes to ``begun.log`` in the server's folder."""
+        with (self.folder / "begun.log").open("ab") as log:
+            return subprocess.Popen(
+                self._words(home, words),
+                env=self.environment(home, **more),
+                cwd=home,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+
+    def awaited(self, look: Callable[[], _Found | None], *, what: str) -> _Found:
+        """Return what ``look`` finds, as :func:`awaited` does; when nothing comes, say what is known of the reasons."""
+        try:
+            return awaited(look, what=what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self._story()}") from None
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """Ask the server's API, again while it is too busy to answer."""
+
+        def ask() -> httpx.Response | None:
+            answer = httpx.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=60)
+            return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
+
+        answer = awaited(ask, what=f"an answer from {path}")
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def flow_run(self, flow_run_id: str) -> Any:
+        """Return a flow run."""
+        return self.post("flow_runs/filter", {"flow_runs": {"id": {"any_": [flow_run_id]}}})[0]
+
+    def task_states(self, flow_run_id: str) -> dict[str, str]:
+        """Return the state that each task of a flow run is in."""
+        found = self.post("task_runs/filter", {"flow_runs": {"id": {"any_": [flow_run_id]}}})
+        return {one["name"].rpartition("-")[0]: one["state_name"] for one in found}
+
+    def artifacts(self, flow_run_id: str) -> dict[str, Any]:
+        """Return a flow run's artifacts by their keys."""
+        found = self.post("artifacts/filter", {"flow_runs": {"id": {"any_": [flow_run_id]}}})
+        return {one["key"]: one["data"] for one in found}
+
+    def deployment(self, name: str) -> Any | None:
+        """Return a deployment by ``flow/name``; ``None`` when there is none."""
+        answer = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=30)
+        return answer.json() if answer.is_success else None
+
+    def _story(self) -> str:
+        """Return what the server knows of its flow runs, automations and events, and how the logs end."""
+        runs = (
+            f"{run['created']} {run['name']} {run['parameters']}: {run['state_name']}, {run['state']}"
+            for run in self.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 30})
+        )
+        automations = (f"{one['name']}: enabled {one['enabled']}" for one in self.post("automations/filter"))
+        names = {"event": {"prefix": ["lakegate.", "prefect.automation."]}}
+        events = (
+            f"{one['received']} {one['event']} {one['payload']}"
+            for one in self.post("events/filter", {"filter": names, "limit": 30})["events"]
+        )
+        logs = (f"{name}:\n{(self.folder / name).read_text('utf-8')[-_TAIL:]}" for name in ("begun.log", "server.log"))
+        return "\n".join(("flow runs:", *runs, "automations:", *automations, "events:", *events, *logs))
+
+    def _words(self, home: Path, words: Sequence[str | Path]) -> list[str]:
+        # The project's folder is an option of each command.
+        return [*PROGRAM, *map(str, words), *(() if "announce" in words else ("--home", str(home)))]
+
+    def _answers(self) -> bool | None:
+        assert self._process is not None
+        assert self._process.poll() is None, (self.folder / "server.log").read_text(encoding="utf-8")[-2000:]
+        try:
+            return httpx.get(f"{self.url}/api/health", timeout=2).is_success or None
+        except httpx.HTTPError:
+            return None

@@ -1,0 +1,157 @@
+"""A real S3 server for tests: SeaweedFS, in a folder of its own, on the loopback interface, with random credentials."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import httpx
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+REGION = "us-east-1"
+_TIMEOUT_S = 60
+_SERVERS = ("admin", "filer", "master", "s3", "volume")
+# Without these it would listen on every address and report home.
+_OPTIONS = (
+    *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-webdav=false", "-admin.ui=false"),
+    *("-s3.port.lance=0", "-s3.port.iceberg=0"),
+    "-volume.max=10000",  # each bucket takes some; by default there are as many as would fill the disk
+)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket, and the client of its server."""
+
+    name: str
+    endpoint: str
+    client: S3Client
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.name}"
+
+    def put(self, key: str, content: bytes) -> str:
+        """Write an object, and return its entity tag."""
+        return self.client.put_object(Bucket=self.name, Key=key, Body=content)["ETag"].strip('"')
+
+    def keep_versions(self) -> None:
+        self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
+
+
+class S3Server:
+    """One server; ``new_bucket`` gives each test a bucket of its own."""
+
+    def __init__(self) -> None:
+        self.access_key = secrets.token_hex(10).upper()
+        self.secret_key = secrets.token_hex(20)
+        self._folder = Path(tempfile.mkdtemp(prefix="lakegate-s3-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buckets = itertools.count(1)
+        self._ports = {name: _free_port() for name in _SERVERS}
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._ports['s3']}"
+
+    @property
+    def credentials(self) -> Mapping[str, str]:
+        """What a program finds in its environment to use the server, the endpoint apart."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def settings(self, warehouse: str) -> str:
+        """Return a ``lakegate.toml`` with which tables are kept there."""
+        return (
+            f'[catalog]\nwarehouse = "{warehouse}"\n\n'
+            f'[s3]\nendpoint = "{self.endpoint}"\nregion = "{REGION}"\npath_style = true\n'
+        )
+
+    def new_bucket(self) -> Bucket:
+        bucket = Bucket(f"landing-{next(self._buckets)}", self.endpoint, self._client)
+        bucket.client.create_bucket(Bucket=bucket.name)
+        return bucket
+
+    @cached_property
+    def _client(self) -> S3Client:
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            config=Config(s3={"addressing_style": "path"}),
+        )
+
+    def start(self) -> None:
+        ports = [word for name, port in self._ports.items() for word in _port_options(name, port)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [Path(sys.executable).parent / "weed", "mini", f"-dir={self._folder}", *_OPTIONS, *ports],
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env={
+                    "HOME": str(self._folder),
+                    "TMPDIR": str(self._folder),
+                    "PATH": "/usr/bin:/bin",
+                    **self.credentials,
+                },
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not self._is_ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"SeaweedFS does not start: {(self._folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def remove(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _is_ready(self) -> bool:
+        # any answer, and then one that only a server whose parts know each other can give
+        try:
+            httpx.get(self.endpoint, timeout=1)
+            self._client.list_buckets()
+        except Exception:  # noqa: BLE001 - whatever it says while it starts
+            return False
+        return True
+
+
+def _port_options(name: str, port: int) -> tuple[str, ...]:
+    return f"-{name}.port={port}", f"-{name}.port.grpc={port + 1}"
+
+
+def _free_port() -> int:
+    """Return a port that is free together with the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port

@@ -1,0 +1,86 @@
+"""A real Nessie, set up as a test wants it: such as one that lets nobody in without a token."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from lakegate.local import artifacts
+from lakegate.local.java import java
+from lakegate.local.process import environment, free_port
+from lakegate.model.artifacts import NESSIE
+from lakegate.progress import SilentNarrator
+
+_TIMEOUT_S = 300
+
+
+@contextmanager
+def secured_nessie(folder: Path, issuer: str, properties: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Run one that trusts ``issuer``, and yield the address of its API; see :func:`nessie`."""
+    given = {
+        "nessie.version.store.type": "IN_MEMORY",
+        "nessie.server.authentication.enabled": "true",
+        "quarkus.oidc.auth-server-url": issuer,
+        "quarkus.oidc.client-id": "nessie",
+    }
+    with nessie(folder, {**given, **(properties or {})}) as uri:
+        yield uri
+
+
+@contextmanager
+def nessie(
+    folder: Path, properties: Mapping[str, str] | None = None, *, variables: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Run one on the loopback interface until the body ends, and yield the address of its API.
+
+    Args:
+        folder: Where its log goes.
+        properties: What it is set to.
+        variables: Its environment, besides what every program needs.
+    """
+    jar = artifacts.prepare(SilentNarrator(), artifacts=[NESSIE])[NESSIE]
+    port = free_port()
+    given: Mapping[str, object] = {
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.port": port,
+        "quarkus.management.host": "127.0.0.1",
+        "quarkus.management.port": free_port({port}),
+        "quarkus.otel.sdk.disabled": "true",
+        **(properties or {}),
+    }
+    log_file = folder / "nessie.log"
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [
+                *(str(java()), "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData"),
+                *(f"-D{name}={value}" for name, value in given.items()),
+                *("-jar", str(jar)),
+            ],
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+            env=environment({"TMPDIR": str(folder), **(variables or {})}),
+        )
+        try:
+            _wait(process, port, log_file)
+            yield f"http://127.0.0.1:{port}/api/v2"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + _TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            httpx.get(f"http://127.0.0.1:{port}/api/v2/config", timeout=5)
+        except httpx.HTTPError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"Nessie does not start: {log.read_text(errors='replace')[-3000:]}")

@@ -1,0 +1,303 @@
+"""Runs that end are told of, and whatever comes of that, they stay as they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lakegate.alerts.dispatch import Dispatcher
+from lakegate.config import NotifySettings
+from lakegate.errors import AuditFailedError, EngineError, RetryableError
+from lakegate.journal.journal import Journal
+from lakegate.journal.memory import MemoryDatabase
+from lakegate.model.notices import Notice
+from lakegate.model.run import Notification, Run
+from lakegate.wap import review
+from lakegate.wap.alerting import alert_late, find_late
+from lakegate.wap.context import Context
+from lakegate.wap.ingest import ingest, resume, undo
+from lakegate.wap.recover import recover
+from lakegate.wap.review import accepted
+from lakegate.wap.transaction import transaction
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, WITH_NULLS, ordered, when_reached
+from support.slack_server import SlackServer, slack_server
+
+NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
+
+
+@dataclass
+class Teller:
+    """Remembers what it was told to tell."""
+
+    notices: list[Notice] = field(default_factory=list)
+    alerts: list[tuple[str | None, float | None]] = field(default_factory=list)
+    do: Callable[[], object] = lambda: None
+
+    def tell(
+        self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
+    ) -> Sequence[Notification]:
+        self.notices.append(notice)
+        self.alerts.append((alert, window_s))
+        self.do()
+        return [Notification(channel="ops", event=notice.event, outcome="sent", at=NOW)]
+
+    def tell_counted(self) -> Sequence[Notification]:
+        return []
+
+    def test(self, channel: str | None = None) -> Sequence[Notification]:
+        return []
+
+    @property
+    def told(self) -> list[tuple[str, bool, str]]:
+        return [(notice.event, notice.recovered, notice.severity) for notice in self.notices]
+
+
+@pytest.fixture
+def teller() -> Teller:
+    return Teller()
+
+
+def context(house: FakeLakehouse, teller: Any) -> Context:
+    return replace(house.context, notifier=teller)
+
+
+def stored(house: FakeLakehouse, run_id: str = "r1") -> Run:
+    run = house.journal.get(run_id)
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rows", "checks", "told"),
+    [
+        (CLEAN, "not_null(passengers)", ("published", False, "info")),
+        (WITH_NULLS, "not_null(passengers, severity='warn')", ("published", False, "warn")),
+        (WITH_NULLS, "not_null(passengers)", ("rejected", False, "error")),
+    ],
+)
+def test_an_ingest_that_ended_is_told_of_once(
+    house: FakeLakehouse, teller: Teller, rows: Any, checks: str, told: tuple[str, bool, str]
+) -> None:
+    run = ingest(context(house, teller), ordered(house, rows, checks=(checks,)))
+    assert teller.told == [told]
+    assert [one.channel for one in run.notifications] == ["ops"]
+    assert stored(house) == run
+    assert teller.notices[0].run == run.model_copy(update={"notifications": ()})
+
+
+def test_a_run_that_is_skipped_is_not_told_of(house: FakeLakehouse, teller: Teller) -> None:
+    ingest(house.context, ordered(house))
+    assert ingest(context(house, teller), ordered(house, file="r1", run="r2")).status == "skipped"
+    assert teller.told == []
+
+
+def test_a_run_that_fails_is_told_of_and_fails(
+    house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise EngineError("Out of disk.")
+
+    with when_reached(monkeypatch, "after-claim", fail), pytest.raises(EngineError, match="Out of disk"):
+        ingest(context(house, teller), ordered(house))
+    assert teller.told == [("failed", False, "error")]
+    assert [one.outcome for one in stored(house).notifications] == ["sent"]
+
+
+def test_a_run_that_is_parked_is_told_of_when_it_ends(house: FakeLakehouse, teller: Teller) -> None:
+    telling = context(house, teller)
+    ingest(telling, ordered(house, WITH_NULLS), until="write", suspends=True)
+    assert teller.told == []
+    ended = resume(telling, "r1", until="audit")
+    assert (ended.status, [one.outcome for one in ended.notifications]) == ("rejected", ["sent"])
+    assert resume(telling, "r1", until="publish") == ended
+    assert teller.told == [("rejected", False, "error")]
+
+
+def test_a_run_that_is_undone_is_told_of_as_failed(house: FakeLakehouse, teller: Teller) -> None:
+    telling = context(house, teller)
+    ingest(telling, ordered(house), until="write", suspends=True)
+    undo(telling, "r1", reason="Nobody wants it.")
+    assert teller.told == [("failed", False, "error")]
+
+
+@pytest.mark.parametrize(
+    ("point", "told"),
+    [("after-claim", ("failed", True, "error")), ("after-publish", ("published", True, "warn"))],
+)
+def test_a_run_that_recovery_ended_is_told_of_as_such(
+    house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch, point: str, told: tuple[str, bool, str]
+) -> None:
+    house.dies_at(monkeypatch, point, lambda: ingest(context(house, teller), ordered(house)))
+    assert teller.told == []
+    house.kill()
+    (run,) = recover(context(house, teller))
+    assert teller.told == [told]
+    assert stored(house) == run
+    assert len(run.notifications) == 1
+
+
+def test_a_run_that_had_ended_is_not_told_of_again_by_recovery(house: FakeLakehouse, teller: Teller) -> None:
+    ingest(context(house, teller), ordered(house, WITH_NULLS))
+    assert house.journal.resume("r1", ended=True) is not None  # by somebody who is to publish its branch
+    house.kill()
+    (run,) = recover(context(house, teller))
+    assert run.status == "rejected"
+    assert teller.told == [("rejected", False, "error")]
+
+
+def test_a_transaction_that_is_rejected_is_told_of(house: FakeLakehouse, teller: Teller) -> None:
+    with (
+        pytest.raises(AuditFailedError),
+        transaction(
+            context(house, teller),
+            run_id="t1",
+            name=None,
+            branch="wap/t1",
+            target="main",
+            configured=lambda _: (),
+            on_failure="keep",
+        ) as tx,
+    ):
+        tx.append("nyc.trips", WITH_NULLS)
+        tx.check("nyc.trips", "not_null(passengers)")
+    assert teller.told == [("rejected", False, "error")]
+    assert teller.notices[0].tables == ("nyc.trips",)
+    assert len(stored(house, "t1").notifications) == 1
+
+
+def test_a_branch_that_is_published_later_is_told_of_again(house: FakeLakehouse, teller: Teller) -> None:
+    telling = context(house, teller)
+    rejected = ingest(telling, ordered(house, WITH_NULLS))
+    with pytest.raises(AuditFailedError):
+        review.publish_branch(telling, rejected.branch, configured=lambda _: ())
+    assert [event for event, *_ in teller.told] == ["rejected", "rejected"]
+    assert len(stored(house).notifications) == 2
+
+
+@pytest.mark.parametrize("error", [RuntimeError("secret"), RetryableError("away")])
+def test_a_notifier_that_breaks_changes_nothing(house: FakeLakehouse, teller: Teller, error: Exception) -> None:
+    def breaks() -> None:
+        raise error
+
+    teller.do = breaks
+    run = ingest(context(house, teller), ordered(house))
+    assert (run.status, run.notifications) == ("published", ())
+    assert stored(house) == run
+
+
+def test_who_is_interrupted_while_telling_keeps_what_was_done(house: FakeLakehouse, teller: Teller) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    teller.do = interrupt
+    with pytest.raises(KeyboardInterrupt, match="Run r1 had ended: published"):
+        ingest(context(house, teller), ordered(house))
+    assert stored(house).status == "published"
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_a_journal_that_goes_away_while_telling_changes_nothing(
+    house: FakeLakehouse, teller: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise RetryableError("away")
+
+    monkeypatch.setattr(house.journal, "note_notifications", away)
+    assert ingest(context(house, teller), ordered(house)).status == "published"
+
+
+def test_what_changed_while_telling_is_not_lost(house: FakeLakehouse, teller: Teller) -> None:
+    def change() -> None:
+        house.journal.save(stored(house).model_copy(update={"status": "reverted"}))
+
+    teller.do = change
+    ingest(context(house, teller), ordered(house))
+    assert (stored(house).status, len(stored(house).notifications)) == ("reverted", 1)
+
+
+# with real channels ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlackServer]:
+    with slack_server() as running:
+        monkeypatch.setenv("HOOK_URL", running.hook)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield running
+
+
+def dispatcher(house: FakeLakehouse) -> Dispatcher:
+    channel = {"name": "ops", "type": "slack", "url": "env:HOOK_URL"}
+    return Dispatcher(NotifySettings.model_validate({"channels": [channel]}), lambda: house.journal)
+
+
+def test_a_rejected_run_is_a_message(house: FakeLakehouse, server: SlackServer) -> None:
+    run = ingest(context(house, dispatcher(house)), ordered(house, WITH_NULLS))
+    assert run.status == "rejected"
+    assert [(one.channel, one.event, one.outcome) for one in run.notifications] == [("ops", "rejected", "sent")]
+    (message,) = server.messages
+    assert "nyc.trips: rejected" in message["text"]
+    assert f"lakegate publish {run.branch} --accept REASON" in str(message["blocks"])
+
+
+def test_an_accepted_run_tells_who_accepted_what(
+    house: FakeLakehouse, server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEGATE_ACTOR", "ada")
+    rejected = ingest(house.context, ordered(house, WITH_NULLS))
+    told, acceptance = context(house, dispatcher(house)), accepted("the meters were off")
+    review.publish_branch(told, rejected.branch, configured=lambda _: (), acceptance=acceptance)
+    (message,) = server.messages
+    assert "1 check failed; ada published it anyway: the meters were off" in str(message)
+
+
+def test_a_run_is_rejected_all_the_same_when_nobody_can_be_told(
+    house: FakeLakehouse, server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:9/services/x")
+    run = ingest(context(house, dispatcher(house)), ordered(house, WITH_NULLS))
+    (told,) = stored(house).notifications
+    assert (run.status, told.outcome, told.reason) == ("rejected", "failed", "it cannot be connected to")
+
+
+# tables that are late -------------------------------------------------------------------------------------------------
+
+
+def published(number: int, hours: int, **values: Any) -> Run:
+    fields = {"run_id": f"r{number}", "tables": ("nyc.trips",), "branch": "", "status": "published"}
+    at = NOW - timedelta(hours=hours)
+    return Run.model_validate({**fields, "started_at": at, "finished_at": at, **values})
+
+
+def late(*runs: Run, every: str = "1d") -> list[tuple[str, str | None]]:
+    journal = Journal(MemoryDatabase())
+    for run in runs:
+        journal.save(run)
+    return [(found.table, found.run_id) for found in find_late(journal, {"nyc.trips": every}, NOW)]
+
+
+def test_a_table_is_late_when_nothing_was_published_for_too_long() -> None:
+    assert late(published(1, 23)) == []
+    assert late(published(1, 25)) == [("nyc.trips", "r1")]
+    assert late(published(1, 25), published(2, 2)) == []
+    assert late(published(1, 25), every="2d") == []
+    assert late() == [("nyc.trips", None)]
+
+
+def test_what_was_rejected_or_taken_back_was_not_published() -> None:
+    assert late(published(1, 2, status="rejected"), published(2, 30)) == [("nyc.trips", "r2")]
+    assert late(published(1, 2, status="reverted"), published(2, 1, kind="revert")) == [("nyc.trips", None)]
+
+
+def test_a_late_table_is_told_of_once_until_it_is_published_to(teller: Teller) -> None:
+    journal = Journal(MemoryDatabase())
+    journal.save(published(1, 30))
+    found = find_late(journal, {"nyc.trips": "1d"}, NOW)
+    (told,) = alert_late(teller, found, NOW)
+    assert [one.outcome for one in told.notifications] == ["sent"]
+    assert (teller.told, teller.alerts) == ([("late", False, "error")], [("late nyc.trips r1", 86400.0)])

@@ -1,0 +1,244 @@
+"""What messages say, and that no data breaks them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slack_sdk.models.blocks import Block
+
+from lakegate.alerts.apprise import _lines
+from lakegate.alerts.dispatch import alert_of, concerns
+from lakegate.alerts.message import MAX_FAILURES, Message, compose
+from lakegate.alerts.slack import blocks, fallback
+from lakegate.alerts.webhook import payload
+from lakegate.config import ChannelSettings, NotifySettings
+from lakegate.model.checks import CheckResult
+from lakegate.model.notices import AlertGroup, LateTable, Notice
+from lakegate.model.run import Run, RunError
+from support.cli_support import (
+    BRANCH,
+    EXAMPLES,
+    FAILED_RUN,
+    IN_RANGE,
+    NOT_NULL,
+    PUBLISHED,
+    REJECTED,
+    make_run,
+    report,
+    staged,
+)
+from support.cli_support import result as result_of
+from support.notify_support import given_up, lost_file
+from support.slack_server import problems
+
+NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
+FIRST = AlertGroup(number=1)
+PIECES = (
+    *("<!here>", "<@U1>", "@channel", "@everyone", "&", "<", ">", "`", "```", "\n", "\0", "\u202e", "\ud800", "|"),
+    *("*b*", "&amp;", "<https://evil.example|x>", "![x](https://evil.example)", "x" * 2999, "🐘" * 400),
+)
+HOSTILE = st.one_of(
+    st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)), max_size=6).map("".join),
+    st.builds(str.__mul__, st.sampled_from(PIECES), st.integers(1, 2000)).map(lambda text: text[:5000]),
+)
+
+
+def notice(run: Run, **changes: Any) -> Notice:
+    severity = "info" if run.status == "published" else "error"
+    given = {"event": run.status, "severity": severity, "tables": run.tables, "run": run, "at": NOW}
+    return Notice.model_validate(given | changes)
+
+
+def message(of: Notice, group: AlertGroup = FIRST, **rules: Any) -> Message:
+    return compose(of, NotifySettings(**rules), group, window_s=3600)
+
+
+def slack(one: Message) -> dict[str, Any]:
+    return {"text": fallback(one), "blocks": blocks(one)}
+
+
+def text_of(one: Message) -> str:
+    return json.dumps(slack(one), ensure_ascii=False)
+
+
+def test_a_rejection_says_what_failed_and_what_to_type() -> None:
+    run = REJECTED.model_copy(update={"staged": (staged("nyc.trips"),)})
+    one = message(notice(run), report_url="https://lake.example.com/runs/{run_id}?t={table}")
+    told = text_of(one)
+    assert problems(slack(one)) == []
+    for part in (
+        "nyc.trips: rejected",
+        "1 of 2 checks failed",
+        REJECTED.run_id,
+        "`passenger_count`",
+        "1,003 of 100,000",
+    ):
+        assert part in told, part
+    for command in (f"runs {REJECTED.run_id}", f"publish {BRANCH}", f"discard {BRANCH}", f"diff main {BRANCH}"):
+        assert f"lakegate {command}" in told, command
+    assert f"<https://lake.example.com/runs/{REJECTED.run_id}?t=nyc.trips|Report of the run>" in told
+    assert "More of the same within 1h" in told
+
+
+def test_rows_are_shown_only_when_that_is_allowed() -> None:
+    rejected = notice(REJECTED)
+    assert EXAMPLES
+    for allowed in (False, True):
+        one = message(rejected, examples=allowed)
+        for told in (text_of(one), json.dumps(payload(one)), "\n".join(_lines(one))):
+            assert ("trip_id" in told) == allowed
+            assert "f.parquet" not in told
+
+
+def test_a_failure_says_why_without_secrets() -> None:
+    run = FAILED_RUN.model_copy(
+        update={"error": RunError(code="engine", message="sc://me:hunter22@host:15002 went away", hint="Try again.")}
+    )
+    told = text_of(message(notice(run)))
+    assert "went away" in told
+    assert "Try again." in told
+    assert "hunter22" not in told
+
+
+def test_a_dropped_branch_is_not_named_and_publishing_tells_rows() -> None:
+    dropped = REJECTED.model_copy(update={"branch_kept": False})
+    assert BRANCH not in text_of(message(notice(dropped)))
+    assert "100,000 rows in commit" in text_of(message(notice(PUBLISHED)))
+
+
+def test_a_late_table_and_a_test() -> None:
+    late = LateTable(table="nyc.trips", expected_every="1d", last=NOW, run_id="r1")
+    one = message(Notice(event="late", severity="error", tables=("nyc.trips",), late=late, at=NOW))
+    assert "since 2026-01-31 07:05 UTC; expected every 1d" in text_of(one)
+    assert payload(one)["late"]["run_id"] == "r1"
+    never = late.model_copy(update={"last": None})
+    assert "yet" in text_of(message(Notice(event="late", severity="error", tables=("a.b",), late=never, at=NOW)))
+    assert problems(slack(message(Notice(event="test", severity="info", tables=(), at=NOW)))) == []
+
+
+def test_a_file_that_was_given_up_says_which_and_why_and_what_to_type() -> None:
+    one = message(given_up(lost_file("a b&`c`.parquet", run_id="r7")))
+    told = text_of(one)
+    assert problems(slack(one)) == []
+    for part in ("nyc.trips: file given up", "Tried 3 times, and given up until it changes.", "is cut off"):
+        assert part in told, part
+    assert "`s3://landing/a b&amp;\u02cbc\u02cb.parquet`" in told
+    assert "lakegate runs r7" in told
+    plain = message(given_up(lost_file("a b&c.parquet")))
+    assert ("Try it by hand", "lakegate ingest nyc.trips 's3://landing/a b&c.parquet'") in plain.commands
+    assert payload(one)["file"] == {
+        "table": "nyc.trips",
+        "uri": "s3://landing/a b&`c`.parquet",
+        "tries": 3,
+        "error": "source",
+        "reason": lost_file().reason,
+        "run_id": "r7",
+    }
+    said = "https://me:hunter22@host/a?X-Amz-Signature=hunter22 and password=hunter22"
+    secret = message(given_up(lost_file(uri="https://me:hunter22@host/a", reason=said)))
+    assert "hunter22" not in text_of(secret) + json.dumps(payload(secret)) + "".join(_lines(secret))
+
+
+@pytest.mark.parametrize("name", ["a`;touch x;`b", "a\nb", "a$(touch x)", "a\u202eb", "x" * 300, "a;b", 'a"b', "a\\"])
+def test_a_name_that_is_not_shown_as_it_is_is_no_part_of_a_command(name: str) -> None:
+    one = message(given_up(lost_file(name)))
+    assert one.commands == ()
+    assert "touch x;'" not in text_of(one)
+
+
+def test_a_group_tells_how_many() -> None:
+    later = text_of(message(notice(REJECTED), AlertGroup(number=64, missed=31, thread="1.2")))
+    assert "64 of the same so far" in later
+    assert "lakegate runs --table nyc.trips --status rejected --since 1h" in later
+    anew = text_of(message(notice(REJECTED), AlertGroup(number=1, missed=499)))
+    assert "499 more of the same before this" in anew
+
+
+def test_many_failed_checks_are_counted() -> None:
+    many = report(*(result_of(NOT_NULL.model_copy(update={"label": f"c{n}"}), 5) for n in range(60)))
+    one = message(notice(make_run("rejected", reports=(many,))))
+    assert (len(one.failures), one.more_failures) == (MAX_FAILURES, 50)
+    assert problems(slack(one)) == []
+
+
+@settings(max_examples=40)
+@given(texts=st.lists(HOSTILE, min_size=8, max_size=8), rows=st.integers(0, 3), checks=st.integers(1, 12))
+def test_no_data_makes_a_message_that_slack_refuses_or_misreads(texts: list[str], rows: int, checks: int) -> None:
+    example = {texts[0]: texts[1], texts[2]: texts[3]}
+    failed = CheckResult(
+        name=texts[4],
+        check=texts[5],
+        columns=(texts[0], texts[6], *texts),
+        severity="error",
+        verdict="fail",
+        failing_rows=7,
+        total_rows=9,
+        evidence="scan",
+        examples=(example,) * rows,
+        detail=texts[7],
+    )
+    run = make_run(
+        "rejected",
+        tables=(texts[6], texts[4]),
+        branch=texts[7],
+        branch_kept=True,
+        name=texts[3],
+        detail=texts[2],
+        reports=(report(*[failed] * checks, table=texts[1]),),
+        error=RunError(code="x", message=texts[0], hint=texts[5]),
+    )
+    url = "https://lake.example.com/{table}/{branch}/{run_id}"
+    file = lost_file(uri=texts[6], reason=texts[7], table=texts[4], run_id=texts[0] or None)
+    notices = [notice(run.model_copy(update={"status": status})) for status in ("rejected", "failed")]
+    for told_of in (*notices, given_up(file)):
+        one = message(told_of, examples=True, report_url=url)
+        told = slack(one)
+        assert problems(told) == []
+        for block in Block.parse_all(told["blocks"]):
+            block.validate_json()
+        assert len(json.dumps(told, ensure_ascii=False).encode()) < 100_000
+        lines = list(_lines(one))
+        assert all(line.isprintable() or "\u200b" in line for line in lines)
+        assert not any(mark in line for line in lines for mark in ("@everyone", "@channel", "<!here", "<@U1", "]("))
+        json.dumps(payload(one), ensure_ascii=False).encode()
+
+
+def channel(**given: Any) -> ChannelSettings:
+    return ChannelSettings(**{"name": "ops", "type": "webhook", "url": "env:HOOK", **given})
+
+
+@pytest.mark.parametrize(
+    ("rule", "rejected", "published", "recovered"),
+    [
+        ({}, True, False, True),
+        ({"events": ("published",)}, False, True, True),
+        ({"events": ("recovered",)}, False, False, True),
+        ({"events": ("published", "rejected"), "severity": "warn"}, True, False, True),
+        ({"tables": ("lab.*",)}, False, False, False),
+        ({"tables": ("lab.*", "nyc.*")}, True, False, True),
+    ],
+)
+def test_rules(rule: dict[str, Any], rejected: bool, published: bool, recovered: bool) -> None:
+    asks = channel(**rule)
+    assert concerns(asks, notice(REJECTED)) == rejected
+    assert concerns(asks, notice(PUBLISHED)) == published
+    assert concerns(asks, notice(PUBLISHED, recovered=True, severity="warn")) == recovered
+
+
+def test_what_says_the_same_has_one_key() -> None:
+    again = REJECTED.model_copy(update={"run_id": "other", "branch": "wap/other"})
+    assert alert_of(notice(REJECTED)) == alert_of(notice(again))
+    other_check = make_run(
+        "rejected", reports=(report(result_of(IN_RANGE.model_copy(update={"severity": "error"}), 1)),)
+    )
+    other_table = REJECTED.model_copy(update={"tables": ("nyc.other",)})
+    engine, input_ = (
+        FAILED_RUN.model_copy(update={"error": RunError(code=c, message="m")}) for c in ("engine", "input")
+    )
+    keys = [alert_of(notice(run)) for run in (REJECTED, other_check, other_table, engine, input_, PUBLISHED)]
+    assert len({*keys, alert_of(notice(PUBLISHED, recovered=True))}) == 7

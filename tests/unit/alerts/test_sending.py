@@ -1,0 +1,253 @@
+"""Channels against real HTTP servers: what arrives, what is tried again, what is said of failures."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tenacity
+
+from lakegate.alerts import dispatch
+from lakegate.alerts.webhook import sign
+from lakegate.errors import NotFoundError
+from support.cli_support import REJECTED
+from support.mail_server import mail_server
+from support.notify_support import (
+    BOT,
+    MAIL,
+    SECRET,
+    SIGNED,
+    WEBHOOK,
+    channels,
+    dispatcher,
+    given_up,
+    lost_file,
+    outcomes,
+    rejection,
+    told_server,
+)
+from support.slack_server import HOOK, TOKEN, SlackServer
+
+# Apprise looks for a module that Python is about to drop.
+pytestmark = pytest.mark.filterwarnings("ignore:'imghdr':DeprecationWarning")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlackServer]:
+    with told_server(monkeypatch) as running:
+        yield running
+
+
+def test_each_kind_of_channel_is_told(server: SlackServer) -> None:
+    told = dispatcher(channels(server, WEBHOOK, BOT, SIGNED, MAIL)).tell(rejection())
+    assert outcomes(told) == [(name, "sent", None) for name in ("ops", "bot", "signed", "mail")]
+    by_path = {one.path.partition("?")[0]: one for one in server.received}
+    assert set(by_path) == {HOOK, "/api/chat.postMessage", "/hooks/verysecretpath", "/verysecretpath"}
+    for one in server.received:
+        assert REJECTED.run_id in one.body.decode(), one.path
+    assert by_path["/verysecretpath"].json["title"] == "nyc.trips: rejected"
+
+
+def test_a_webhook_is_signed_over_time_and_body(server: SlackServer) -> None:
+    dispatcher(channels(server, SIGNED)).tell(rejection())
+    (received,) = server.received
+    headers, body = received.headers, received.body
+    signed = f"{headers['Lakegate-Timestamp']}.".encode() + body
+    expected = hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+    assert headers["Lakegate-Signature"] == f"v1={expected}"
+    assert (headers["Lakegate-Event"], headers["Lakegate-Delivery"]) == ("rejected", received.json["id"])
+    told = received.json
+    assert (told["version"], told["run"]["run_id"], told["severity"]) == (1, REJECTED.run_id, "error")
+    assert [check["failing_rows"] for check in told["checks"]] == [1003, 2]
+
+
+def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer) -> None:
+    dispatcher(channels(server, SIGNED)).tell(rejection())
+    (received,) = server.received
+    page = (Path(__file__).parents[3] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
+    told: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], told)  # noqa: S102 - our own page
+    is_from_lakegate = told["is_from_lakegate"]
+    headers, body = received.headers, received.body
+    assert is_from_lakegate(SECRET, headers, body)
+    assert is_from_lakegate(SECRET, {name.lower(): value for name, value in headers.items()}, body)
+    assert not is_from_lakegate("another", headers, body)
+    assert not is_from_lakegate(SECRET, headers, body + b" ")
+    assert not is_from_lakegate(SECRET, {}, body)
+    for stamp in ("", "soon", str(int(headers["Lakegate-Timestamp"]) + 1)):
+        assert not is_from_lakegate(SECRET, {**headers, "Lakegate-Timestamp": stamp}, body)
+    old = {**headers, **sign(SECRET, int(headers["Lakegate-Timestamp"]) - 3600, body)}
+    assert not is_from_lakegate(SECRET, old, body)
+
+
+def test_the_page_shows_all_that_a_webhook_is_told(server: SlackServer) -> None:
+    dispatcher(channels(server, SIGNED)).tell(rejection())
+    page = (Path(__file__).parents[3] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
+    shown = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    told = server.received[0].json
+    assert [*shown] == [*told]
+    assert [*shown["run"]] == [*told["run"]]
+    assert [*shown["checks"][0]] == [*told["checks"][0]]
+
+
+def test_a_mail_is_sent_in_which_data_is_text(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mail_server() as mails:
+        to = "from=lake@example.com&to=team@example.com&mode=insecure"
+        monkeypatch.setenv("APPRISE_URL", f"mailto://127.0.0.1:{mails.port}?{to}")
+        bad = lost_file("<img src=x>.csv", reason="[Click](https://evil.example) & @everyone\nBcc: me@evil.example")
+        assert outcomes(dispatcher(channels(server, MAIL)).tell(given_up(bad))) == [("mail", "sent", None)]
+    (mail,) = mails.mails
+    assert (mail["Subject"], mail["To"], mail["Bcc"]) == ("nyc.trips: file given up", "team@example.com", None)
+    parts = {part.get_content_type(): part.get_content() for part in mail.walk() if not part.is_multipart()}
+    assert "<img" not in parts["text/html"]
+    assert "&lt;\u200bimg" in parts["text/html"]
+    for text in parts.values():
+        assert "](" not in text
+        assert "@everyone" not in text
+        assert "evil.example" in text
+
+
+def test_one_without_a_secret_is_not_signed(server: SlackServer) -> None:
+    dispatcher(channels(server, {key: value for key, value in SIGNED.items() if key != "secret"})).tell(rejection())
+    assert "Lakegate-Signature" not in server.received[0].headers
+
+
+@pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
+@pytest.mark.parametrize("odd", ["429", "500", "cut"])
+def test_what_passes_is_tried_again(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
+    server.odd.extend([odd, odd])
+    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    assert (told.outcome, told.reason) == ("sent", None)
+    assert len(server.received) == 1
+    assert not server.odd
+
+
+@pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
+def test_it_waits_for_as_long_as_it_is_asked_to(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch, channel: dict[str, Any]
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(tenacity.nap, "time", SimpleNamespace(sleep=waited.append))
+    server.retry_after = "7"
+    server.odd.extend(["429", "500", "429"])
+    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    assert (told.outcome, len(server.received)) == ("sent", 1)
+    assert (waited[0], waited[2]) == (7.0, 7.0)
+    assert 0 < waited[1] < 7
+
+
+@pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
+def test_what_does_not_pass_is_given_up(server: SlackServer, channel: dict[str, Any]) -> None:
+    server.odd.extend(["500"] * 9)
+    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    assert (told.outcome, told.reason) == ("failed", "it answered 500")
+    assert len(server.odd) == 5
+
+
+@pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
+def test_nobody_waits_for_longer_than_is_allowed(server: SlackServer, channel: dict[str, Any]) -> None:
+    server.retry_after = "3600"
+    server.odd.append("429")
+    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    assert told.outcome == "failed"
+    assert (told.reason or "").endswith("and asks to wait for 3600 s")
+
+
+@pytest.mark.parametrize(
+    ("channel", "odd"),
+    [*((one, "hang") for one in (WEBHOOK, BOT, SIGNED, MAIL)), *((one, "drip") for one in (WEBHOOK, BOT, MAIL))],
+)
+def test_one_that_is_slow_holds_up_nobody(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
+    server.odd.append(odd)
+    (told,) = dispatcher(channels(server, channel, timeout_s=0.5)).tell(rejection())
+    assert told.outcome == "failed"
+    assert told.reason in ("it took longer than 0.5 s", "it gave no answer in time; the message may have arrived")
+
+
+def test_a_secret_that_is_slow_to_come_holds_up_nobody(server: SlackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object, **__: object) -> str | None:
+        server.over.wait(60)
+        return None
+
+    monkeypatch.setattr(dispatch, "resolve_secret", resolve)
+    (told,) = dispatcher(channels(server, WEBHOOK, timeout_s=0.2)).tell(rejection())
+    assert (told.outcome, told.reason) == ("failed", "it took longer than 0.2 s")
+
+
+def test_what_a_webhook_answers_after_its_status_is_not_waited_for(server: SlackServer) -> None:
+    server.odd.append("drip")
+    assert outcomes(dispatcher(channels(server, SIGNED)).tell(rejection())) == [("signed", "sent", None)]
+
+
+def test_one_that_fails_does_not_keep_others_from_being_told(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:9/services/verysecretpath")
+    monkeypatch.delenv("HOOK_SECRET")
+    bad_mail = MAIL | {"name": "bad", "url": "env:BAD_URL"}
+    monkeypatch.setenv("BAD_URL", "nonsense://verysecretpath")
+    told = dispatcher(channels(server, WEBHOOK, SIGNED, bad_mail, BOT)).tell(rejection())
+    assert outcomes(told) == [
+        ("ops", "failed", "it cannot be connected to"),
+        (
+            "signed",
+            "failed",
+            "Setting notify.channels.signed.secret refers to the variable HOOK_SECRET, which is not set.",
+        ),
+        ("bad", "failed", "its address is none that Apprise knows"),
+        ("bot", "sent", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("BOT_TOKEN", "xoxb-wrong", "Slack says: invalid_auth"),
+        ("HOOK_URL", "{url}/gone", None),
+        ("HOOK_URL", "ftp://verysecretpath", "its address cannot be used"),
+        ("OTHER_URL", "verysecretpath", "its address does not begin with https:// or http://"),
+    ],
+)
+def test_wrong_secrets_are_told_without_them(
+    server: SlackServer, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str | None
+) -> None:
+    monkeypatch.setenv(variable, value.format(url=server.url))
+    channel = {"BOT_TOKEN": BOT, "HOOK_URL": WEBHOOK, "OTHER_URL": SIGNED}[variable]
+    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    assert told.reason == ("it answered 204" if reason is None else reason)
+
+
+def test_a_redirect_is_not_followed(server: SlackServer) -> None:
+    server.odd.append("302")
+    (told,) = dispatcher(channels(server, SIGNED)).tell(rejection())
+    assert (told.outcome, told.reason, server.received) == ("failed", "it answered 302", [])
+
+
+@pytest.mark.parametrize("odd", [None, "500", "cut", "429", "hang"])
+def test_no_secret_is_ever_logged_or_kept(
+    server: SlackServer, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], odd: Any
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    settings = channels(server, WEBHOOK, BOT, SIGNED, MAIL, timeout_s=2)
+    server.odd.extend([odd] * 4 if odd else [])
+    told = dispatcher(settings).tell(rejection())
+    written = capfd.readouterr()
+    everything = caplog.text + written.out + written.err + "".join(one.model_dump_json() for one in told)
+    for secret in ("verysecretpath", TOKEN, SECRET, "alsosecret"):
+        assert secret not in everything, everything
+
+
+def test_a_test_message_goes_to_one_or_all(server: SlackServer) -> None:
+    teller = dispatcher(channels(server, WEBHOOK, SIGNED | {"events": ["late"]}))
+    assert outcomes(teller.test()) == [("ops", "sent", None), ("signed", "sent", None)]
+    assert outcomes(teller.test("ops")) == [("ops", "sent", None)]
+    with pytest.raises(NotFoundError, match="Did you mean 'ops'"):
+        teller.test("opps")

@@ -1,0 +1,300 @@
+"""The planner: who is asked what, how often, and what becomes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from lakegate.checks import FailingRows, Finding, parse_checks, run_audit
+from lakegate.checks.audit import answer_from_manifest
+from lakegate.errors import CheckError, EngineError, EngineUnavailableError
+from lakegate.model.checks import AuditReport
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Column, Schema
+from lakegate.model.tables import AddedFiles, AddedRows, ColumnStatistics, DataFile, ScanResult
+from lakegate.ports import Engine, Step
+
+ROWS = AddedRows(table=TableIdentifier.parse("nyc.trips"), ref="wap/x", after_snapshot_id=1, snapshot_id=2)
+SCHEMA = Schema(
+    columns=(Column(name="id", type="long"), Column(name="s", type="string"), Column(name="n", type="long"))
+)
+COLUMNS = {
+    "id": ColumnStatistics(value_count=10, null_count=0, lower=0, upper=9),
+    "n": ColumnStatistics(value_count=10, null_count=3, lower=0, upper=9),
+}
+COMPLETE = AddedFiles((DataFile(path="f", rows=10, size_bytes=1, columns=COLUMNS),), complete=True)
+INCOMPLETE = AddedFiles(COMPLETE.files, complete=False)
+
+
+class RecordingEngine:
+    """Remembers what it was asked; answers by predicate, 0 when it knows no other."""
+
+    def __init__(self, answers: dict[str, int] | None = None, *, total: int = 10, refuses: str | None = None) -> None:
+        self.answers = answers or {}
+        self.total = total
+        self.refuses = refuses
+        self.asked: list[tuple[Any, ...]] = []
+
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+        assert rows == ROWS
+        self.asked.append(("scan", *predicates))
+        if self.refuses is not None and any(self.refuses in predicate for predicate in predicates):
+            raise EngineError("Spark failed: Division by zero.")
+        return ScanResult(total=self.total, failing=tuple(self.answers.get(text, 0) for text in predicates))
+
+    def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
+        self.asked.append(("duplicates", *columns))
+        return ScanResult(total=self.total, failing=(self.answers.get(",".join(columns), 0),))
+
+    def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
+        self.asked.append(("examples", predicate, limit))
+        return ({"predicate": predicate},)
+
+    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
+        self.asked.append(("duplicate_examples", *columns, limit))
+        return ({"rows": 2},)
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        self.told.append(text)
+        yield cast("Step", None)
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+
+def no_engine() -> Engine:
+    pytest.fail("the engine was asked for")
+
+
+def audit(
+    engine: RecordingEngine | Callable[[], Engine],
+    *texts: str,
+    added: AddedFiles = COMPLETE,
+    notes: Notes | None = None,
+) -> AuditReport:
+    connect = (lambda: cast("Engine", engine)) if isinstance(engine, RecordingEngine) else engine
+    return run_audit(
+        run_id="r1",
+        rows=ROWS,
+        schema=SCHEMA,
+        added=added,
+        checks=[check for text in texts for check in parse_checks(text)],
+        engine=connect,
+        metadata_location="file:///m.json",
+        narrator=notes,
+    )
+
+
+def test_an_audit_that_manifests_answer_never_asks_for_an_engine() -> None:
+    report = audit(no_engine, "not_null(id)", "in_range(id, 0, 9)", "row_count(min=1)")
+    assert report.passed
+    assert [(r.verdict, r.evidence, r.total_rows) for r in report.results] == [("pass", "manifest", 10)] * 3
+    assert (report.run_id, report.table, report.branch, report.rows) == ("r1", "nyc.trips", "wap/x", 10)
+    assert report.metadata_location == "file:///m.json"
+
+
+def test_an_audit_without_checks_passes() -> None:
+    assert audit(no_engine).passed
+    assert audit(no_engine, added=INCOMPLETE).rows == 10
+
+
+def test_everything_about_rows_is_one_scan_and_each_uniqueness_a_job() -> None:
+    engine = RecordingEngine()
+    report = audit(
+        engine, "unique(id)", "not_null(s)", "not_null(id)", "in_range(id, 1, 5)", "unique(id, s)", "sql('n < 0')"
+    )
+    assert engine.asked == [
+        ("scan", "`s` IS NULL", "`id` < 1 OR `id` > 5", "(n < 0)"),
+        ("duplicates", "id"),
+        ("duplicates", "id", "s"),
+    ]
+    assert [r.name for r in report.results] == [
+        "unique_id", "not_null_s", "not_null_id", "in_range_id", "unique_id_s", "sql_n",
+    ]  # fmt: skip
+    assert [r.evidence for r in report.results] == ["scan", "scan", "manifest", "scan", "scan", "scan"]
+
+
+def test_the_engine_is_connected_once() -> None:
+    connected: list[int] = []
+    engine = RecordingEngine({"`s` IS NULL": 2, "id": 4})
+
+    def connect() -> Engine:
+        connected.append(1)
+        return cast("Engine", engine)
+
+    audit(connect, "not_null(s)", "unique(id)")
+    assert connected == [1]
+
+
+def test_only_failing_checks_fetch_examples() -> None:
+    engine = RecordingEngine({"`s` IS NULL": 2, "id": 4})
+    report = audit(engine, "not_null(s, id)", "unique(id)", "unique(s)")
+    assert engine.asked[-2:] == [("examples", "`s` IS NULL", 10), ("duplicate_examples", "id", 10)]
+    assert [(r.verdict, r.failing_rows, len(r.examples)) for r in report.results] == [
+        ("fail", 2, 1), ("pass", 0, 0), ("fail", 4, 1), ("pass", 0, 0),
+    ]  # fmt: skip
+    assert not report.passed
+
+
+def test_a_failure_that_the_manifest_proves_still_shows_rows() -> None:
+    engine = RecordingEngine()
+    (result,) = audit(engine, "not_null(n)").results
+    assert (result.verdict, result.failing_rows, result.evidence) == ("fail", 3, "manifest")
+    assert result.examples == ({"predicate": "`n` IS NULL"},)
+    assert engine.asked == [("examples", "`n` IS NULL", 10)]
+
+
+def test_a_verdict_is_not_lost_for_want_of_examples() -> None:
+    def away() -> Engine:
+        raise EngineUnavailableError("Spark went away.")
+
+    notes = Notes()
+    (result,) = audit(away, "not_null(n)", notes=notes).results
+    assert (result.verdict, result.failing_rows, result.examples) == ("fail", 3, ())
+    assert "no examples for not_null_n: Spark went away." in notes.told
+    assert result.detail == "No examples can be shown: Spark went away."
+
+
+def test_examples_that_cannot_be_shown_lose_no_others() -> None:
+    class Choking(RecordingEngine):
+        def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
+            if "`s`" in predicate:
+                raise OverflowError("date value out of range")
+            return super().examples(rows, predicate, limit)
+
+    first, second, third = audit(
+        Choking({"`s` IS NULL": 2, "id": 4}), "not_null(s)", "not_null(n)", "unique(id)"
+    ).results
+    assert [result.verdict for result in (first, second, third)] == ["fail"] * 3
+    assert (first.examples, first.detail) == ((), "No examples can be shown: date value out of range")
+    assert second.examples == ({"predicate": "`n` IS NULL"},)
+    assert third.examples == ({"rows": 2},)
+
+
+def test_warnings_do_not_block() -> None:
+    report = audit(RecordingEngine({"`s` IS NULL": 1}), "not_null(s, severity='warn')")
+    assert report.passed
+    assert [r.name for r in report.warnings] == ["not_null_s"]
+
+
+def test_row_count_says_what_is_wrong() -> None:
+    (result,) = audit(no_engine, "row_count(min=12)").results
+    assert (result.verdict, result.failing_rows) == ("fail", 2)
+    assert result.detail == "The batch has 10 rows; expected at least 12 rows."
+    assert result.examples == ()
+
+
+def test_incomplete_manifests_are_not_believed() -> None:
+    engine = RecordingEngine(total=7)
+    report = audit(engine, "not_null(id)", "row_count(min=8)", added=INCOMPLETE)
+    assert engine.asked == [("scan", "`id` IS NULL")]
+    assert [(r.verdict, r.evidence, r.total_rows) for r in report.results] == [("pass", "scan", 7), ("fail", "scan", 7)]
+    assert report.rows == 7
+
+
+def test_the_number_of_rows_alone_is_one_scan() -> None:
+    engine = RecordingEngine()
+    audit(engine, "row_count(min=1)", added=INCOMPLETE)
+    assert engine.asked == [("scan", "FALSE")]
+
+
+@pytest.mark.parametrize("text", ["not_null(s)", "unique(id)"])
+def test_a_scan_of_other_rows_is_no_audit(text: str) -> None:
+    with pytest.raises(EngineError, match="looked at 9 rows where 10 were added"):
+        audit(RecordingEngine(total=9), text)
+
+
+def test_the_same_check_twice_is_asked_once_and_named_apart() -> None:
+    engine = RecordingEngine()
+    report = audit(engine, "not_null(s)", "not_null(s, severity='warn')", "unique(id)", "unique(id)")
+    assert engine.asked == [("scan", "`s` IS NULL"), ("duplicates", "id")]
+    assert [r.name for r in report.results] == ["not_null_s", "not_null_s_2", "unique_id", "unique_id_2"]
+
+
+def test_results_name_the_check_as_it_can_be_typed_again() -> None:
+    (result,) = audit(RecordingEngine(), "sql('ID < 0', name='no debts')").results
+    assert result.check == "sql(id, predicate='ID < 0', name='no debts')"
+    assert (result.name, result.columns) == ("no debts", ("id",))
+    assert parse_checks(result.check)[0].columns == ("id",)
+
+
+def test_an_expression_that_the_engine_refuses_is_the_users_to_correct() -> None:
+    engine = RecordingEngine(refuses="1/n")
+    with pytest.raises(CheckError, match="cannot evaluate 1 check on") as caught:
+        audit(engine, "not_null(s)", "sql('1/n > 2')", "sql('n < 0')")
+    assert "sql(n, predicate='1/n > 2'): Spark failed: Division by zero." in caught.value.message
+    assert isinstance(caught.value.__cause__, EngineError)
+
+
+def test_an_engine_that_fails_on_our_own_predicates_is_not_blamed_on_the_user() -> None:
+    with pytest.raises(EngineError, match="Division"):
+        audit(RecordingEngine(refuses="IS NULL"), "not_null(s)", "sql('n < 0')")
+    with pytest.raises(EngineError, match="Division"):
+        audit(RecordingEngine(refuses=""), "sql('n < 0')")
+
+
+def test_metrics_of_users_prove_nothing_but_a_number_of_the_rows() -> None:
+    def broken(_: AddedFiles) -> int:
+        raise KeyError("id")
+
+    def proven(metrics: Any) -> Finding | None:
+        return answer_from_manifest(FailingRows("n < 0", metrics), COMPLETE)
+
+    nonsense: list[object] = [True, False, -1, 11, 0.0, "0", Finding(0), None]
+    assert [proven(lambda _, made=made: made) for made in nonsense] == [None] * len(nonsense)
+    assert proven(broken) is None
+    assert [proven(lambda _, made=made: made) for made in (0, 10)] == [Finding(0), Finding(10)]
+
+
+class ReadingEngine(RecordingEngine):
+    """Remembers which questions were read row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slowly: list[tuple[str, bool]] = []
+
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+        self.slowly.append(("rows", rows.one_by_one))
+        return ScanResult(total=self.total, failing=(1,) * len(predicates))
+
+    def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
+        self.slowly.append(("keys", rows.one_by_one))
+        return ScanResult(total=self.total, failing=(1,))
+
+    def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
+        self.slowly.append(("examples", rows.one_by_one))
+        return ()
+
+    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
+        self.slowly.append(("key examples", rows.one_by_one))
+        return ()
+
+
+def test_keys_are_not_read_row_by_row_for_a_slow_pattern_beside_them() -> None:
+    engine = ReadingEngine()
+    audit(engine, "matches(s, '.*.*x')", "unique(id)")
+    assert engine.slowly == [("rows", True), ("keys", False), ("examples", True), ("key examples", False)]
+
+
+def test_checks_that_do_not_fit_stop_before_anything_is_asked() -> None:
+    with pytest.raises(CheckError, match="no column 'x'"):
+        audit(no_engine, "not_null(x)", "not_null(s)")
+
+
+def test_work_is_told_of() -> None:
+    notes = Notes()
+    audit(RecordingEngine({"`s` IS NULL": 1}), "not_null(s)", "unique(id)", notes=notes)
+    assert notes.told == [
+        "scan nyc.trips for 1 check",
+        "look for duplicates of id in nyc.trips",
+        "fetch examples for 1 check",
+    ]

@@ -1,0 +1,570 @@
+"""What a check's function says of it, and checks of users: defined here, in a module, or in an installed package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Literal, Unpack
+
+import pytest
+
+from lakegate import checks as public
+from lakegate.checks import (
+    CheckOptions,
+    ColumnName,
+    DuplicateRows,
+    FailingRows,
+    OrphanRows,
+    check,
+    definition,
+    describe,
+    parse_check,
+    parse_checks,
+    registry,
+    validate_checks,
+)
+from lakegate.checks.questions import columns_of_connect
+from lakegate.checks.registry import built_in, find_check, known_checks
+from lakegate.errors import CheckError
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Column, Schema
+from lakegate.spark import sessions
+
+SCHEMA = Schema(
+    columns=(
+        Column(name="Account", type="string"),
+        Column(name="odd`name", type="string"),
+        Column(name="amount", type="long"),
+    )
+)
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definition, "USERS", {})
+    monkeypatch.setattr(registry, "USERS", definition.USERS)
+
+
+def predicate(text: str, schema: Schema = SCHEMA) -> Any:
+    (valid,) = validate_checks(parse_checks(text), schema)
+    question = find_check(valid.kind).ask(valid, schema)
+    assert isinstance(question, FailingRows)
+    return question.predicate
+
+
+# Built in ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_a_built_in_check_is_one_file_and_exported(name: str) -> None:
+    found = find_check(name)
+    assert found.name == name
+    assert getattr(public, name) is found
+    assert name in public.__all__
+    assert found.documentation
+    for example in found.example.split("  or  "):
+        assert parse_checks(example)[0].kind == name
+
+
+def test_no_other_check_is_exported() -> None:
+    assert sorted(public.builtin.__all__) == list(built_in())
+
+
+@pytest.mark.parametrize(
+    ("name", "signature"),
+    [
+        ("not_null", "not_null(column, …)"),
+        ("unique", "unique(column, …, scope='batch')"),
+        ("relationships", "relationships(column, …, to=…, to_columns=…)"),
+        ("in_range", "in_range(column, min, max, inclusive=True)"),
+        ("sql", "sql(predicate)"),
+    ],
+)
+def test_how_a_check_is_written_comes_of_its_function(name: str, signature: str) -> None:
+    assert find_check(name).signature == signature
+
+
+def test_columns_and_arguments_can_be_given_by_name_from_python() -> None:
+    assert public.in_range(column="a", min=1, max=5) == parse_check("in_range(a, 1, 5)")
+    assert public.not_null(column="a") == parse_check("not_null(a)")
+
+
+# A user's own --------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_a_check() -> None:
+    @check
+    def is_iban(column: ColumnName, country: str = "NL", *, strict: bool = False) -> str:
+        """Every text has the form of an IBAN. NULL passes."""
+        return f"NOT ({column} RLIKE '^{country}[0-9]{{2}}') AND {str(strict).lower()}"
+
+    assert predicate("is_iban(account, 'DE')") == "(NOT (`Account` RLIKE '^DE[0-9]{2}') AND false)"
+    assert predicate("is_iban('odd`name', strict=True)") == "(NOT (`odd``name` RLIKE '^NL[0-9]{2}') AND true)"
+    assert is_iban("Account", country="DE") == parse_check("is_iban(Account, 'DE')")
+    assert str(is_iban("Account", "NL", strict=True)) == "is_iban(Account, strict=True)"
+    assert describe(is_iban("Account")) == "is_iban(Account): every text has the form of an IBAN. NULL passes"
+    assert parse_check("is_iban(a, severity='warn', name='form')").label == "form"
+    assert "is_iban" in known_checks()
+
+
+def test_options_are_shown_to_type_checkers_where_the_function_takes_them() -> None:
+    @check
+    def is_even(column: ColumnName, **options: Unpack[CheckOptions]) -> str:
+        return f"{column} % 2 <> 0"
+
+    assert is_even("amount", severity="warn", name="pairs") == parse_check(
+        "is_even(amount, severity='warn', name='pairs')"
+    )
+
+
+def test_a_summary_that_names_parameters_describes_the_check() -> None:
+    @check
+    def above(column: ColumnName, limit: int) -> str:
+        """Every ``column`` is above ``limit``."""
+        return f"{column} <= {limit}"
+
+    assert describe(above("amount", 5)) == "every amount is above 5"
+
+
+def test_a_function_may_ask_about_keys_and_be_of_another_scope() -> None:
+    @check(scopes=("table",), aliases=("primary_key",), parameter_aliases={"of": "to"})
+    def key(column: ColumnName, *more: ColumnName, to: str = "") -> DuplicateRows:
+        return DuplicateRows(tuple(definition.audited(name).name for name in (column, *more)), "table")
+
+    assert parse_check("primary_key(a)") == parse_check("key(a)")
+    (valid,) = validate_checks([parse_check("key(ACCOUNT, amount, of='x')")], SCHEMA)
+    assert (valid.columns, valid.scope, valid.arguments) == (("Account", "amount"), "table", {"to": "x"})
+    assert find_check("key").ask(valid, SCHEMA) == DuplicateRows(("Account", "amount"), "table")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tagged()", "it needs a column."),
+        ("tagged(a, 'x', 'y', 1, 2)", "it takes at most 4 arguments, 5 are given."),
+        ("tagged(a)", "it needs kind=…, 'debit' or 'credit'."),
+        ("tagged(a, 'debt')", "kind='debt' isn't 'debit' or 'credit'."),
+        ("tagged(a, 'debit', tags='x')", "tags='x' isn't a list."),
+        ("tagged(a, 'debit', share='x')", "share='x' isn't a number."),
+        ("tagged(a, 'debit', share=True)", "share=True isn't a number."),
+        ("tagged(a, 'debit', shares=1)", "there is no argument 'shares'. Did you mean 'share'?"),
+        ("tagged(a, debit)", "text needs quotes: 'debit'."),
+        ("tagged(a, 'debit', severity='bad')", "there is no severity 'bad'."),
+        ("tagged(a, 'debit', scope='table')", "scope='table' is not supported; it looks at the rows of the batch."),
+    ],
+)
+def test_arguments_are_looked_through(text: str, problem: str) -> None:
+    @check
+    def tagged(
+        column: ColumnName, kind: Literal["debit", "credit"], tags: Sequence[str] = (), share: float | None = None
+    ) -> str:
+        return "false"
+
+    with pytest.raises(CheckError) as caught:
+        parse_checks(text)
+    assert caught.value.message == f"tagged: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        ("amount >", "its predicate 'amount >' is not valid SQL"),
+        ("sum(amount) > 1", "calls sum(), which is about many rows"),
+        ("amount > (SELECT 1)", "subquery"),
+        ("amount > 1 -- OR x", "comment"),
+        ("amount IN (SELECT id FROM other)", "subquery"),
+        ("nothing > 1", "refers to column 'nothing', which the table doesn't have"),
+        ("amount RLIKE '(a+)+$'", "can take for ever"),
+        ("amount = '${x}'", "settings"),
+        (None, "returned None, which is neither SQL, a Column nor a question"),
+        (5, "returned 5, which is neither"),
+        (ValueError("amounts are in cents"), "amounts are in cents"),
+        (KeyError("x"), "its function failed (KeyError): 'x'"),
+    ],
+)
+def test_what_a_function_returns_is_looked_through_before_anything_runs(made: object, problem: str) -> None:
+    @check
+    def own(column: ColumnName) -> Any:
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    with pytest.raises(CheckError) as caught:
+        validate_checks([own("amount")], SCHEMA)
+    assert caught.value.message.startswith("own(amount): ")
+    assert problem in caught.value.message
+
+
+def test_a_pattern_in_a_users_predicate_is_kept_to_short_texts() -> None:
+    @check
+    def code(column: ColumnName) -> str:
+        return rf"NOT ({column} RLIKE '\\s+x')"
+
+    assert str(predicate("code(account)")).startswith("CASE WHEN length(`Account`) > 10000 THEN CAST(raise_error(")
+
+
+def test_a_column_of_spark_is_a_predicate() -> None:
+    connect = pytest.importorskip("pyspark.sql.connect.functions")
+
+    @check
+    def positive(column: ColumnName) -> Any:
+        return connect.col(column) <= 0
+
+    found = predicate("positive(amount)")
+    assert type(found).__module__ == "pyspark.sql.connect.column"
+    assert str(found) == "Column<'<=(`amount`, 0)'>"
+
+
+def unannotated(column, limit):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - that's its point
+    return ""
+
+
+def a_text(column: str) -> str:
+    return column
+
+
+def late(limit: int, column: ColumnName) -> str:
+    return column
+
+
+def optional(a: ColumnName | None = None) -> str:
+    return a or ""
+
+
+def odd(a: ColumnName, b: dict[str, int]) -> str:
+    return a
+
+
+def any_number(*values: int) -> str:
+    return str(values)
+
+
+def severe(a: ColumnName, severity: str) -> str:
+    return a + severity
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (unannotated, "parameter 'column' is annotated as None; use ColumnName"),
+        (a_text, "use ColumnName for a column of the table, which quotes it"),
+        (late, "must have no default and come before all other parameters"),
+        (optional, "must have no default"),
+        (odd, "parameter 'b' is annotated as dict"),
+        (any_number, "only columns are given in any number"),
+        (severe, "every check has severity and name anyway"),
+    ],
+)
+def test_functions_that_cannot_be_checks(function: Any, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        check(function)
+
+
+def test_no_function_takes_the_place_of_a_built_in_check() -> None:
+    def unique(column: ColumnName) -> str:
+        return column
+
+    with pytest.raises(TypeError, match="there is a built-in check 'unique'"):
+        check(unique)
+
+
+# Installed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("bank_checks")
+    exec(  # noqa: S102 - a package of somebody else's
+        "from lakegate.checks import ColumnName, check\n"
+        "@check(aliases=('iban',))\n"
+        "def is_iban(column: ColumnName) -> str:\n"
+        "    return f\"NOT ({column} RLIKE '^[A-Z]{{2}}')\"\n"
+        "BROKEN = object()\n",
+        module.__dict__,
+    )
+    monkeypatch.setitem(sys.modules, "bank_checks", module)
+    definition.USERS.clear()
+    names = {
+        "is_iban": "is_iban",
+        "iban": "is_iban",
+        "other": "is_iban",
+        "broken": "BROKEN",
+        "absent": "nothing",
+        "unique": "is_iban",
+    }
+    points = EntryPoints([EntryPoint(name, f"bank_checks:{value}", registry.GROUP) for name, value in names.items()])
+    monkeypatch.setattr(registry, "entry_points", points.select)
+
+
+def test_other_packages_offer_checks(installed: None) -> None:
+    assert parse_checks("is_iban(s)") == (Check(kind="is_iban", columns=("s",)),)
+    assert parse_check("iban(s)") == parse_check("is_iban(s)")
+    assert predicate("is_iban(account)") == "(NOT (`Account` RLIKE '^[A-Z]{2}'))"
+    assert "is_iban" in known_checks()
+    assert find_check("unique") is public.unique
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("broken", "is not a check of that name"), ("other", "not a check of that name"), ("absent", "can't be loaded")],
+)
+def test_a_check_that_cannot_be_loaded_says_so(installed: None, name: str, problem: str) -> None:
+    with pytest.raises(CheckError, match=problem):
+        parse_checks(f"{name}(s)")
+
+
+def test_a_module_of_the_users_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "bank.py").write_text(
+        "from lakegate.checks import ColumnName, check, validate_checks, parse_check\n"
+        "from lakegate.model.schema import Column, Schema\n"
+        "@check\n"
+        "def is_iban(column: ColumnName) -> str:\n"
+        "    return f'{column} NOT LIKE \"NL%\"'\n"
+        "print(*validate_checks([parse_check('is_iban(A)')], Schema(columns=(Column(name='a', type='string'),))))\n"
+    )
+    done = subprocess.run([sys.executable, "bank.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "is_iban(a)\n"
+
+
+# What two checks would share ------------------------------------------------------------------------------------
+
+
+def of_module(module: str, **options: Any) -> Any:
+    def is_iban(column: ColumnName) -> str:
+        return f"{column} = '{module}'"
+
+    is_iban.__module__ = module
+    return check(**options)(is_iban)
+
+
+def test_a_check_is_defined_again_by_its_own_module_only() -> None:
+    of_module("notebook")
+    again = of_module("notebook", aliases=("iban",))
+    assert find_check("is_iban") is again
+    for options in ({}, {"aliases": ("iban",)}):
+        with pytest.raises(TypeError, match="there is a check 'is_iban' of notebook; give the function another name"):
+            of_module("other", **options)
+    assert find_check("is_iban") is find_check("iban") is again
+
+
+def test_an_alias_is_not_taken_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match="there is a built-in check 'unique'"):
+        of_module("notebook", aliases=("unique",))
+    monkeypatch.setattr(registry, "_aliases", lambda: {"primary_key": public.unique})
+    with pytest.raises(TypeError, match="there is a built-in check 'primary_key'"):
+        of_module("notebook", aliases=("primary_key",))
+    assert not definition.USERS
+
+
+def test_no_function_takes_the_place_of_an_installed_check(installed: None) -> None:
+    with pytest.raises(TypeError, match="there is a check 'is_iban' of bank_checks"):
+        of_module("notebook")
+    of_module("bank_checks.forms")  # which an entry point may name by the package
+    with pytest.raises(CheckError, match=r"two checks called 'is_iban': one of bank_checks, one of bank_checks\.forms"):
+        parse_check("is_iban(s)")
+
+
+def test_none_is_no_word_for_another_default() -> None:
+    def above(column: ColumnName, limit: int | None = 5) -> str:
+        return f"{column} <= {limit}"
+
+    with pytest.raises(TypeError, match="parameter 'limit' may be None: then its default must be None"):
+        check(above)
+    with pytest.raises(CheckError, match="inclusive=None isn't True or False"):
+        parse_check("in_range(a, 1, 5, inclusive=None)")
+    with pytest.raises(CheckError, match="inclusive=None isn't True or False"):
+        public.in_range("a", 1, 5, None)  # type: ignore[arg-type, call-arg]
+    assert public.in_range("a", 1, max=None) == parse_check("in_range(a, 1)")
+
+
+# Columns of Spark Connect ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("write", "problem"),
+    [
+        (lambda f: f.expr("amount > 1"), "holds SQL as text (expr), which can't be looked through here"),
+        (lambda f: f.sum("amount") > 1, "calls sum(), which is about many rows"),
+        (lambda f: f.product("amount") > 1, "calls product(), which is about many rows"),
+        (lambda f: f.call_function("system.builtin.SUM", f.col("amount")) > 1, "calls sum(), which is about many"),
+        (lambda f: f.transform(f.array("amount"), lambda x: f.max(x + 1)), "calls max(), which is about many rows"),
+        (lambda f: f.explode(f.array("amount")), "calls explode(), which is about many rows"),
+        (lambda f: f.row_number().over(_window()) > 1, "holds a window function"),
+        (lambda f: f.count("*") > 1, "about"),
+        (lambda f: f.col("*"), "holds '*'"),
+        (lambda f: f.reflect(f.lit("java.lang.System"), f.lit("getenv")) == "x", "calls reflect(), which is not"),
+        (lambda f: f.from_xml("account", "a INT", {"rowValidationXSDPath": "/etc/passwd"}).a > 1, "with options"),
+        (
+            lambda f: f.call_function(
+                "from_xml", f.col("account"), f.lit("a INT"), f.map_from_arrays(f.array(), f.array())
+            ),
+            "with options",
+        ),
+        (lambda f: f.col("account").rlike("(a+)+$"), "can take for ever"),
+        (lambda f: f.when(f.regexp_like("account", f.lit("(a+)+$")), f.lit("x")), "can take for ever"),
+        (lambda f: f.col("account").rlike(r"\s+x"), "slow on long texts; return SQL as text, which is limited"),
+        (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "holds a subquery"),
+        (lambda _: _column_of("ColumnReference", "amount", 7), "takes 'amount' from a DataFrame; use functions.col"),
+        (lambda _: _udf(202), "calls own(), a user's function that isn't Python about one row"),
+        (lambda f: f.col("nothing.x") > 1, "refers to column 'nothing', which the table doesn't have"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*No Partition Defined")
+def test_a_column_is_looked_through_as_text_is(write: Any, problem: str) -> None:
+    connect = pytest.importorskip("pyspark.sql.connect.functions")
+
+    @check
+    def own(column: ColumnName) -> Any:
+        return write(connect)
+
+    @check
+    def asked(column: ColumnName) -> Any:
+        return FailingRows(write(connect))
+
+    for made in (own("amount"), asked("amount")):
+        with pytest.raises(CheckError) as caught:
+            validate_checks([made], SCHEMA)
+        assert problem in caught.value.message
+
+
+def _window() -> Any:
+    from pyspark.sql.connect.window import Window
+
+    return Window.orderBy("amount")
+
+
+def _column_of(expression: str, *arguments: Any) -> Any:
+    from pyspark.sql.connect import column, expressions
+
+    return column.Column(getattr(expressions, expression)(*arguments))
+
+
+def _udf(eval_type: int) -> Any:
+    from pyspark.sql.connect.expressions import ColumnReference, PythonUDF
+
+    function = PythonUDF(output_type="boolean", eval_type=eval_type, func=lambda amount: amount > 1, python_ver="3.11")
+    return _column_of("CommonInlineUserDefinedFunction", "own", function, True, [ColumnReference("amount")])  # noqa: FBT003
+
+
+def test_a_column_about_one_row_passes() -> None:
+    f = pytest.importorskip("pyspark.sql.connect.functions")
+    fine = [
+        f.col("`odd``name`").isNull() | f.col("ACCOUNT").rlike("^[A-Z]+$"),
+        f.from_xml("account", "a INT", {"mode": "FAILFAST"}).a > 1,
+        f.col("account") == "(a+)+$",
+        _udf(100),
+        f.exists(f.array("amount"), lambda x: x.cast("string").like("%x")),
+    ]
+    for column in fine:
+        for made in (column, FailingRows(column)):
+            question = ask(made)
+            assert question.by_user
+            assert question.predicate is column
+
+
+def test_what_is_no_column_is_no_predicate() -> None:
+    frames = pytest.importorskip("pyspark.sql.connect.dataframe")
+    frame = object.__new__(frames.DataFrame)
+    for made in (FailingRows(5), FailingRows(frame), frame):
+        with pytest.raises(CheckError, match="neither SQL, a Column nor a question"):
+            ask(made)
+
+
+# A question's own limit ------------------------------------------------------------------------------------------
+
+
+def ask(made: Any) -> FailingRows:
+    @check
+    def own(column: ColumnName) -> Any:
+        return made
+
+    question = own.ask(validate_checks([own("account")], SCHEMA)[0], SCHEMA)
+    assert isinstance(question, FailingRows)
+    return question
+
+
+@pytest.mark.parametrize(
+    ("sql", "limit", "shortest"),
+    [("Account = 'x'", 7, 7), (r"Account RLIKE '\\s+x'", 7, 7), (r"Account RLIKE '\\s+x'", 20_000, 10_000)],
+)
+def test_the_shorter_limit_of_a_users_question_holds(sql: str, limit: int, shortest: int) -> None:
+    question = ask(FailingRows(sql, longest_text=limit))
+    assert question.predicate.startswith(f"CASE WHEN length(`Account`) > {shortest} THEN")
+    assert question.is_slow
+    assert question.by_user
+
+
+def test_a_limit_of_texts_is_for_sql_and_a_number() -> None:
+    connect = pytest.importorskip("pyspark.sql.connect.functions")
+    with pytest.raises(CheckError, match="longest_text is for predicates in SQL"):
+        ask(FailingRows(connect.col("Account") == "x", longest_text=7))
+    with pytest.raises(CheckError, match="longest_text='7' isn't a number of characters"):
+        ask(FailingRows("Account = 'x'", longest_text="7"))  # type: ignore[arg-type]
+
+
+# Keys ----------------------------------------------------------------------------------------------------------
+
+
+PLANES = TableIdentifier.parse("nyc.planes")
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (DuplicateRows(()), "its key has no columns"),
+        (DuplicateRows(("nothing",)), "there is no column 'nothing'"),
+        (DuplicateRows(("amount", "AMOUNT")), "it names one column twice"),
+        (DuplicateRows(["amount"]), "isn't a tuple of column names"),  # type: ignore[arg-type]
+        (OrphanRows((), PLANES, ()), "its key has no columns"),
+        (OrphanRows(("amount",), PLANES, ("a", "b")), "its key and the other table's have 1 and 2 columns"),
+        (OrphanRows(("nothing",), PLANES, ("a",)), "there is no column 'nothing'"),
+    ],
+)
+def test_a_key_is_looked_through_before_anything_is_written(made: Any, problem: str) -> None:
+    @check(scopes=("batch", "table"))
+    def own(column: ColumnName) -> Any:
+        return made
+
+    with pytest.raises(CheckError) as caught:
+        validate_checks([own("amount")], SCHEMA, lambda _: SCHEMA)
+    assert caught.value.message.startswith("own(amount): ")
+    assert problem in caught.value.message
+
+
+# Threads ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_kind_of_columns_is_asked_for_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "SPARK_CONNECT_MODE_ENABLED"
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None, raising=False)
+    inside, seen = threading.Event(), list[str | None]()
+
+    def second() -> None:
+        inside.wait()
+        with columns_of_connect():
+            seen.append(os.environ.get(name))
+
+    def third() -> None:
+        inside.wait()
+        sessions._prefer_connect_functions()  # noqa: SLF001
+
+    threads = [threading.Thread(target=second), threading.Thread(target=third)]
+    for thread in threads:
+        thread.start()
+    with columns_of_connect():
+        inside.set()
+        for thread in threads:
+            thread.join(0.2)
+        assert all(thread.is_alive() for thread in threads)
+    for thread in threads:
+        thread.join()
+    assert seen == ["1"]
+    assert os.environ.pop(name) == "1"  # a session wants it for good

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import keyword
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakegate import checks as public
+from lakegate.checks import describe, parse_check, parse_checks
+from lakegate.errors import CheckError, ExitCode
+from lakegate.model.checks import Check
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+NAMES = (
+    TEXT.filter(bool)
+    | st.sampled_from([*keyword.kwlist, *keyword.softkwlist, "a`b", "a b", "ﬁ", "ª", "Trip Distance", "x.y", "'", '"'])
+    | st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
+)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = NUMBERS | TEXT
+
+
+def optional(values: st.SearchStrategy[Any], *keys: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=dict.fromkeys(keys, values)).filter(bool)
+
+
+CALLS: st.SearchStrategy[tuple[str, tuple[str, ...], dict[str, Any]]] = st.one_of(
+    st.tuples(st.just("not_null"), st.tuples(NAMES), st.just({})),
+    st.tuples(st.just("unique"), st.lists(NAMES, min_size=1, max_size=3, unique=True).map(tuple), st.just({})),
+    st.tuples(
+        st.just("relationships"),
+        st.lists(NAMES, min_size=2, max_size=2, unique=True).map(tuple),
+        st.just({"to": "ns.t"})
+        | st.lists(NAMES.map("{}2".format), min_size=2, max_size=2).map(lambda x: {"to": "ns.t", "to_columns": x}),
+    ),
+    st.tuples(st.just("in_range"), st.tuples(NAMES), optional(SCALARS, "min", "max")),
+    st.tuples(
+        st.just("in_range"),
+        st.tuples(NAMES),
+        st.fixed_dictionaries({"min": NUMBERS, "inclusive": st.just(value=False)}),
+    ),
+    st.tuples(
+        st.just("accepted_values"),
+        st.tuples(NAMES),
+        st.fixed_dictionaries({"values": st.lists(SCALARS | st.booleans(), min_size=1, max_size=4)}),
+    ),
+    st.tuples(
+        st.just("matches"),
+        st.tuples(NAMES),
+        st.fixed_dictionaries({"pattern": st.sampled_from([r"\d+", "'", '"', "ü$"])}),
+    ),
+    st.tuples(st.just("row_count"), st.just(()), optional(st.just(7), "min", "max")),
+    st.tuples(
+        st.just("sql"),
+        st.just(("a", "b c")),
+        st.just({"predicate": "a < 0 OR `b c` = 'it\\'s \\\\ \"new\"\nline'"}),
+    ),
+)
+
+
+@given(CALLS, st.sampled_from(["error", "warn"]), st.none() | TEXT.filter(str.strip))
+def test_the_text_of_a_check_is_read_back(
+    call: tuple[str, tuple[str, ...], dict[str, Any]], severity: Any, label: str | None
+) -> None:
+    kind, columns, arguments = call
+    scope: Any = "table" if kind == "relationships" else "batch"
+    check = Check(kind=kind, columns=columns, arguments=arguments, severity=severity, scope=scope, label=label)
+    read = parse_check(str(check))
+    assert read == check
+    assert str(read) == str(check)
+    assert Check.model_validate_json(read.model_dump_json()) == read
+
+
+@given(st.text(max_size=40) | st.text("not_null()[]{}'\"\\,=abr-1# \n", max_size=40).map("unique({})".format))
+def test_nothing_but_a_check_error_comes_of_any_text(text: str) -> None:
+    with suppress(CheckError):
+        parse_checks(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("not_null(passenger_count)", ["not_null(passenger_count)"]),
+        ("not_null(a, 'Trip Distance')", ["not_null(a)", "not_null('Trip Distance')"]),
+        ("not_null(class, None)", ["not_null(class)", "not_null(None)"]),
+        ("not_null(a, b, name='keys')", ["not_null(a, name='keys_a')", "not_null(b, name='keys_b')"]),
+        ("unique(a, b, severity='warn')", ["unique(a, b, severity='warn')"]),
+        ("in_range(fare, 0, 500)", ["in_range(fare, min=0, max=500)"]),
+        ("in_range(fare, -1.5, inclusive=False)", ["in_range(fare, min=-1.5, inclusive=False)"]),
+        ("in_range(fare, max=+3, inclusive=True)", ["in_range(fare, max=3)"]),
+        ("in_range(fare, None, 3)", ["in_range(fare, max=3)"]),
+        ("in_range(d, '2024-01-01')", ["in_range(d, min='2024-01-01')"]),
+        ("accepted_values(p, ['cash', None, 'card'])", ["accepted_values(p, values=['cash', 'card'])"]),
+        ("accepted_values(p, (1, True))", ["accepted_values(p, values=[1, True])"]),
+        (r"matches(c, '^\d{3}$')", [r"matches(c, pattern='^\\d{3}$')"]),
+        (r"matches(c, r'\bx')", [r"matches(c, pattern='\\bx')"]),
+        (r"matches(c, '\\d')", [r"matches(c, pattern='\\d')"]),
+        ("row_count(1)", ["row_count(min=1)"]),
+        ("sql('fare < 0')", ["sql(fare, predicate='fare < 0')"]),
+        ("  unique(\n  a, # the key\n  class,\n)  ", ["unique(a, class)"]),
+        ("not_null(a, scope='batch')", ["not_null(a)"]),
+        ("unique(a, b, scope='table')", ["unique(a, b, scope='table')"]),
+        ("relationships(a, to='ns.t')", ["relationships(a, to='ns.t', scope='table')"]),
+        ("relationships(a, to='ns.t', to_columns=a)", ["relationships(a, to='ns.t', scope='table')"]),
+        ("relationships(a, to='ns.t', field='x')", ["relationships(a, to='ns.t', to_columns='x', scope='table')"]),
+        (
+            "relationships((a, b), to='ns.t', to_columns=(x, 'y z'))",
+            ["relationships(a, b, to='ns.t', to_columns=['x', 'y z'], scope='table')"],
+        ),
+        ("relationships(a, b, to='n.s.t')", ["relationships(a, b, to='n.s.t', scope='table')"]),
+    ],
+)
+def test_what_users_write(text: str, canonical: list[str]) -> None:
+    assert [str(check) for check in parse_checks(text)] == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("", "empty", "not_null"),
+        ("not_null", "not of the form", "not_null(column, …)"),
+        ("not_null(", "never closed", "not_null(passenger_count)"),
+        ("not_null(Trip Distance)", "cannot be read", "quoted"),
+        ("not_null(a.b)", "'a.b' is not a literal value or a plain column name", "quoted"),
+        ("not_null(a); not_null(b)", "cannot be read", "not_null(column, …)"),
+        ("x.not_null(a)", "not of the form", "kind(column"),
+        ("not_nul(a)", "no check called 'not_nul'", "Did you mean 'not_null'?"),
+        ("zzz(1+1)", "no check called 'zzz'", "Known checks: accepted_values, in_range, matches, not_null"),
+        ("not_null()", "needs a column", "not_null(column, …)"),
+        ("not_null('')", "a column name is empty", "not_null(column, …)"),
+        ("not_null(1)", "1 is not a column name", "not_null(column, …)"),
+        ("not_null(a, a)", "column 'a' is given twice", "not_null(column, …)"),
+        ("in_range(a)", "needs min, max or both", "in_range(fare_amount, 0, 500)"),
+        ("in_range(a, 1, 2, True, 3)", "at most 4 arguments, 5 are given", "in_range(column, min, max"),
+        ("in_range(a, 1, min=1)", "'min' is given twice", "in_range(column, min, max"),
+        ("in_range(a, min=1, min=1)", "'min' is given twice", "in_range(column, min, max"),
+        ("in_range(a, minimum=1)", "no argument 'minimum'. Did you mean 'min'?", "in_range(column, min, max"),
+        ("in_range(a, **b)", "'**' is not allowed", "in_range(column, min, max"),
+        ("in_range(*a)", "'*a' is not a literal value", "in_range(column, min, max"),
+        ("in_range(a, 1 + 1)", "'1 + 1' is not a literal value", "in_range(column, min, max"),
+        ("in_range(a, True)", "min=True isn't a whole number or a number or quoted text", "in_range(column, min, max"),
+        ("in_range(a, 1e999)", "inf is not a finite number", "in_range(column, min, max"),
+        ("in_range(a, 0x" + "f" * 9000 + ")", "more than 400 digits", "in_range(column, min, max"),
+        ("in_range(a, " + "9" * 9000 + ")", "cannot be read", "in_range(column, min, max"),
+        ("(" * 500, "cannot be read", "kind(column"),
+        ("in_range(a, lo)", "text needs quotes: 'lo'", "in_range(column, min, max"),
+        ("in_range(a, 1, inclusive=1)", "inclusive=1 isn't True or False", "in_range(column, min, max"),
+        ("accepted_values(a, [cash])", "text needs quotes: 'cash'", "['cash', 'card']"),
+        ("accepted_values(a, 'cash')", "values='cash' isn't a list", "['cash', 'card']"),
+        ("accepted_values(a, [None])", "the list is empty", "['cash', 'card']"),
+        ("accepted_values(a, [[1]])", "a list inside the list", "['cash', 'card']"),
+        ("accepted_values(a, [b'x'])", "is not a literal value", "['cash', 'card']"),
+        ("matches(a)", "needs pattern=…, quoted text", "matches(column, pattern)"),
+        (r"matches(a, '\b')", "backspace", "matches(column, pattern)"),
+        ("matches(a, '(x')", "'(' that is never closed", "matches(column, pattern)"),
+        ("matches(a, 'x)')", "')' too many", "matches(column, pattern)"),
+        ("matches(a, '[a-z')", "'[' that is never closed", "matches(column, pattern)"),
+        ("matches(a, 'x\\\\')", "single backslash", "matches(column, pattern)"),
+        ("row_count()", "needs min, max or both", "row_count(min=1)"),
+        ("row_count(-1)", "min=-1 is not a number of rows", "row_count(min=1)"),
+        ("row_count(5, 1)", "min=5 is more than max=1", "row_count(min=1)"),
+        ("row_count(1.5)", "min=1.5 isn't a whole number", "row_count(min=1)"),
+        ("sql()", "needs predicate=…, quoted text", "sql('fare_amount < 0')"),
+        ("sql(b, predicate='a < 0')", "refers to a, not to b", "sql('fare_amount < 0')"),
+        ("not_null(a, severity='warm')", "no severity 'warm'", "Did you mean 'warn'?"),
+        ("not_null(a, severity=warn)", "text needs quotes: 'warn'", "not_null(column, …)"),
+        ("not_null(a, scope='table')", "scope='table' is not supported", "Leave scope out"),
+        (
+            "unique(a, scope='tables')",
+            "looks at the rows of the batch or the whole table",
+            "scope='batch' or scope='table'",
+        ),
+        ("relationships(a, to='ns.t', scope='batch')", "scope='batch' is not supported", "write scope='table'"),
+        ("relationships(to='ns.t')", "needs a column", "relationships(column, …, to=…"),
+        ("relationships(a)", "needs to=…, quoted text", "relationships(tailnum, to='nyc.planes')"),
+        ("relationships(a, to=planes)", "text needs quotes: 'planes'", "to='nyc.planes'"),
+        ("relationships(a, to=nyc.planes)", "'nyc.planes' is not a literal value", "to='nyc.planes'"),
+        ("relationships(a, to='planes')", "'planes' cannot name a table", "to='nyc.planes'"),
+        ("relationships(a, to=5)", "to=5 isn't quoted text", "to='nyc.planes'"),
+        (
+            "relationships(a, b, to='ns.t', to_columns=x)",
+            "2 columns cannot be compared with 1 column",
+            "to_columns=(x, y)",
+        ),
+        ("relationships(a, to='ns.t', to_columns=[1])", "1 is not a column name", "to_columns=(x, y)"),
+        (
+            "relationships(a, to='ns.t', to_columns=x, field=x)",
+            "'field' is another word for 'to_columns'",
+            "to_columns=",
+        ),
+        ("not_null(a, name='')", "not a text to call the check by", "not_null(column, …)"),
+        ("not_null(a, name=5)", "not a text to call the check by", "not_null(column, …)"),
+    ],
+)
+def test_mistakes_are_answered_with_how_to_write_it(text: str, message: str, hint: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        parse_checks(text)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_patterns_of_java_are_left_to_java() -> None:
+    for pattern in (r"\Q(\E", "[]a]", "[a[b]&&[^c]]", r"\p{L}++", "(?x) # (", r"\(", "[(]"):
+        assert public.matches("c", pattern).arguments == {"pattern": pattern}
+
+
+def test_one_text_for_one_check() -> None:
+    with pytest.raises(CheckError, match="stands for 2 checks"):
+        parse_check("not_null(a, b)")
+
+
+def test_python_and_text_make_the_same_checks() -> None:
+    assert public.not_null("a", severity="warn") == parse_check("not_null(a, severity='warn')")
+    assert public.unique("a", "b", name="key") == parse_check("unique(a, b, name='key')")
+    assert public.unique("a", scope="table") == parse_check("unique(a, scope='table')")
+    assert public.relationships("a", to="ns.t", to_columns="x") == parse_check("relationships(a, to='ns.t', field=x)")
+    assert public.relationships("a", "b", to="ns.t", to_columns=("x", "y"), severity="warn") == parse_check(
+        "relationships((a, b), to='ns.t', to_columns=(x, y), severity='warn')"
+    )
+    assert public.in_range("a", 0, inclusive=False) == parse_check("in_range(a, 0, inclusive=False)")
+    assert public.in_range("a", max=date(2024, 1, 31)) == parse_check("in_range(a, max='2024-01-31')")
+    assert public.in_range("a", Decimal("0.10"), Decimal("1e30")) == parse_check(f"in_range(a, 0.1, {10**30})")
+    assert public.in_range("a", Decimal("0.1234567890123456789")) == parse_check("in_range(a, '0.1234567890123456789')")
+    assert public.accepted_values("a", ("x", 1)) == parse_check("accepted_values(a, ['x', 1])")
+    assert public.matches("a", r"\d") == parse_check(r"matches(a, r'\d')")
+    assert public.row_count(max=3) == parse_check("row_count(max=3)")
+    assert public.sql("a < b") == parse_check("sql('a < b')")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("not_null(passenger_count)", "passenger_count is never NULL"),
+        ("unique(id)", "id is unique"),
+        ("unique(a, b)", "a and b together are unique"),
+        ("unique(a, b, scope='table')", "a and b together are unique in the whole table"),
+        ("relationships(dest, to='nyc.airports', field=faa)", "every dest is a faa of nyc.airports"),
+        ("relationships(a, b, to='ns.t')", "every (a, b) is a (a, b) of ns.t"),
+        ("in_range(fare, 0, 500)", "fare is at least 0 and at most 500"),
+        ("in_range(fare, max=5, inclusive=False)", "fare is less than 5"),
+        ("accepted_values(p, ['cash'])", "p is one of 'cash'"),
+        (f"accepted_values(p, {list(range(12))})", "p is one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"),
+        ("matches(c, '^A')", "c matches /^A/"),
+        ("row_count(1)", "the batch has at least 1 row"),
+        ("row_count(max=1000)", "the batch has at most 1,000 rows"),
+        ("row_count(3, 3)", "the batch has exactly 3 rows"),
+        ("row_count(1, 3)", "the batch has 1 to 3 rows"),
+        ("sql('fare < 0')", "no row has fare < 0"),
+    ],
+)
+def test_a_check_in_one_sentence(text: str, sentence: str) -> None:
+    assert describe(parse_check(text)) == sentence
+
+
+def test_the_other_table_comes_first_whatever_order_was_written() -> None:
+    texts = ("relationships(a, to='ns.t', to_columns=x)", "relationships(a, to_columns=x, to='ns.t')")
+    assert {str(parse_checks(text)[0]) for text in texts} == {
+        "relationships(a, to='ns.t', to_columns='x', scope='table')"
+    }

@@ -1,0 +1,246 @@
+"""What checks ask the engine: literals, predicates, and which of them fit a schema."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakegate.checks import parse_check, parse_checks, validate_checks
+from lakegate.checks.column_types import text_literal
+from lakegate.checks.predicates import PredicateError, read_predicate
+from lakegate.checks.questions import DuplicateRows, FailingRows
+from lakegate.checks.registry import find_check
+from lakegate.errors import CheckError
+from lakegate.model.checks import Check
+from lakegate.model.schema import Column, Schema
+
+TYPES = {
+    "i": "int",
+    "l": "long",
+    "d": "double",
+    "f": "float",
+    "m": "decimal(10, 2)",
+    "b": "boolean",
+    "day": "date",
+    "t": "timestamp",
+    "tz": "timestamptz",
+    "s": "string",
+    "u": "uuid",
+    "raw": "binary",
+    "clock": "time",
+    "items": "list<long>",
+    "tags": "map<string, string>",
+    "trip": "struct<1: km: optional double>",
+    "Trip Distance": "double",
+    "odd`name": "long",
+    "${x}": "long",
+}
+SCHEMA = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in TYPES.items()))
+
+_STRING_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_NAMED = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def as_spark_reads(token: str) -> str:
+    """Spark's SparkParserUtils.unescapeSQLString, in short."""
+    assert _STRING_TOKEN.fullmatch(token)
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _NAMED.get(m[2], m[2]), token[1:-1])
+
+
+@given(st.text(st.characters(codec="utf-8")) | st.text("'\\\"$u{}0n%_\n\r\t\0`;-/*"))
+def test_a_text_literal_means_the_text_and_nothing_else(text: str) -> None:
+    token = text_literal(text)
+    assert as_spark_reads(token) == text
+    assert "$" not in token
+    assert not re.search(r"[\x00-\x1f]", token)
+
+
+def predicate(text: str) -> str:
+    (check,) = validate_checks(parse_checks(text), SCHEMA)
+    question = find_check(check.kind).ask(check, SCHEMA)
+    assert isinstance(question, FailingRows)
+    return str(question.predicate)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("not_null(S)", "`s` IS NULL"),
+        ("not_null('odd`name')", "`odd``name` IS NULL"),
+        ("in_range(l, 0, 5)", "`l` < 0 OR `l` > 5"),
+        ("in_range(l, 0, 6.5)", "`l` < 0 OR `l` > 6"),
+        ("in_range(l, 0, 6, inclusive=False)", "`l` < 1 OR `l` > 5"),
+        ("in_range(i, max=1e300)", "FALSE"),
+        ("in_range(l, 9007199254740993)", "`l` < 9007199254740993"),
+        ("in_range(d, 0)", "isnan(`d`) OR `d` < 0.0D"),
+        (
+            "in_range('Trip Distance', 0, 1, inclusive=False)",
+            "isnan(`Trip Distance`) OR `Trip Distance` <= 0.0D OR `Trip Distance` >= 1.0D",
+        ),
+        ("in_range(f, 0.5, 1e300)", "isnan(`f`) OR `f` < 0.5F OR `f` > 1e+300D"),
+        ("in_range(f, 0.1)", "isnan(`f`) OR `f` < 0.1D"),
+        (
+            "in_range(d, 9007199254740993, 9007199254740997)",
+            "isnan(`d`) OR `d` < 9007199254740994.0D OR `d` > 9007199254740996.0D",
+        ),
+        (
+            "in_range(d, 9007199254740995, 9007199254740997, inclusive=False)",
+            "isnan(`d`) OR `d` <= 9007199254740994.0D OR `d` >= 9007199254740998.0D",
+        ),
+        ("accepted_values(f, [0.1, 1e300])", "`f` NOT IN (0.10000000149011612F, 1e+300D)"),
+        ("in_range(m, 0.005, '9.999')", "`m` < CAST('0.01' AS DECIMAL(10, 2)) OR `m` > CAST('9.99' AS DECIMAL(10, 2))"),
+        ("in_range(day, '2024-01-01', '2024-01-31')", "`day` < DATE '2024-01-01' OR `day` > DATE '2024-01-31'"),
+        ("in_range(t, '2024-01-01')", "`t` < TIMESTAMP_NTZ '2024-01-01 00:00:00'"),
+        ("in_range(tz, '2024-01-01T01:00:00.5+01:00')", "`tz` < TIMESTAMP '2024-01-01 00:00:00.500000+00:00'"),
+        ("in_range(s, 'a', 'b')", "`s` < 'a' OR `s` > 'b'"),
+        ("accepted_values(s, ['a', 'it\\'s', 'a', None])", "`s` NOT IN ('a', 'it\\'s')"),
+        ("accepted_values(i, [1, 2.0])", "`i` NOT IN (1, 2)"),
+        ("accepted_values(b, [True])", "`b` NOT IN (TRUE)"),
+        ("accepted_values(m, [1.5])", "`m` NOT IN (CAST('1.5' AS DECIMAL(10, 2)))"),
+        ("matches(s, r'^\\d$')", "NOT (`s` RLIKE '^\\\\d\\u0024')"),
+        ("sql('d < 0 OR s IS NULL')", "(d < 0 OR s IS NULL)"),
+    ],
+)
+def test_what_the_engine_is_asked(text: str, expected: str) -> None:
+    assert predicate(text) == expected
+
+
+def test_uniqueness_is_asked_of_the_columns_together() -> None:
+    (check,) = validate_checks([parse_check("unique(S, i)")], SCHEMA)
+    assert find_check("unique").ask(check, SCHEMA) == DuplicateRows(("s", "i"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("not_null(itms)", "no column 'itms'", "Did you mean 'items'?"),
+        ("sql('itms IS NULL')", "no column 'itms'", "Did you mean 'items'?"),
+        ("not_null('${x}')", "cannot be audited", "Rename"),
+        ("unique(tags)", "cannot be compared", "plain columns"),
+        ("unique(s, S)", "names one column twice", "case"),
+        ("in_range(b, 0, 1)", "boolean, which has no ranges", "accepted_values"),
+        ("in_range(items, 0, 1)", "has no ranges", "sql"),
+        ("in_range(raw, 0, 1)", "has no ranges", "sql"),
+        ("in_range(clock, '10:00')", "has no ranges", "sql"),
+        ("in_range(d, 'abc')", "'abc' is not a number", "numbers"),
+        ("in_range(d, '1')", "'1' is not a number", "numbers"),
+        ("in_range(i, 5, 1)", "no int lies in it", "smaller one first"),
+        ("in_range(i, 0.2, 0.8)", "no int lies in it", "smaller one first"),
+        ("in_range(i, min=3000000000)", "no int lies in it", "smaller one first"),
+        ("in_range(d, 1, 1, inclusive=False)", "no value lies between 1 and 1", "smaller one first"),
+        ("in_range(d, 1" + "0" * 350 + ")", "beyond every double", "numbers"),
+        ("in_range(day, '2024-13-01')", "not a date such as", "dates"),
+        ("in_range(day, '2024-01-01T00:00:00')", "not a date such as", "dates"),
+        ("in_range(t, '2024-01-01T00:00:00Z')", "has a time zone, but the column has none", "dates"),
+        ("in_range(tz, '0001-01-01T00:00:00+10:00')", "not a time such as", "dates"),
+        ("in_range(t, '2024-01-01T00:00:00.1234567')", "at most 6 decimals", "dates"),
+        ("in_range(s, 1)", "1 is not a text", "column's type"),
+        ("accepted_values(s, [1])", "1 is not a text", "column's type"),
+        ("accepted_values(i, ['1'])", "'1' is not a number", "column's type"),
+        ("accepted_values(i, [1.5])", "cannot occur in a column of type int", "column's type"),
+        ("accepted_values(i, [True])", "True is not a number", "column's type"),
+        ("accepted_values(b, [1])", "1 is not a truth value", "column's type"),
+        ("accepted_values(m, ['0.001'])", "cannot occur", "column's type"),
+        ("accepted_values(trip, [1])", "has no literals", "sql"),
+        ("matches(i, 'x')", "only text can match", "in_range(i"),
+        ("sql('d')", "of type double, not a truth value", "sql('d < 0')"),
+    ],
+)
+def test_checks_that_do_not_fit_the_schema(text: str, message: str, hint: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        validate_checks([parse_check(text)], SCHEMA)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+def test_all_bad_checks_are_told_at_once() -> None:
+    checks = [parse_check(text) for text in ("not_null(itms)", "not_null(s)", "matches(i, 'x')")]
+    with pytest.raises(CheckError, match="2 checks cannot be used") as caught:
+        validate_checks(checks, SCHEMA)
+    assert "no column 'itms'" in caught.value.message
+    assert "only text can match" in caught.value.message
+
+
+def test_a_check_made_by_hand_is_looked_through() -> None:
+    by_hand = Check(kind="not_null", columns=("s", "i"))
+    assert [str(check) for check in validate_checks([by_hand], SCHEMA)] == ["not_null(s)", "not_null(i)"]
+    with pytest.raises(CheckError, match="needs min, max or both"):
+        validate_checks([Check(kind="in_range", columns=("i",))], SCHEMA)
+
+
+def test_decimals_keep_all_their_digits() -> None:
+    schema = Schema(columns=(Column(name="x", type="decimal(38, 10)"),))
+    text = "in_range(x, '-1234567890123456789012345678.0123456789', inclusive=False)"
+    (check,) = validate_checks([parse_check(text)], schema)
+    question = find_check("in_range").ask(check, schema)
+    assert isinstance(question, FailingRows)
+    assert question.predicate == "`x` < CAST('-1234567890123456789012345678.0123456788' AS DECIMAL(38, 10))"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("a < 0 OR B > a", ("a", "B")),
+        ("trip.km < 0", ("trip",)),
+        ("exists(items, x -> x.y < low)", ("items", "low")),
+        ("`odd``name` IS NULL", ("odd`name",)),
+        ("s = '-- no comment; /* none */'", ("s",)),
+        ("s LIKE ANY ('a%', 'b%')", ("s",)),
+        ("CAST(s AS int) > 1", ("s",)),
+        ("d BETWEEN 1 AND 2", ("d",)),
+        ("isnull(a) <> isnull(b)", ("a", "b")),
+        ("b", ("b",)),
+        ("true", ()),
+    ],
+)
+def test_columns_of_a_predicate(text: str, columns: tuple[str, ...]) -> None:
+    assert read_predicate(text).columns == columns
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a < 0 -- why", "comment"),
+        ("a < 0 OR -- \\\n b < 0", "ends in a backslash"),
+        ("a < 0 /* /* */ */ -- x", "comment"),
+        ("a < 0;", "';'"),
+        ("(TABLE b.t) = 1", "subquery"),
+        ("EXISTS (TABLE b.t)", "subquery"),
+        ("IDENTIFIER('ref' || 'lect')('java.lang.System', 'exit', 1) IS NULL", "identifier"),
+        ("system.builtin.`reflect`('java.lang.System', 'getenv', a) = 'x'", "not allowed"),
+        ("a < 0 /* why */", "comment"),
+        ("a < 0 /* why", "comment|closed|valid"),
+        ("a < 0; DROP TABLE t", "';'"),
+        ("DROP TABLE t", "not valid SQL"),
+        ("SELECT 1", "not valid SQL"),
+        ("a < 0) OR (1 = 1", "closes nothing"),
+        ("a <", "not valid SQL"),
+        ("a = 'x", "never closed"),
+        ("a IN (SELECT 1)", "subquery"),
+        ("EXISTS (SELECT 1)", "subquery"),
+        ("sum(a) > 1", r"sum\(\)"),
+        ("bool_or(a)", r"bool_or\(\)"),
+        ("any(a)", r"any\(\)"),
+        ("row_number() OVER (ORDER BY a) > 1", r"row_number\(\)"),
+        ("abs(a) OVER () > 1", "window"),
+        ("explode(a) > 1", r"explode\(\)"),
+        ("reflect('java.lang.System', 'exit', 1) = 1", "not allowed"),
+        ("from_xml(a, 'b INT', map('rowValidationXSDPath', '/etc/passwd')).b = 1", "not allowed"),
+        ("a.* IS NULL", r"'\*'"),
+        ("a > :p", "placeholder"),
+        ("a = '${spark.app.name}'", "settings"),
+        ("a + 1", "number"),
+        ("'text'", "type STRING"),
+        ("upper(a)", "type STRING"),
+        ("a AS b", "not valid SQL"),
+        ("*", "not an expression"),
+        ("(a, b)", "not an expression"),
+    ],
+)
+def test_what_is_no_predicate_of_one_row(text: str, problem: str) -> None:
+    with pytest.raises(PredicateError, match=problem):
+        read_predicate(text)

@@ -1,0 +1,193 @@
+"""``lakegate backfill``: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from lakegate.cli.commands.backfill import LiveBackfill, chunk_line
+from lakegate.cli.stderr import LiveNarrator
+from lakegate.errors import EngineError, SourceError
+from lakegate.loading.backfill import Backfill
+from lakegate.loading.backfill_plan import BackfillReport, ChunkResult
+from lakegate.model.run import RunError
+from support.backfill_support import Archive, day_files
+from support.cli_support import invoke
+
+DAY_1, DAY_2, DAY_3 = (f"green_2024-01-0{day}.parquet" for day in (1, 2, 3))
+BACKFILL = ["backfill", "nyc.trips", "trips", "--from", "2024-01-01", "--to", "2024-01-31"]
+
+
+@pytest.fixture
+def archive(in_a_project: Path) -> Archive:
+    day_files(in_a_project / "trips", 1, 2, 3)
+    return Archive(published={DAY_1: "r0"})
+
+
+def run(archive: Archive, *words: str, **given: Any) -> Result:
+    return invoke([*BACKFILL, *words], archive.lake(), **given)
+
+
+def test_a_dry_run_shows_the_chunks_and_the_command(archive: Archive) -> None:
+    outcome = run(archive, "--dry-run", "--parallel", "2")
+    assert outcome.exit_code == 0
+    assert archive.ingested == []
+    for text in ("3 files in 3 chunks", "2024-01-02", "2 chunks to ingest: 2 files, 48 B."):
+        assert text in outcome.stdout
+    assert f"lakegate {' '.join(BACKFILL)} --parallel 2\n" in outcome.stdout
+    archive.published |= {DAY_2: "r1", DAY_3: "r2"}
+    assert "Everything is already published." in run(archive, "--dry-run").stdout
+
+
+def test_the_plan_for_machines(archive: Archive) -> None:
+    plan = json.loads(run(archive, "--dry-run", "--chunk", "month", "-o", "json").stdout)
+    assert (plan["table"], plan["files"], plan["files_to_do"], plan["creates"]) == ("nyc.trips", 3, 2, False)
+    (chunk,) = plan["chunks"]
+    assert (chunk["name"], chunk["files_to_do"]) == ("2024-01", 2)
+    assert [file["state"] for file in chunk["files"]] == ["published", "new", "new"]
+    assert chunk["files"][0]["run_id"] == "r0"
+
+
+@pytest.mark.parametrize(
+    ("troubles", "code", "told"),
+    [
+        ({}, 0, "20 rows of 2 files published"),
+        ({DAY_2: "rejected"}, 1, "not_null(passenger_count)"),
+        ({DAY_2: SourceError("It is damaged.")}, 2, "It is damaged."),
+        ({DAY_2: EngineError("Out of disk.")}, 3, "Out of disk."),
+        ({DAY_2: "left"}, 3, "1 file left to other runs"),
+        ({DAY_2: "rejected", DAY_3: EngineError("Out of disk.")}, 3, "Out of disk."),
+        ({DAY_2: "rejected", DAY_3: SourceError("It is damaged.")}, 2, "rejected"),
+    ],
+)
+def test_how_it_ends(archive: Archive, troubles: dict[str, Any], code: int, told: str) -> None:
+    archive.troubles = troubles
+    outcome = run(archive)
+    assert outcome.exit_code == code
+    assert told in outcome.stdout
+    assert "published before" in outcome.stdout
+    assert sorted(line.split("  ")[0] for line in outcome.stderr.splitlines()) == ["2024-01-02", "2024-01-03"]
+    assert ("Next" in outcome.stdout) == bool(troubles)
+    assert (f"lakegate {' '.join(BACKFILL)}\n" in outcome.stdout) == bool(troubles)
+
+
+def test_json_is_one_object(archive: Archive) -> None:
+    archive.troubles = {DAY_2: "rejected"}
+    outcome = run(archive, "-o", "json", "-q")
+    assert outcome.exit_code == 1
+    assert outcome.stderr == ""
+    report = json.loads(outcome.stdout)
+    assert {name: number for name, number in report["chunks"].items() if number} == {
+        "published": 1,
+        "already": 1,
+        "rejected": 1,
+    }
+    assert (report["rows"], report["files"], report["interrupted"]) == (10, 1, False)
+    rejected = report["results"][1]
+    assert (rejected["chunk"], rejected["outcome"]) == ("2024-01-02", "rejected")
+    assert rejected["failed_checks"] == ["not_null(passenger_count)"]
+    assert rejected["branch"]
+
+
+def test_options_reach_the_ingest_and_nothing_is_begun_after_a_failure(archive: Archive) -> None:
+    archive.troubles = {DAY_2: "rejected"}
+    outcome = run(
+        archive,
+        *("--stop-on-failure", "--parallel", "1", "-c", "unique(id)", "--on-changed", "append"),
+        *("--on-failure", "drop", "--on-same-content", "skip", "--partition-by", "days(pickup)", "--format", "parquet"),
+    )
+    assert outcome.exit_code == 3
+    assert "not started" in outcome.stdout
+    (options,) = archive.options
+    assert options == {
+        "checks": ("unique(id)",),
+        "on_failure": "drop",
+        "on_changed": "append",
+        "on_same_content": "skip",
+        "on_busy": "skip",
+        "partition_by": ("days(pickup)",),
+        "format": "parquet",
+        "run_id": None,
+    }
+
+
+@pytest.mark.parametrize(("given_up", "left"), [(False, 0), (True, 1)])
+def test_an_interrupted_one_says_how_to_go_on(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, given_up: bool, left: int
+) -> None:
+    results = (ChunkResult(chunk="2024-01-02", outcome="waiting", given=1),)
+    report = BackfillReport(table="nyc.trips", results=results, seconds=1, interrupted=True, given_up=given_up)
+    monkeypatch.setattr(Backfill, "run_all", lambda *_, **__: report)
+    outcome = run(archive)
+    assert outcome.exit_code == 130
+    assert f"lakegate {' '.join(BACKFILL)}\n" in outcome.stdout
+    assert outcome.stdout.count("The next lakegate command") == left
+    assert json.loads(run(archive, "-o", "json").stdout)["interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--from", "soon"], "'soon' is no date"),
+        (["--from", "2024-02"], "ends before"),
+        (["--chunk", "week"], "Invalid chunk size 'week'"),
+        (["--parallel", "0"], "0 is not in the range"),
+        (["nowhere/"], "No file is at 'nowhere/'"),
+        (["trips/%Y-%d.parquet"], "tells no month"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(archive: Archive, words: list[str], told: str) -> None:
+    outcome = run(archive, *words)
+    assert outcome.exit_code == 2
+    assert told in outcome.stderr
+    assert archive.ingested == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_of_a_chunk_is_one_sentence() -> None:
+    error = RunError(code="check", message="There is no column 'x'.")
+    result = ChunkResult(chunk="2024-01", outcome="failed", seconds=3.2, error=error)
+    assert chunk_line(result) == "2024-01  failed: There is no column 'x', 3.2 s"
+
+
+def test_a_terminal_shows_a_bar_and_what_runs(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    live = LiveBackfill(LiveNarrator())
+
+    def narrated() -> None:
+        with live.step("Writing [red]rows") as step:
+            step.progress(1, 2, "tasks")
+            step.progress(5, 10, "bytes")
+        live.note("Doing it again.")
+
+    archive.troubles = {DAY_2: narrated, DAY_3: "rejected"}
+    work = Backfill(archive.lake, "nyc.trips", ["trips"])
+    with live.step("Looking"):
+        live.note("Before.")
+    with live.over(work.plan()):
+        report = work.run_all(work.plan(), parallel=1, watcher=live)
+        live.stopping(2)
+    assert len(report.having("published")) == 1
+    text = screen.getvalue()
+    for told in (
+        "✓ Looking",
+        "Before.",
+        "✓ 2024-01-02  published 10 rows",
+        "✗ 2024-01-03  rejected: not_null(passenger_count)",
+        "2024-01-02: Doing it again.",
+        "Finishing 2 chunks",
+        "2 of 2 files",
+    ):
+        assert told in text

@@ -1,0 +1,101 @@
+"""How commands end when something is wrong, and what all commands share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from lakegate.cli import main
+from lakegate.cli.main import cli
+from lakegate.errors import AuditFailedError, ConflictError, NotFoundError, OutcomeUnknownError, QueryError
+from support.cli_support import FakeLake, invoke
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (AuditFailedError("no"), 1),
+        (NotFoundError("no"), 2),
+        (ConflictError("no"), 3),
+        (OutcomeUnknownError("no"), 4),
+        (KeyboardInterrupt("Branch wap/x was removed."), 130),
+        (RuntimeError("bug"), 70),
+    ],
+)
+def test_errors_become_exit_codes_without_traceback(error: BaseException, code: int) -> None:
+    outcome = invoke("publish b -o json", FakeLake(publish=error))
+    assert outcome.exit_code == code
+    assert "Traceback" not in outcome.stderr
+    assert "error:" in outcome.stderr
+    told = json.loads(outcome.stdout)["error"]
+    assert set(told) == {"code", "message", "hint", "context"}
+    assert told["message"] in outcome.stderr
+    plain = invoke("publish b", FakeLake(publish=error))
+    assert (plain.exit_code, plain.stdout) == (code, "")
+    assert "Traceback" in invoke("publish b --debug", FakeLake(publish=error)).stderr
+
+
+def test_hints_and_interruptions_are_told() -> None:
+    error = QueryError("Column x does not exist.", hint="Did you mean y?", column="x")
+    outcome = invoke("query SELECT", FakeLake(query=error))
+    assert outcome.stderr == "error: Column x does not exist.\nhint:  Did you mean y?\n"
+    interrupted = invoke("publish b", FakeLake(publish=KeyboardInterrupt("Branch wap/x was removed.")))
+    assert "Interrupted. Branch wap/x was removed." in interrupted.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("ingset a b", "Did you mean 'ingest'?"),
+        ("ingest a b --chek x", "'--check'"),
+        ("branch lst", "list"),
+        ("ingest", "Missing argument 'TABLE'"),
+    ],
+)
+def test_mistyped_commands_suggest_the_nearest(words: str, part: str) -> None:
+    outcome = invoke(words)
+    assert outcome.exit_code == 2
+    assert part in outcome.stderr
+    assert "--help" in outcome.stderr
+
+
+def test_usage_errors_are_json_too_when_json_was_asked_for() -> None:
+    outcome = invoke("ingest nyc.trips --nope -o json")
+    assert outcome.exit_code == 2
+    assert json.loads(outcome.stdout)["error"]["code"] == "usage"
+
+
+def test_every_command_has_help_with_examples() -> None:
+    names = [[name] for name in cli.summaries]
+    for words in names:
+        outcome = invoke([*words, "-h"])
+        assert outcome.exit_code == 0, f"{words}: {outcome.output} {outcome.exception!r}"
+        assert f"Examples:\n  {'lakegate' if words != ['completion'] else 'bash:'}" in outcome.stdout, words
+        command = cli.get_command(click.Context(cli), words[0])
+        if len(words) == 1 and isinstance(command, click.Group):
+            names += [[*words, inner] for inner in command.commands]
+    text = invoke("--help").stdout
+    assert all(f"  {name} " in text and summary in text for name, summary in cli.summaries.items())
+
+
+def test_a_new_file_is_a_new_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "zap.py").write_text('"""Do something new."""\n')
+    (tmp_path / "log.py").write_text('"""Show the log."""\n')
+    monkeypatch.setattr(main, "_COMMANDS", tmp_path)
+    monkeypatch.setattr(main, "PANELS", {"Explore": ("log",), "Other": ()})
+    root = main.Root("lakegate")
+    assert root.summaries == {"log": "Show the log.", "zap": "Do something new."}
+    assert root.panels() == {"Explore": ["log"], "Other": ["zap"]}
+
+
+def test_global_options_work_before_and_after_the_command(tmp_path: Path) -> None:
+    for words in (["--home", str(tmp_path), "runs"], ["runs", "--home", str(tmp_path)]):
+        lake = FakeLake(runs=[])
+        assert invoke(words, lake).exit_code == 0
+        assert lake.opened_with["home"] == tmp_path
+    assert invoke("--home /nowhere/at/all runs").exit_code == 2

@@ -1,0 +1,316 @@
+"""``lakegate ingest``: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from lakegate.errors import NotFoundError, RetryableError
+from lakegate.model.batch import CsvOptions
+from lakegate.model.journal import Claim
+from lakegate.model.plan import IngestPlan
+from lakegate.model.run import KnownFile, Run
+from support.cli_support import (
+    BATCH,
+    BRANCH,
+    DROPPED,
+    FAILED_RUN,
+    HASH,
+    INGEST,
+    METADATA,
+    OTHER_RUN,
+    PUBLICATION,
+    PUBLISHED,
+    REJECTED,
+    REQUEST,
+    SKIPPED,
+    FakeLake,
+    invoke,
+    known,
+    make_run,
+    staged,
+)
+
+SCHEMA = resources.files("lakegate") / "schemas" / "ingest-result.schema.json"
+
+PARTLY = PUBLISHED.model_copy(update={"skipped_files": (known("a"), known("b"))})
+NOTHING_NEW = make_run(
+    "skipped",
+    branch="",
+    skipped_files=(KnownFile(file=BATCH.files[0], run_id=OTHER_RUN),),
+    detail="Told by the flow in other words.",
+)
+REPLAYED = PUBLISHED.model_copy(
+    update={
+        "publication": PUBLICATION.model_copy(update={"replayed": ("nyc.trips",)}),
+        "staged": (staged("nyc.trips"),),
+    }
+)
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+
+@pytest.mark.parametrize(
+    ("run", "code", "branch", "commit", "published"),
+    [
+        (PUBLISHED, 0, None, HASH, 100_000),
+        (REJECTED, 1, BRANCH, None, 0),
+        (DROPPED, 1, None, None, 0),
+        (SKIPPED, 0, None, None, 0),
+        (PARTLY, 0, None, HASH, 100_000),
+        (NOTHING_NEW, 0, None, None, 0),
+        (REPLAYED, 0, None, HASH, 100_000),
+    ],
+)
+def test_ingest_json_is_one_object_that_fits_its_schema(
+    run: Run, code: int, branch: str | None, commit: str | None, published: int
+) -> None:
+    outcome = invoke([*INGEST, "-o", "json"], FakeLake(ingest=run))
+    assert outcome.exit_code == code
+    assert outcome.stderr == ""
+    told = json.loads(outcome.stdout, parse_constant=pytest.fail)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(told, schema, cls=jsonschema.Draft202012Validator)
+    assert (told["branch"], told["commit"], told["rows"]["published"]) == (branch, commit, published)
+    assert told["seconds"] == 3.25
+    assert told["status"] == run.status
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"status": "published", "commit": None},
+        {"status": "rejected", "commit": "abc"},
+        {"status": "maybe"},
+        {"extra": 1},
+        {"status": "rejected", "commit": None, "rows": {"source": 1, "published": 0}, "replayed": ["nyc.trips"]},
+        {"skipped_files": [{"file": "file:///a"}]},
+        {"tables": []},
+    ],
+)
+def test_the_schema_refuses_results_that_contradict_themselves(broken: dict[str, Any]) -> None:
+    told = json.loads(invoke([*INGEST, "-o", "json"], FakeLake(ingest=PUBLISHED)).stdout)
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert validator.is_valid(told)
+    assert not validator.is_valid(told | broken)
+
+
+def test_a_rejected_run_names_column_rows_examples_branch_and_next_commands() -> None:
+    outcome = invoke(INGEST, FakeLake(ingest=REJECTED))
+    text = outcome.stdout
+    assert outcome.exit_code == 1
+    assert "rejected" in text
+    assert "not_null(passenger_count)" in text
+    assert "1,003" in text
+    assert "1.00 %" in text
+    assert BRANCH in text
+    assert f"lakegate query 'SELECT * FROM nyc.trips WHERE passenger_count IS NULL LIMIT 20' --ref {BRANCH}" in text
+    for command in (f"diff main {BRANCH}", f"discard {BRANCH}", f"publish {BRANCH} --accept REASON"):
+        assert f"lakegate {command}\n" in text
+    header = next(line for line in text.splitlines() if "trip_id" in line and "note" in line)
+    assert header.split()[0] == "passenger_count"
+    assert "Warnings" in text
+    assert "in_range(trip_distance, min=0, max=200, severity='warn')" in text
+
+
+def test_data_cannot_steer_the_terminal() -> None:
+    text = invoke(INGEST, FakeLake(ingest=REJECTED)).stdout
+    assert "\x1b" not in text
+    assert r"a\x1b[31m\nb" in text
+
+
+def test_a_dropped_branch_is_not_offered() -> None:
+    text = invoke(INGEST, FakeLake(ingest=DROPPED)).stdout
+    assert "and the batch were dropped" in text
+    assert "--ref" not in text
+
+
+def test_next_commands_reach_the_same_lake(tmp_path: Path) -> None:
+    home = tmp_path / "my lake"
+    home.mkdir()
+    lake = FakeLake(ingest=REJECTED)
+    text = invoke([*INGEST, "--home", str(home), "--engine", "sc://h:1/;token=s3cret"], lake).stdout
+    assert f"lakegate --home '{home}' discard {BRANCH}" in text
+    assert "s3cret" not in text
+    assert lake.opened_with["home"] == home
+    assert lake.opened_with["engine"] == "sc://h:1/;token=s3cret"
+
+
+def test_a_published_run_tells_rows_and_commit() -> None:
+    outcome = invoke(INGEST, FakeLake(ingest=PUBLISHED))
+    assert outcome.exit_code == 0
+    for part in ("published", "nyc.trips", "100,000 rows", HASH[:12], "3.2 s", "2 checks, passed (2 by file metrics)"):
+        assert part in outcome.stdout
+
+
+def test_a_skipped_run_says_why() -> None:
+    outcome = invoke(INGEST, FakeLake(ingest=SKIPPED))
+    assert outcome.exit_code == 0
+    assert "holds no rows" in outcome.stdout
+
+
+def test_a_run_that_did_not_end_is_an_error() -> None:
+    outcome = invoke(INGEST, FakeLake(ingest=FAILED_RUN))
+    assert outcome.exit_code == 2
+    assert "Spark went away." in outcome.stderr
+
+
+def test_ingest_passes_on_all_it_was_given() -> None:
+    lake = FakeLake(ingest=PUBLISHED)
+    words = (
+        "ingest nyc.trips a.csv b.csv -c not_null(id) --check unique(id) --branch b1 --on-failure drop "
+        "--partition-by days(pickup) --format csv --delimiter tab --no-header --encoding cp1252 --null-value NA "
+        "--on-changed replace --on-busy skip --on-same-content refuse"
+    )
+    assert invoke(words, lake).exit_code == 0
+    assert lake.asked("ingest") == {
+        "table": "nyc.trips",
+        "paths": ("a.csv", "b.csv"),
+        "checks": ("not_null(id)", "unique(id)"),
+        "branch": "b1",
+        "on_failure": "drop",
+        "on_changed": "replace",
+        "on_busy": "skip",
+        "on_same_content": "refuse",
+        "partition_by": ("days(pickup)",),
+        "format": "csv",
+        "csv": CsvOptions(header=False, delimiter="\t", encoding="cp1252", null_values=("NA",)),
+    }
+
+
+def test_csv_flags_change_the_tables_settings_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text('[tables."nyc.trips".csv]\nquote = "|"\ndelimiter = ";"\n')
+    lake = FakeLake(ingest=PUBLISHED)
+    invoke([*INGEST, "--encoding", "latin-1"], lake)
+    assert lake.asked("ingest")["csv"] == CsvOptions(quote="|", delimiter=";", encoding="latin-1")
+
+
+def test_without_csv_flags_the_settings_decide() -> None:
+    lake = FakeLake(ingest=PUBLISHED)
+    invoke(INGEST, lake)
+    assert lake.asked("ingest")["csv"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ("--delimiter ab", "one character"),
+        ("--encoding klingon", "klingon"),
+        ("--format parquet --delimiter ;", "can't be combined with"),
+        ("--format xml", "xml"),
+        ("--on-changed keep", "'refuse', 'append', 'replace'"),
+        ("--on-busy fail", "'wait', 'skip'"),
+    ],
+)
+def test_wrong_flags_are_usage_errors(flags: str, part: str) -> None:
+    outcome = invoke([*INGEST, *flags.split()])
+    assert outcome.exit_code == 2
+    assert outcome.stdout == ""
+    assert part in outcome.stderr
+
+
+def test_dry_run_plans_and_prints_the_command_that_does_it() -> None:
+    plan = IngestPlan(
+        request=REQUEST, exists=False, table_schema=METADATA.table_schema, descriptions=("No NULLs.", "In range.")
+    )
+    lake = FakeLake(plan=plan)
+    outcome = invoke([*INGEST, "--check", "not_null(passenger_count)", "--dry-run"], lake)
+    assert outcome.exit_code == 0
+    assert [name for name, _, _ in lake.calls] == ["plan"]
+    for part in ("would create", "days(pickup)", "100,000", "No NULLs."):
+        assert part in outcome.stdout
+    assert "lakegate ingest nyc.trips trips.parquet --check 'not_null(passenger_count)'\n" in outcome.stdout
+    told = json.loads(invoke([*INGEST, "--dry-run", "-o", "json"], FakeLake(plan=plan)).stdout)
+    assert (told["exists"], told["rows"], told["checks"][0]["description"]) == (False, 100_000, "No NULLs.")
+
+
+# files that are not new -----------------------------------------------------------------------------------------------
+
+
+def test_skipped_files_are_told_with_the_run_that_published_them() -> None:
+    outcome = invoke(INGEST, FakeLake(ingest=PARTLY, run=PUBLISHED))
+    assert outcome.exit_code == 0
+    assert f"2 of 3 files skipped: published by run {OTHER_RUN}\n" in outcome.stdout
+    told = json.loads(invoke([*INGEST, "-o", "json"], FakeLake(ingest=PARTLY)).stdout)
+    assert told["skipped_files"] == [{"file": f"file:///data/{name}", "run_id": OTHER_RUN} for name in "ab"]
+
+
+def test_files_of_a_run_that_is_not_done_are_not_called_published() -> None:
+    text = invoke(INGEST, FakeLake(ingest=PARTLY, run=make_run("running"))).stdout
+    assert f"2 of 3 files skipped: left to run {OTHER_RUN}, which is running\n" in text
+    forgotten = invoke(INGEST, FakeLake(ingest=PARTLY, run=NotFoundError("no such run"))).stdout
+    assert f"published by run {OTHER_RUN}\n" in forgotten
+    locked = invoke(INGEST, FakeLake(ingest=PARTLY, run=RetryableError("The journal is locked.")))
+    assert (locked.exit_code, locked.stderr) == (0, "")
+    assert f"2 of 3 files skipped: owned by run {OTHER_RUN}\n" in locked.stdout
+
+
+def test_a_run_with_nothing_new_is_skipped_and_no_failure() -> None:
+    outcome = invoke(INGEST, FakeLake(ingest=NOTHING_NEW, run=PUBLISHED))
+    assert outcome.exit_code == 0
+    assert outcome.stdout.startswith(f"skipped  nyc.trips  already published by run {OTHER_RUN}\n")
+
+
+def test_many_owners_of_skipped_files_are_summed_up() -> None:
+    files = tuple(known(str(number), f"20260130T010101-{number:08}") for number in range(7))
+    partly = PUBLISHED.model_copy(update={"skipped_files": files})
+    text = invoke(INGEST, FakeLake(ingest=partly, run=PUBLISHED)).stdout
+    assert text.count("1 of 8 files skipped") == 5
+    assert "7 files of 7 runs in total" in text
+    nothing = NOTHING_NEW.model_copy(update={"skipped_files": files})
+    assert (
+        "nothing to do: 7 other runs have all 7 files" in invoke(INGEST, FakeLake(ingest=nothing, run=PUBLISHED)).stdout
+    )
+
+
+def test_a_rebased_run_says_onto_what() -> None:
+    assert "rebased onto newer changes to nyc.trips" in invoke(INGEST, FakeLake(ingest=REPLAYED)).stdout
+    assert "rebased" not in invoke(INGEST, FakeLake(ingest=PUBLISHED)).stdout
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "told"),
+    [
+        ("published", "", ("would skip all 1 file", f"published by run {OTHER_RUN}: would be skipped")),
+        ("busy", "", ("100,000 rows; nothing written", "is ingesting it: would wait for it")),
+        ("busy", "--on-busy skip", ("would skip all 1 file", "is ingesting it: would be skipped")),
+        ("changed", "", ("would refuse 1 file", "with other content: would be refused")),
+        ("changed", "--on-changed append", ("100,000 rows; nothing", "its rows would be added")),
+        ("changed", "--on-changed replace", ("100,000 rows; nothing", "its rows would replace the old ones")),
+    ],
+)
+def test_dry_run_tells_what_is_known_of_each_file(what: str, words: str, told: tuple[str, ...]) -> None:
+    file = KnownFile(file=BATCH.files[0], run_id=OTHER_RUN)
+    plan = IngestPlan(
+        request=REQUEST.model_copy(update={"checks": ()}),
+        exists=True,
+        table_schema=METADATA.table_schema,
+        known=Claim(**{what: (file,)}),
+    )
+    words = f"{words} --dry-run"
+    outcome = invoke([*INGEST, *words.split()], FakeLake(plan=plan))
+    assert outcome.exit_code == 0
+    for part in told:
+        assert part in outcome.stdout
+    payload = json.loads(invoke([*INGEST, *words.split(), "-o", "json"], FakeLake(plan=plan)).stdout)
+    lists = {name: payload[f"{name}_files"] for name in ("published", "busy", "changed")}
+    entry = {"file": BATCH.files[0].uri, "run_id": OTHER_RUN}
+    assert lists == {name: [entry] if name == what else [] for name in lists}
+
+
+def test_dry_run_goes_by_the_settings_where_no_flag_is_given(in_a_project: Path) -> None:
+    (in_a_project / "lakegate.toml").write_text('[ingest]\non_busy = "skip"\non_changed = "append"\n')
+    plan = IngestPlan(
+        request=REQUEST.model_copy(update={"checks": ()}), exists=True, table_schema=METADATA.table_schema
+    )
+    told = json.loads(invoke([*INGEST, "--dry-run", "-o", "json"], FakeLake(plan=plan)).stdout)
+    assert (told["on_busy"], told["on_changed"]) == ("skip", "append")
+    flags = ["--on-busy", "wait", "--on-changed", "replace", "--dry-run", "-o", "json"]
+    told = json.loads(invoke([*INGEST, *flags], FakeLake(plan=plan)).stdout)
+    assert (told["on_busy"], told["on_changed"]) == ("wait", "replace")

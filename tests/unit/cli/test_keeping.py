@@ -1,0 +1,199 @@
+"""``lakegate recover``, ``gc`` and ``journal``."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from lakegate.errors import CatalogUnavailableError, RetryableError
+from lakegate.model.maintenance import (
+    CollectedFolder,
+    ExpiredBranch,
+    GcProblem,
+    GcReport,
+    JournalStatus,
+    RebuiltJournal,
+)
+from lakegate.model.refs import Ref
+from lakegate.model.run import RunError
+from support.cli_support import BRANCH, HASH, OTHER_RUN, PUBLISHED, REJECTED, RUN_ID, START, FakeLake, invoke, make_run
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+REPORT = GcReport(
+    dry_run=False,
+    branches=(ExpiredBranch(branch=BRANCH, run_id=RUN_ID, finished_at=START, age_s=700_000),),
+    folders=(
+        CollectedFolder(
+            folder="file:///lake/nyc/trips",
+            files=1200,
+            size_bytes=3_400_000,
+            sample=("file:///lake/nyc/trips/data/a.parquet",),
+        ),
+    ),
+    reached_files=12,
+    young_files=3,
+    ignored_files=1,
+    problems=(GcProblem(subject="b", message="Branch b is kept.", hint="lakegate discard b"),),
+)
+STATUS = JournalStatus(
+    location="postgresql://me@db/lake",
+    version="0003",
+    synced=HASH,
+    runs={"published": 11, "running": 1},
+    files=1_234,
+    newest=RUN_ID,
+)
+
+
+# recover --------------------------------------------------------------------------------------------------------------
+
+
+def test_recover_tells_what_was_settled_and_how() -> None:
+    published = PUBLISHED.model_copy(update={"detail": "Had been published; noted."})
+    undone = make_run(
+        "failed",
+        detail="Undone: nothing of it was published.",
+        error=RunError(code="error", message="Its process ended."),
+    )
+    rejected = REJECTED.model_copy(update={"detail": "Its audit had failed."})
+    outcome = invoke("recover", FakeLake(recover=(published, undone, rejected), suspended_runs={}))
+    assert outcome.exit_code == 0
+    for part in (
+        "Had been published; noted.",
+        "Undone: nothing of it was published. Its process ended.",
+        "Its audit had failed.",
+        f"lakegate runs {RUN_ID}\n",
+    ):
+        assert part in outcome.stdout
+    told = json.loads(invoke("recover -o json", FakeLake(recover=(published, undone), suspended_runs={})).stdout)
+    assert [(one["status"], one["detail"]) for one in told] == [
+        ("published", "Had been published; noted."),
+        ("failed", "Undone: nothing of it was published."),
+    ]
+
+
+def test_with_nothing_to_recover_no_data_is_printed() -> None:
+    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={}))
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "Nothing to recover.\n")
+    assert json.loads(invoke("recover -o json", FakeLake(recover=(), suspended_runs={})).stdout) == []
+    assert invoke("recover", FakeLake(recover=CatalogUnavailableError("away"))).exit_code == 3
+
+
+def test_recover_says_which_runs_were_left_alone_and_until_when() -> None:
+    until = START + timedelta(hours=1)
+    outcome = invoke("recover", FakeLake(recover=(), suspended_runs={RUN_ID: until}))
+    assert (outcome.exit_code, outcome.stdout) == (0, "")
+    assert "1 run is suspended until its next step; it's left alone until 2026-01-31T08:05:09Z.\n" in outcome.stderr
+    assert f"lakegate recover {RUN_ID}\n" in outcome.stderr
+
+    two = {RUN_ID: until, OTHER_RUN: until + timedelta(minutes=5)}
+    outcome = invoke("recover -o json", FakeLake(recover=(), suspended_runs=two))
+    assert json.loads(outcome.stdout) == []
+    assert (
+        "2 runs are suspended until their next step; the first is left alone until 2026-01-31T08:05:09Z."
+        in outcome.stderr
+    )
+
+
+def test_recover_settles_the_runs_that_are_named_and_no_others() -> None:
+    lake = FakeLake(recover=(PUBLISHED,))
+    outcome = invoke(f"recover {RUN_ID[:13]} {OTHER_RUN}", lake)
+    assert outcome.exit_code == 0
+    assert lake.calls == [("recover", ((RUN_ID[:13], OTHER_RUN),), {})]
+    assert RUN_ID in outcome.stdout
+
+    taken = RetryableError(f"Another process is working on run {RUN_ID}.", hint=f"lakegate runs {RUN_ID}")
+    outcome = invoke(f"recover {RUN_ID}", FakeLake(recover=taken))
+    assert (outcome.exit_code, outcome.stdout) == (3, "")
+    assert f"Another process is working on run {RUN_ID}." in outcome.stderr
+
+
+# gc -------------------------------------------------------------------------------------------------------------------
+
+
+def test_gc_tells_what_went() -> None:
+    lake = FakeLake(gc=REPORT)
+    outcome = invoke("gc", lake)
+    assert outcome.exit_code == 0
+    assert lake.asked("gc") == {"dry_run": False, "keep_rejected": None, "grace": None}
+    for part in (
+        "deleted  1 branch, 1,200 files, 3.4 MB",
+        BRANCH,
+        "file:///lake/nyc/trips ",
+        "data/a.parquet",
+        "12 old but referenced, 3 too young, 1 not written by lakegate",
+        "Branch b is kept.",
+        "lakegate discard b",
+    ):
+        assert part in outcome.stdout, part
+    assert "Do it" not in outcome.stdout
+    told = json.loads(invoke("gc -o json", FakeLake(gc=REPORT)).stdout)
+    assert (told["dry_run"], told["files"], told["size_bytes"]) == (False, 1200, 3_400_000)
+    assert told["branches"][0]["branch"] == BRANCH
+
+
+def test_gc_dry_run_tells_what_would_go_and_how_to_do_it() -> None:
+    lake = FakeLake(gc=REPORT.model_copy(update={"dry_run": True}))
+    outcome = invoke("gc --dry-run --keep-rejected 30d --grace 12h", lake)
+    assert lake.asked("gc") == {
+        "dry_run": True,
+        "keep_rejected": timedelta(days=30),
+        "grace": timedelta(hours=12),
+    }
+    assert "would delete 1 branch, 1,200 files, 3.4 MB; nothing was deleted" in outcome.stdout
+    assert "lakegate gc --keep-rejected 30d --grace 12h\n" in outcome.stdout
+    nothing = invoke("gc --dry-run", FakeLake(gc=GcReport(dry_run=True))).stdout
+    assert "0 branches, 0 files, 0 B" in nothing
+    assert "Next" not in nothing
+
+
+@pytest.mark.parametrize("words", ["--grace soon", "--keep-rejected -1d", "--grace 999999w999", "--grace 1"])
+def test_wrong_lengths_of_time_are_usage_errors(words: str) -> None:
+    lake = FakeLake(gc=REPORT)
+    outcome = invoke(f"gc {words}", lake)
+    assert (outcome.exit_code, lake.calls) == (2, [])
+    assert "30s, 15m, 12h, 7d, 2w" in outcome.stderr
+
+
+# journal --------------------------------------------------------------------------------------------------------------
+
+
+def test_journal_status_tells_where_it_is_and_what_it_knows() -> None:
+    text = invoke("journal status", FakeLake(journal_status=STATUS)).stdout
+    for part in ("postgresql://me@db/lake", "0003", "12 (11 published, 1 running)", "1,234 published", RUN_ID, HASH):
+        assert part in text
+    assert "recover" not in text
+    told = json.loads(invoke("journal status -o json", FakeLake(journal_status=STATUS)).stdout)
+    assert (told["runs"], told["files"], told["synced"]) == ({"published": 11, "running": 1}, 1_234, HASH)
+
+
+def test_journal_status_says_what_is_not_known() -> None:
+    empty = STATUS.model_copy(update={"runs": {}, "files": 0, "synced": None, "newest": None})
+    text = invoke("journal status", FakeLake(journal_status=empty)).stdout
+    assert "history not read yet" in text
+
+
+def test_journal_status_offers_to_recover_what_was_abandoned() -> None:
+    abandoned = STATUS.model_copy(update={"abandoned": (OTHER_RUN,)})
+    text = invoke("journal status", FakeLake(journal_status=abandoned)).stdout
+    assert f"1 run stopped without ending: {OTHER_RUN}" in text
+    assert "lakegate recover\n" in text
+
+
+def test_journal_rebuild_tells_what_is_known_afterwards() -> None:
+    rebuilt = RebuiltJournal(head=Ref(name="main", hash=HASH), commits=1200, runs=1000, files=3000, rejected=2)
+    text = invoke("journal rebuild", FakeLake(rebuild_journal=rebuilt)).stdout
+    assert "1,000 runs and 3,000 published files from 1,200 commits" in text
+    assert "2 rejected runs from branches" in text
+    assert HASH in text
+    told = json.loads(invoke("journal rebuild -o json", FakeLake(rebuild_journal=rebuilt)).stdout)
+    assert told == {
+        "head": {"name": "main", "hash": HASH, "kind": "branch"},
+        "commits": 1200,
+        "runs": 1000,
+        "files": 3000,
+        "rejected": 2,
+    }

@@ -1,0 +1,159 @@
+"""``--log-format json``: standard error holds nothing but one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import Result
+
+from lakegate.errors import ConflictError, LakegateError
+from lakegate.progress import FIELDS, bound_to
+from support.cli_support import BRANCH, INGEST, PUBLISHED, RUN_ID, FakeLake, invoke
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+JSON = ["--log-format", "json"]
+
+
+def lines(outcome: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in outcome.stderr.splitlines()]
+
+
+class TalkingLake(FakeLake):
+    """Says things on its way, as libraries do."""
+
+    def ingest(self, *_: Any, **__: Any) -> Any:
+        narrator = self.opened_with["narrator"]
+        with bound_to(PUBLISHED), narrator.step("Writing"):
+            click.echo("raw text", err=True)
+            sys.stderr.write("without an end")
+            warnings.warn("old API", FutureWarning, stacklevel=1)
+            logging.getLogger("library").warning("slow answer")
+            logging.getLogger("library").info("chatter")
+            logging.getLogger("lakegate.wap.lifecycle").info("Run ended")
+        return PUBLISHED
+
+
+@pytest.mark.filterwarnings("default::FutureWarning")
+def test_whoever_writes_to_standard_error_writes_lines() -> None:
+    outcome = invoke([*INGEST, *JSON, "-o", "json"], TalkingLake())
+    assert outcome.exit_code == 0
+    assert json.loads(outcome.stdout)["run_id"] == RUN_ID
+    told = lines(outcome)
+    assert all(tuple(line)[: len(FIELDS)] == FIELDS for line in told)
+    assert all((line["run_id"], line["table"], line["branch"]) == (RUN_ID, "nyc.trips", BRANCH) for line in told[:-2])
+    assert {line["command"] for line in told} == {"ingest"}
+    events = [line["event"] for line in told]
+    assert [event for event in events if "old API" not in event] == [
+        "Writing",
+        "raw text",
+        "slow answer",
+        "Run ended",
+        "Writing",
+        "without an end",
+        "Ended with exit code 0",
+    ]
+    assert len(events) == 8
+    assert (told[-1]["run_id"], told[-1]["exit_code"]) == (RUN_ID, 0)
+
+
+def test_all_is_as_it_was_afterwards() -> None:
+    root = logging.getLogger()
+    before = (sys.stderr, warnings.showwarning, root.level, logging.getLogger("lakegate").level, list(root.handlers))
+    invoke([*JSON, *INGEST], FakeLake(ingest=PUBLISHED))
+    after = (sys.stderr, warnings.showwarning, root.level, logging.getLogger("lakegate").level, list(root.handlers))
+    assert after == before
+
+
+def test_an_error_is_a_line_with_all_that_it_says() -> None:
+    error = ConflictError("main moved.", hint="Try again.", run_id=RUN_ID, branch="b", table="nyc.trips", files=["a"])
+    outcome = invoke(["publish", "b", *JSON], FakeLake(publish=error))
+    assert (outcome.exit_code, outcome.stdout) == (3, "")
+    told, ended = lines(outcome)
+    expected = {
+        "level": "error",
+        "event": "main moved.",
+        "command": "publish",
+        "run_id": RUN_ID,
+        "branch": "b",
+        "table": "nyc.trips",
+        **error.to_dict(),
+        "exit_code": 3,
+    }
+    assert {key: told[key] for key in expected} == expected
+    assert (ended["event"], ended["exit_code"]) == ("Ended with exit code 3", 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "exit_code"),
+    [(KeyboardInterrupt("Gone."), "interrupted", 130), (ZeroDivisionError("x"), "internal", 70)],
+)
+def test_every_ending_is_a_line(error: BaseException, code: str, exit_code: int) -> None:
+    outcome = invoke(["publish", "b", *JSON], FakeLake(publish=error))
+    assert outcome.exit_code == exit_code
+    assert [line.get("code") for line in lines(outcome)] == [code, None]
+    debugged = lines(invoke(["publish", "b", *JSON, "--debug"], FakeLake(publish=error)))
+    assert "Traceback" in debugged[0]["exception"]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("ingest nyc.trips --nope a --log-format json", "ingest"),
+        ("--log-format=json branch lst", "branch"),
+        ("--log-format json ingset", None),
+        ("--log-format json", None),
+    ],
+)
+def test_mistyped_commands_are_lines_too(words: str, command: str | None) -> None:
+    outcome = invoke(words)
+    assert (outcome.exit_code, outcome.stdout) == (2, "")
+    told = lines(outcome)
+    assert [(line["command"], line.get("code")) for line in told] == [(command, "usage"), (command, None)]
+
+
+def test_quiet_leaves_errors() -> None:
+    assert invoke([*INGEST, *JSON, "-q"], TalkingLake()).stderr.count("\n") == len(["old API", "slow answer"])
+    told = lines(invoke(["publish", "b", *JSON, "-q"], FakeLake(publish=LakegateError("no"))))
+    assert [(line["event"], line["exit_code"]) for line in told] == [("no", 2)]
+
+
+def test_settings_and_variables_say_so_too_and_flags_win(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = in_a_project / "lakegate.toml"
+    settings.write_text('[log]\nformat = "json"\n')
+    assert lines(invoke(INGEST, FakeLake(ingest=PUBLISHED)))[-1]["exit_code"] == 0
+    assert lines(invoke("ingset"))[0]["code"] == "usage"
+    assert invoke([*INGEST, "--log-format", "text"], FakeLake(ingest=PUBLISHED)).stderr == ""
+    monkeypatch.setenv("LAKEGATE_LOG_FORMAT", "text")
+    assert invoke(INGEST, FakeLake(ingest=PUBLISHED)).stderr == ""
+    monkeypatch.setenv("LAKEGATE_LOG_FORMAT", "json")
+    settings.write_text("[engin]\n")
+    assert lines(invoke("config show"))[0]["code"] == "configuration"
+    monkeypatch.setenv("LAKEGATE_LOG_FORMAT", "xml")
+    settings.unlink()
+    assert "'log.format': Input should be 'text' or 'json'" in invoke("config show").stderr
+    assert invoke("config show --log-format xml").exit_code == 2
+
+
+def test_secrets_that_settings_refer_to_are_in_no_line(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (in_a_project / "lakegate.toml").write_text('[catalog]\ntoken = "env:NESSIE_TOKEN"\n')
+    monkeypatch.setenv("NESSIE_TOKEN", "hunter22")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter33")
+    error = RuntimeError("the server said: hunter22 and hunter33 are wrong")
+    outcome = invoke(["publish", "b", *JSON, "--debug"], FakeLake(publish=error))
+    assert "hunter" not in outcome.stderr
+    assert "are wrong" in lines(outcome)[0]["event"]
+
+
+def test_only_logs_load_structlog(in_a_project: Path) -> None:
+    for words, expected in (["journal", "list"], False), ([*JSON, "ingset"], True):
+        command = [sys.executable, "-X", "importtime", "-m", "lakegate", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ("| structlog\n" in done.stderr.replace("  ", "")) is expected

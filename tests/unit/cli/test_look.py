@@ -1,0 +1,162 @@
+"""``lakegate branch``, ``log``, ``diff``, ``table`` and ``query``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakegate.cli.commands.query import print_csv
+from lakegate.model.refs import Ref, TableDifference
+from support.cli_support import (
+    COMMITS,
+    HASH,
+    METADATA,
+    POINTER,
+    ROWS,
+    SNAPSHOT,
+    START,
+    FakeLake,
+    FakeQuery,
+    FakeTable,
+    invoke,
+)
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+
+def test_branch_commands() -> None:
+    ref = Ref(name="january", hash=HASH)
+    lake = FakeLake(branches=[ref], create_branch=ref, delete_branch=ref)
+    assert json.loads(invoke("branch list -o json", lake).stdout) == [ref.model_dump()]
+    assert "january" in invoke("branch list", lake).stdout
+    invoke(f"branch create january --from other --at {HASH}", lake)
+    assert lake.asked("create_branch") == {"source": "other", "at": HASH}
+    assert f"lakegate branch create january --at {HASH}" in invoke("branch delete january", lake).stdout
+
+
+def test_log_shows_full_hashes_and_says_when_there_is_more() -> None:
+    outcome = invoke("log -n 3", FakeLake(log=iter(COMMITS)))
+    assert outcome.stdout.count("commit 0") == 3
+    assert COMMITS[2].hash in outcome.stdout
+    assert "earlier commits" in outcome.stderr
+    whole = invoke("log -o json", FakeLake(log=iter(COMMITS)))
+    assert len(json.loads(whole.stdout)) == 5
+    assert whole.stderr == ""
+
+
+def test_diff_counts_rows_on_both_sides() -> None:
+    added = TableDifference(table="nyc.trips", kind="table", left=None, right=POINTER)
+    space = TableDifference(table="nyc", kind="namespace", left=None, right=None)
+    lake = FakeLake(diff=[added, space], table=FakeTable())
+    told = json.loads(invoke("diff main b -o json", lake).stdout)
+    assert [(one["change"], one["left"]) for one in told] == [("added", None), ("changed", None)]
+    assert told[0]["right"]["rows"] == 100_000
+    text = invoke("diff main b", lake).stdout
+    assert "+100,000" in text
+    assert "same tables" in invoke("diff main b", FakeLake(diff=[])).stderr
+
+
+def test_rows_that_delete_files_leave_are_at_most_so_many() -> None:
+    summary = {**SNAPSHOT.summary, "total-delete-files": "1"}
+    deleted = METADATA.model_copy(update={"snapshot": SNAPSHOT.model_copy(update={"summary": summary})})
+    for output in ("table list", "table show nyc.trips", "diff main b"):
+        table = FakeTable(deleted)
+        difference = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER)
+        lake = FakeLake(tables=[deleted], table=table, diff=[difference])
+        assert "≤ 100,000" in invoke(output, lake).stdout, output
+        told = json.loads(invoke(f"{output} -o json", lake).stdout)
+        line = told[0].get("left", told[0]) if isinstance(told, list) else told
+        assert (line["rows"], line["rows_at_most"]) == (None, 100_000), output
+
+
+def test_table_commands() -> None:
+    lake = FakeLake(tables=[METADATA], table=FakeTable())
+    listed = json.loads(invoke("table list -o json", lake).stdout)
+    assert (listed[0]["table"], listed[0]["rows"], listed[0]["size_bytes"]) == ("nyc.trips", 100_000, 5000)
+    assert "5.0 kB" in invoke("table list", lake).stdout
+    shown = invoke("table show nyc.trips --ref b --at 2026-01-31", lake).stdout
+    assert "passenger_count" in shown
+    assert "b at 2026-01-31" in shown
+    details = json.loads(invoke("table show nyc.trips -o json", lake).stdout)
+    assert details["columns"][0] == {"name": "passenger_count", "type": "long", "required": True}
+    files = json.loads(invoke("table files nyc.trips -o json", lake).stdout)
+    assert files[0]["partition"] == {"pickup_day": START.isoformat()}
+    assert "a.parquet" in invoke("table files nyc.trips", lake).stdout
+
+
+def test_query_json_keeps_what_json_can_and_nulls_the_rest() -> None:
+    outcome = invoke(["query", "SELECT 1", "-o", "json"], FakeLake(query=FakeQuery(ROWS)))
+    first, second = json.loads(outcome.stdout, parse_constant=pytest.fail)
+    assert first == {"id": 1, "fare": "2.50", "ratio": None, "at": START.isoformat(), "note": 'say "hi", you'}
+    assert second["at"] is None
+    empty = invoke(["query", "SELECT 1", "-o", "json"], FakeLake(query=FakeQuery(ROWS.slice(0, 0))))
+    assert json.loads(empty.stdout) == []
+
+
+def test_query_csv_reads_back() -> None:
+    outcome = invoke(["query", "SELECT 1", "-o", "csv"], FakeLake(query=FakeQuery(ROWS)))
+    header, first, second = csv.reader(io.StringIO(outcome.stdout))
+    assert header == ROWS.column_names
+    assert first == ["1", "2.50", "nan", START.isoformat(), 'say "hi", you']
+    assert second[1] == ""
+
+
+def test_query_csv_is_utf_8_whatever_the_terminal_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoding in ("ascii", "latin-1", "utf-16", "utf-8"):
+        written = io.BytesIO()
+        stdout = io.TextIOWrapper(written, encoding=encoding, errors="backslashreplace")
+        monkeypatch.setattr(sys, "stdout", stdout)
+        print_csv(pa.table({"naïve": ["\U0001f600", "é"]}))
+        stdout.flush()
+        assert written.getvalue() == "naïve\n\U0001f600\né\n".encode(), encoding
+
+
+def test_query_table_says_what_it_leaves_out() -> None:
+    outcome = invoke(["query", "SELECT 1"], FakeLake(query=FakeQuery(pa.table({"n": range(1500)}))))
+    assert "1,000 of 1,500 rows" in outcome.stderr
+    assert len(outcome.stdout.splitlines()) == 1002
+    text = invoke(["query", "SELECT 1"], FakeLake(query=FakeQuery(ROWS))).stdout
+    assert "NULL" in text
+    assert "\x1b" not in text
+
+
+def test_query_reads_standard_input() -> None:
+    lake = FakeLake(query=FakeQuery(ROWS))
+    assert invoke(["query", "-", "--ref", "b", "--at", HASH], lake, stdin="SELECT 2").exit_code == 0
+    assert lake.calls[0] == ("query", ("SELECT 2",), {"ref": "b", "at": HASH})
+    assert invoke(["query", "-"], lake, stdin="  \n").exit_code == 2
+
+
+def test_columns_of_one_name_are_not_lost_in_json() -> None:
+    twice = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
+    outcome = invoke(["query", "SELECT 1 a, 2 a", "-o", "json"], FakeLake(query=FakeQuery(twice)))
+    assert outcome.exit_code == 2
+    assert "'a'" in outcome.stderr
+    assert "a,a\n1,2\n" in invoke(["query", "S", "-o", "csv"], FakeLake(query=FakeQuery(twice))).stdout
+
+
+def test_query_shows_what_python_cannot_hold() -> None:
+    raw: Any = pa.array([b"\xff!", b"ok"], pa.binary())
+    text: Any = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    days: Any = pa.array([4_000_000, 0], pa.int32()).view(pa.date32())
+    times = pa.array([-(2**63), 5], pa.int64()).view(pa.timestamp("us"))
+    nested = pa.StructArray.from_arrays([text, days], ["s", "d"])
+    listed: Any = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), text)
+    fake = FakeLake(query=FakeQuery(pa.table({"s": text, "d": days, "t": times, "n": nested, "l": listed})))
+    first, second = json.loads(invoke(["query", "S", "-o", "json"], fake).stdout)
+    assert first == {
+        "s": "\\xff!",
+        "d": "+12921-08-18",
+        "t": "-290308-12-21T19:59:05.224192",
+        "n": {"s": "\\xff!", "d": "+12921-08-18"},
+        "l": ["\\xff!"],
+    }
+    assert (second["s"], second["d"], second["t"]) == ("ok", "1970-01-01", "1970-01-01T00:00:00.000005")
+    assert "\\xff!,+12921-08-18" in invoke(["query", "S", "-o", "csv"], fake).stdout
+    assert "+12921-08-18" in invoke(["query", "S"], fake).stdout

@@ -1,0 +1,263 @@
+"""``lakegate notify``, its settings, and what `lakegate runs` shows of who was told."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakegate.config import JournalSettings, load_settings
+from lakegate.errors import ConfigurationError, NotFoundError
+from lakegate.journal.journal import open_journal
+from lakegate.lake import connect
+from lakegate.model.notices import LateTable, Notice
+from lakegate.model.run import Notification
+from lakegate.progress import LogNarrator
+from support.cli_support import REJECTED, FakeLake, invoke
+
+NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)
+SENT = Notification(channel="ops", event="rejected", outcome="sent", at=NOW)
+FAILED = Notification(channel="mail", event="rejected", outcome="failed", reason="it answered 500", at=NOW)
+CHANNELS = """
+[[notify.channels]]
+name = "ops"
+type = "slack"
+url = "env:TEST_HOOK_URL"
+tables = ["nyc.*"]
+
+[[notify.channels]]
+name = "bot"
+type = "slack"
+token = "env:TEST_BOT_TOKEN"
+channel = "#data"
+events = ["rejected", "late"]
+severity = "error"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("TEST_BOT_TOKEN", raising=False)
+    monkeypatch.setenv("TEST_HOOK_URL", "http://127.0.0.1:9/verysecretpath")
+    (tmp_path / "lakegate.toml").write_text(CHANNELS, encoding="utf-8")
+
+
+# commands -------------------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_channels_and_which_secrets_are_missing() -> None:
+    text = invoke("notify list").stdout
+    for part in ("ops", "nyc.*", "TEST_HOOK_URL (set)", "TEST_BOT_TOKEN (not set)", "rejected, late"):
+        assert part in text
+    told = json.loads(invoke("notify list -o json").stdout)
+    assert [(one["name"], one["missing"]) for one in told] == [("ops", []), ("bot", ["TEST_BOT_TOKEN"])]
+    assert "verysecretpath" not in text + json.dumps(told) + invoke("config show").stdout
+
+
+def test_list_tells_where_secrets_are_that_are_in_no_variable(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("xoxb-1", encoding="utf-8")
+    channels = "".join(
+        f"[[notify.channels]]\nname = 'c{number}'\ntype = 'webhook'\nurl = '{url}'\nevents = ['given_up']\n"
+        for number, url in enumerate((f"file:{tmp_path}/token", f"file:{tmp_path}/gone", "aws-secret:lake/hook#url"))
+    )
+    (tmp_path / "lakegate.toml").write_text(channels, encoding="utf-8")
+    told = json.loads(invoke("notify list -o json").stdout)
+    assert [one["missing"] for one in told] == [[], [f"{tmp_path}/gone"], []]
+    text = "".join(invoke("notify list").stdout.split())
+    for part in ("token(found)", "gone(notfound)", "lake/hook(inAWS)", "given_up"):
+        assert part in text
+
+
+def test_list_with_none_prints_no_data(tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
+    outcome = invoke("notify list")
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "No channels.\n")
+
+
+def test_a_test_says_what_came_back() -> None:
+    lake = FakeLake(notify_test=[SENT])
+    outcome = invoke("notify test ops", lake)
+    assert (outcome.exit_code, lake.calls) == (0, [("notify_test", ("ops",), {})])
+    assert "sent" in outcome.stdout
+    failed = invoke("notify test", FakeLake(notify_test=[SENT, FAILED]))
+    assert failed.exit_code == 3
+    assert "it answered 500" in failed.stdout
+    told = json.loads(invoke("notify test -o json", FakeLake(notify_test=[FAILED])).stdout)
+    assert told == [{**FAILED.model_dump(mode="json")}]
+
+
+def test_a_channel_that_is_not_there_is_wrong_usage() -> None:
+    assert invoke("notify test opps", FakeLake(notify_test=NotFoundError("There is no channel 'opps'."))).exit_code == 2
+
+
+def test_late_tables_are_shown_with_who_was_told() -> None:
+    late = LateTable(table="nyc.trips", expected_every="1d", last=NOW, run_id="r1", notifications=(SENT,))
+    outcome = invoke("notify late", FakeLake(notify_late=[late]))
+    assert outcome.exit_code == 0
+    for part in ("nyc.trips", "1d", "2026-01-31T07:05:09Z", "r1", "ops: sent"):
+        assert part in outcome.stdout
+    untold = late.model_copy(update={"notifications": (FAILED,), "last": None, "run_id": None})
+    failed = invoke("notify late", FakeLake(notify_late=[untold]))
+    assert (failed.exit_code, "never" in failed.stdout) == (3, True)
+    assert "'mail' didn't get the alert for nyc.trips: it answered 500" in failed.stderr
+    none = invoke("notify late", FakeLake(notify_late=[]))
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No table is late.\n")
+    assert json.loads(invoke("notify late -o json", FakeLake(notify_late=[late])).stdout)[0]["run_id"] == "r1"
+
+
+def test_a_run_shows_who_was_told() -> None:
+    run = REJECTED.model_copy(update={"notifications": (SENT, FAILED)})
+    text = invoke("runs 2026", FakeLake(run=run)).stdout
+    for part in ("ops", "sent", "mail", "failed", "it answered 500"):
+        assert part in text
+    told = json.loads(invoke("runs 2026 -o json", FakeLake(run=run)).stdout)
+    assert [one["outcome"] for one in told["notifications"]] == ["sent", "failed"]
+    assert "told of" not in invoke("runs 2026", FakeLake(run=REJECTED)).stdout
+
+
+# the lake -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_lake_tells_of_late_tables_without_starting_anything(tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text(f'[notify.late]\n"nyc.trips" = "1d"\n{CHANNELS}', encoding="utf-8")
+    with connect(tmp_path) as lake:
+        (late,) = lake.notify_late()
+        assert [(one.channel, one.outcome) for one in late.notifications] == [("ops", "failed"), ("bot", "failed")]
+        (again,) = lake.notify_late()
+        assert [(one.channel, one.outcome) for one in again.notifications] == [("ops", "grouped"), ("bot", "grouped")]
+    assert sorted(path.name for path in (tmp_path / ".lakegate").iterdir() if path.is_dir()) == ["locks"]
+
+
+def test_the_lake_tells_of_what_was_counted(tmp_path: Path) -> None:
+    about = Notice(event="rejected", severity="error", tables=("nyc.trips",), at=NOW)
+    log = io.StringIO()
+    with (
+        closing(open_journal(JournalSettings(), tmp_path)) as journal,
+        connect(tmp_path, narrator=LogNarrator(log)) as lake,
+    ):
+        first, _ = (journal.join_alert("ops", "k", about=about) for _ in range(2))
+        journal.settle_alert("ops", "k", first, sent=True, stands_s=0)
+        assert lake.notify_late() == ()
+        assert lake.notify_late() == ()
+    (line,) = log.getvalue().splitlines()
+    assert json.loads(line)["event"] == "The alert to channel 'ops' failed: it cannot be connected to"
+
+
+@pytest.mark.parametrize(
+    "place", ["http://127.0.0.1:9/verysecretpath", "http://[verysecretpath", "verysecretpath\n://x"]
+)
+def test_no_traceback_shows_the_address_of_a_webhook(tmp_path: Path, place: str) -> None:
+    kinds = ("slack", "webhook", "apprise")
+    channels = (f"[[notify.channels]]\nname = '{kind}'\ntype = '{kind}'\nurl = 'env:TEST_HOOK_URL'\n" for kind in kinds)
+    (tmp_path / "lakegate.toml").write_text("".join(channels), encoding="utf-8")
+    words = [sys.executable, "-m", "lakegate", "--debug", "--log-format", "json", "notify", "test", "-o", "json"]
+    environment = {**os.environ, "TEST_HOOK_URL": place, "PYTHONWARNINGS": "default"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert (done.returncode, [one["outcome"] for one in json.loads(done.stdout)]) == (3, ["failed"] * 3)
+    assert "verysecretpath" not in done.stdout + done.stderr
+
+
+def test_without_channels_nobody_can_be_told(tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text('[notify.late]\n"nyc.trips" = "1d"\n', encoding="utf-8")
+    with connect(tmp_path) as lake:
+        assert [(late.table, late.notifications) for late in lake.notify_late()] == [("nyc.trips", ())]
+        with pytest.raises(NotFoundError, match="No alert channel is configured"):
+            lake.notify_test()
+
+
+@pytest.mark.parametrize(
+    ("channels", "loaded"),
+    [("", set()), (CHANNELS, {"lakegate.alerts", "lakegate.alerts.dispatch"})],
+)
+def test_a_lake_loads_nothing_of_what_it_does_not_tell(tmp_path: Path, channels: str, loaded: set[str]) -> None:
+    (tmp_path / "lakegate.toml").write_text(channels, encoding="utf-8")
+    told = subprocess.run(
+        [sys.executable, "-c", _LOADED, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert loaded <= set(told)
+    assert channels or not any(name.startswith("lakegate.alerts") for name in told)
+    assert {"slack_sdk", "apprise", "lakegate.alerts.slack", "lakegate.alerts.webhook"} & set(told) == set()
+
+
+_LOADED = """
+import sys
+from lakegate.lake import connect
+with connect(sys.argv[1]) as lake:
+    lake._components.notifier
+print(*sys.modules)
+"""
+
+
+# settings -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name = 'a'\ntype = 'slack'\nurl = 'https://hooks.slack.com/services/hunter22'", ["url", "env:NAME_OF"]),
+        ("name = 'a'\ntype = 'slack'", ["either 'url'"]),
+        ("name = 'a'\ntype = 'slack'\nurl = 'env:A'\ntoken = 'env:B'\nchannel = 'c'", ["either 'url'"]),
+        ("name = 'a'\ntype = 'slack'\ntoken = 'env:B'", ["go together"]),
+        ("name = 'a'\ntype = 'apprise'", ["needs 'url'"]),
+        ("name = 'a'\ntype = 'apprise'\nurl = 'env:A'\nsecret = 'env:B'", ["'secret' is for", "'webhook'"]),
+        ("name = 'a'\ntype = 'pigeon'\nurl = 'env:A'", ["notify.channels.0.type"]),
+        ("name = 'a b'\ntype = 'webhook'\nurl = 'env:A'", ["letters, digits"]),
+        ("name = 'a'\ntype = 'webhook'\nurk = 'env:A'", ["unknown key 'notify.channels.0.urk'", "did you mean 'url'"]),
+        ("name = 'a'\ntype = 'webhook'\nurl = 'env:A'\nevents = ['never']", ["events"]),
+    ],
+)
+def test_a_wrong_channel_is_told_without_what_it_holds(tmp_path: Path, text: str, words: list[str]) -> None:
+    (tmp_path / "lakegate.toml").write_text(f"[[notify.channels]]\n{text}\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(tmp_path, env={})
+    for word in words:
+        assert word in caught.value.message
+    assert "hunter22" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"group": "soon"}, "Invalid duration"),
+        ({"late": {"nyc.trips": "0s"}}, "greater than zero"),
+        ({"late": {"nyc;trips": "1d"}}, "nyc;trips"),
+        ({"report_url": "javascript:{run_id}"}, "must be a URL"),
+        ({"report_url": "https://x/{secret}"}, "must be a URL"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"channels": "[{]"}, "must be JSON"),
+    ],
+)
+def test_wrong_rules_are_told(tmp_path: Path, settings: dict[str, Any], word: str) -> None:
+    flags = {f"notify.{name}": value for name, value in settings.items()}
+    (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
+    with pytest.raises(Exception, match=word):
+        load_settings(tmp_path, env={}, flags=flags)
+
+
+def test_two_channels_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text(CHANNELS.replace('"bot"', '"ops"'), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="two channels are called 'ops'"):
+        load_settings(tmp_path, env={})
+
+
+def test_variables_hold_channels_as_json(tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text("", encoding="utf-8")
+    env = {
+        "LAKEGATE_NOTIFY_CHANNELS": '[{"name": "ops", "type": "webhook", "url": "env:HOOK"}]',
+        "LAKEGATE_NOTIFY_LATE": '{"nyc.trips": "1d"}',
+        "LAKEGATE_NOTIFY_REPORT_URL": "https://lake.example.com/runs/{run_id}",
+    }
+    notify = load_settings(tmp_path, env=env).notify
+    assert [channel.name for channel in notify.channels] == ["ops"]
+    assert notify.late == {"nyc.trips": "1d"}
+    assert notify.report_url == "https://lake.example.com/runs/{run_id}"

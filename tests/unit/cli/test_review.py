@@ -1,0 +1,91 @@
+"""``lakegate audit``, ``publish`` and ``discard``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.cli_support import (
+    BRANCH,
+    FAILED,
+    HASH,
+    NOT_NULL,
+    PASSED,
+    PUBLICATION,
+    PUBLISHED,
+    REJECTED,
+    RUN_ID,
+    FakeLake,
+    invoke,
+    make_run,
+    report,
+    result,
+    staged,
+)
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+
+def test_audit_exits_as_the_report_says() -> None:
+    words = f"audit nyc.trips --branch {BRANCH} -o json"
+    passed = invoke(words, FakeLake(audit=PASSED))
+    assert (passed.exit_code, json.loads(passed.stdout)["passed"]) == (0, True)
+    lake = FakeLake(audit=FAILED)
+    failed = invoke(words, lake)
+    assert (failed.exit_code, json.loads(failed.stdout)["passed"]) == (1, False)
+    assert lake.asked("audit") == {"branch": BRANCH, "checks": None}
+    text = invoke(f"audit nyc.trips --branch {BRANCH}", FakeLake(audit=FAILED)).stdout
+    assert "failed" in text
+    assert "Rows that fail" in text
+
+
+def test_publish_and_discard() -> None:
+    assert json.loads(invoke("publish b -o json", FakeLake(publish=PUBLISHED)).stdout)["commit"] == HASH
+    assert "published" in invoke("publish b", FakeLake(publish=PUBLISHED)).stdout
+    assert json.loads(invoke("discard b -o json", FakeLake(discard=None)).stdout)["run_id"] is None
+    assert RUN_ID in invoke("discard b", FakeLake(discard=REJECTED)).stdout
+
+
+TWO = make_run(
+    "published",
+    kind="transaction",
+    tables=("nyc.trips", "nyc.zones"),
+    request=None,
+    staged=(staged("nyc.trips"), staged("nyc.zones", before=None, change="rewrite", rows=260, data_files=1)),
+    reports=(PASSED, report(result(NOT_NULL), table="nyc.zones")),
+    publication=PUBLICATION.model_copy(
+        update={"tables": ("nyc.trips", "nyc.zones"), "rows": 100_260, "replayed": ("nyc.trips",)}
+    ),
+)
+
+
+def test_publish_tells_of_all_tables() -> None:
+    text = invoke("publish b", FakeLake(publish=TWO)).stdout
+    assert "nyc.trips, nyc.zones  100,260 rows in commit" in text
+    assert "3 checks, passed (3 by file metrics)" in text
+    rows = {words[0]: words[1:] for line in text.splitlines() if len(words := line.split()) > 3}
+    assert rows["nyc.trips"] == ["appended,", "rebased", "100,000", "2"]
+    assert rows["nyc.zones"] == ["created", "260", "1"]
+    for table in TWO.tables:
+        assert f"lakegate query 'SELECT * FROM {table} LIMIT 10'\n" in text
+    told = json.loads(invoke("publish b -o json", FakeLake(publish=TWO)).stdout)
+    assert (told["kind"], told["tables"]) == ("transaction", ["nyc.trips", "nyc.zones"])
+    assert [check["table"] for check in told["checks"]] == ["nyc.trips", "nyc.trips", "nyc.zones"]
+    assert told["replayed"] == ["nyc.trips"]
+
+
+def test_discard_tells_of_all_tables() -> None:
+    told = json.loads(invoke("discard b -o json", FakeLake(discard=TWO)).stdout)
+    assert (told["table"], told["tables"]) == ("nyc.trips, nyc.zones", ["nyc.trips", "nyc.zones"])
+    assert "nyc.trips, nyc.zones" in invoke("discard b", FakeLake(discard=TWO)).stdout
+
+
+def test_a_rejected_transaction_offers_the_rows_of_the_table_that_failed() -> None:
+    failed = FAILED.model_copy(update={"table": "nyc.zones"})
+    run = TWO.model_copy(
+        update={"status": "rejected", "publication": None, "reports": (PASSED, failed), "branch_kept": True}
+    )
+    text = invoke("runs 2026", FakeLake(run=run)).stdout
+    assert f"'SELECT * FROM nyc.zones WHERE passenger_count IS NULL LIMIT 20' --ref {BRANCH}" in text
+    assert "1 of 4 checks failed; none of 100,260 rows was published" in text

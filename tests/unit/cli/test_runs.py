@@ -1,0 +1,353 @@
+"""``lakegate runs``: the list, and the picture of one run."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lakegate.cli.commands.runs import bar, draw
+from lakegate.cli.streams import SPELLED_OUT
+from lakegate.errors import CatalogUnavailableError
+from lakegate.model.refs import Commit
+from lakegate.model.run import Run, RunStep, UndoneTable
+from support.cli_support import (
+    BASE,
+    BRANCH,
+    COMMITS,
+    FAILED,
+    FAILED_RUN,
+    HASH,
+    HEAD,
+    OTHER_RUN,
+    PASSED,
+    PUBLICATION,
+    PUBLISHED,
+    REJECTED,
+    RUN_ID,
+    START,
+    STEPS,
+    FakeLake,
+    FakeStack,
+    invoke,
+    known,
+    make_run,
+    staged,
+)
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+_MARKUP = re.compile(r"\[/?[a-z]*\]")
+WRITTEN: dict[str, Any] = {"base": BASE, "staged": (staged("nyc.trips"),), "steps": STEPS}
+WHOLE = make_run("published", reports=(PASSED,), publication=PUBLICATION, **WRITTEN)
+REPLAYED = WHOLE.model_copy(update={"publication": PUBLICATION.model_copy(update={"replayed": ("nyc.trips",)})})
+
+
+def commit(number: int, message: str, *tables: str) -> Commit:
+    return COMMITS[0].model_copy(update={"hash": f"{number:064x}", "message": message, "tables": tables})
+
+
+def picture(run: Run, newer: tuple[Commit, ...] = ()) -> list[str]:
+    return [_MARKUP.sub("", line).rstrip() for line in draw(run, newer)]
+
+
+# the list -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_between_steps_is_no_part_of_what_a_run_took() -> None:
+    hours = timedelta(hours=5)
+    first, *others = STEPS
+    later = [
+        RunStep(name=step.name, started_at=step.started_at + hours, finished_at=step.finished_at + hours)
+        for step in others
+        if step.finished_at is not None
+    ]
+    run = make_run("published", steps=(first, *later), finished_at=START + hours)
+    assert run.seconds == 3.25
+    assert run.model_copy(update={"steps": ()}).seconds == hours.total_seconds()
+    assert run.model_copy(update={"finished_at": None}).seconds is None
+
+
+def test_runs_lists_filters_and_shows_one() -> None:
+    lake = FakeLake(runs=[PUBLISHED, REJECTED, FAILED_RUN], run=REJECTED)
+    text = invoke("runs --table nyc.trips --status rejected --kind ingest -n 3", lake).stdout
+    assert lake.asked("runs") == {
+        "table": "nyc.trips",
+        "status": "rejected",
+        "kind": "ingest",
+        "since": None,
+        "limit": 3,
+    }
+    assert "not_null_passenger_count" in text
+    told = json.loads(invoke("runs -o json", FakeLake(runs=[FAILED_RUN])).stdout)
+    assert told[0]["error"]["message"] == "Spark went away."
+    one = invoke("runs 2026", lake).stdout
+    assert "file:///data/trips.parquet" in one
+    assert json.loads(invoke("runs 2026 -o json", lake).stdout)["started_at"] == "2026-01-31T07:05:09+00:00"
+
+
+def test_runs_with_none_prints_no_data() -> None:
+    outcome = invoke("runs", FakeLake(runs=[]))
+    assert (outcome.exit_code, outcome.stdout, outcome.stderr) == (0, "", "No runs.\n")
+    assert json.loads(invoke("runs -o json", FakeLake(runs=[])).stdout) == []
+    for option in ("--table nyc.trips", "--status failed", "--kind revert", "--since 7d"):
+        assert invoke(f"runs 2026 {option}").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "since"),
+    [
+        ("2026-01-31T07:00:00Z", datetime(2026, 1, 31, 7, tzinfo=UTC)),
+        ("2026-01-31T09:00:00+02:00", datetime(2026, 1, 31, 7, tzinfo=UTC)),
+        ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
+    ],
+)
+def test_since_takes_a_time_which_is_utc_unless_it_says_otherwise(given: str, since: datetime) -> None:
+    lake = FakeLake(runs=[])
+    invoke(["runs", "--since", given], lake)
+    assert lake.asked("runs")["since"] == since
+
+
+def test_since_takes_a_length_of_time() -> None:
+    lake = FakeLake(runs=[])
+    before = datetime.now(UTC)
+    assert invoke("runs --since 24h", lake).exit_code == 0
+    asked = lake.asked("runs")["since"]
+    assert before - timedelta(days=1) <= asked <= datetime.now(UTC) - timedelta(days=1)
+    for wrong in ("yesterday", "7 parsecs", "999999w"):
+        assert "neither a time" in invoke(["runs", "--since", wrong]).stderr
+
+
+def test_the_list_fits_100_characters_and_keeps_ids_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    transaction = make_run(
+        "published",
+        kind="transaction",
+        name="daily totals of all zones",
+        tables=("nyc.trips", "nyc.zones", "nyc.totals_by_zone_and_day"),
+        publication=REPLAYED.publication,
+        skipped_files=(known("a"),),
+    )
+    reverted = PUBLISHED.model_copy(update={"status": "reverted", "reverted_by": OTHER_RUN})
+    lines = invoke("runs", FakeLake(runs=[transaction, REJECTED, reverted, FAILED_RUN])).stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line.startswith(RUN_ID) for line in lines) == 4
+    for word in ("published", "rejected", "reverted", "failed", "100,000", "3.2 s"):
+        assert any(word in line for line in lines), word
+
+
+def test_the_list_notes_what_is_unusual_of_a_run() -> None:
+    changes: dict[str, Any] = {"kind": "transaction", "name": "daily", "skipped_files": (known("a"), known("b"))}
+    notes = invoke("runs", FakeLake(runs=[REPLAYED.model_copy(update=changes)])).stdout
+    assert "transaction daily, 2 files skipped, rebased" in notes
+    reverted = PUBLISHED.model_copy(update={"status": "reverted", "reverted_by": OTHER_RUN})
+    assert f"by {OTHER_RUN}" in invoke("runs", FakeLake(runs=[reverted])).stdout
+
+
+# one run --------------------------------------------------------------------------------------------------------------
+
+
+def test_one_run_is_shown_with_all_that_is_known_of_it() -> None:
+    run = REPLAYED.model_copy(
+        update={
+            "status": "reverted",
+            "reverted_by": OTHER_RUN,
+            "skipped_files": (known("old.parquet"),),
+            "reads": ("nyc.zones",),
+            "detail": "Had passed its audit; published.",
+        }
+    )
+    text = invoke(f"runs {RUN_ID}", FakeLake(run=run), stack=FakeStack("stopped")).stdout
+    for part in (
+        f"reverted by run {OTHER_RUN}",
+        f"  base        {BASE}\n",
+        f"  commit      {HASH}\n",
+        "  replayed    nyc.trips\n",
+        "  reads       nyc.zones\n",
+        "  detail      Had passed its audit; published.\n",
+        "1 of 2 files skipped",
+        f"skipped: {OTHER_RUN}",
+        "file:///data/trips.parquet",
+        "not_null(passenger_count)",
+        "├─╮",
+    ):
+        assert part in text, part
+
+
+def test_steps_are_shown_with_their_share_of_the_time() -> None:
+    lines = invoke("runs 2026", FakeLake(run=WHOLE, commits_before=[])).stdout.splitlines()
+    rows = {line.split()[0]: line for line in lines if line.strip().startswith(("write", "audit", "publish "))}
+    assert "2.0 s" in rows["write"]
+    assert "61.54 %" in rows["write"]
+    bars = [rows[name].count("█") for name in ("write", "audit", "publish")]
+    assert bars == [15, 7, 2]
+    going = WHOLE.model_copy(
+        update={"steps": (STEPS[0].model_copy(update={"finished_at": None, "outcome": "running"}),)}
+    )
+    assert "in progress" in invoke("runs 2026", FakeLake(run=going, commits_before=[])).stdout
+    failed = WHOLE.model_copy(update={"steps": (STEPS[0].model_copy(update={"outcome": "failed"}),)})
+    assert (
+        "write   2026-01-31T07:05:09Z   2.0 s   100.00 %"
+        in invoke("runs 2", FakeLake(run=failed, commits_before=[])).stdout
+    )
+
+
+@pytest.mark.parametrize(("part", "whole", "length"), [(0, 5, 0), (1e-9, 5, 1), (5, 5, 24), (9, 5, 24), (1, 0, 0)])
+def test_bars_never_lie_about_nothing_and_all(part: float, whole: float, length: int) -> None:
+    assert len(bar(part, whole)) == length
+
+
+def test_an_error_is_shown_with_its_hint() -> None:
+    text = invoke("runs 2026", FakeLake(run=FAILED_RUN)).stdout
+    assert "  error       Spark went away.\n" in text
+    assert "  hint        Try again.\n" in text
+
+
+def test_the_checks_of_several_tables_are_shown_apart() -> None:
+    other = FAILED.model_copy(update={"table": "nyc.zones"})
+    run = make_run("rejected", tables=("nyc.trips", "nyc.zones"), reports=(PASSED, other), branch_kept=True)
+    text = invoke("runs 2026", FakeLake(run=run)).stdout
+    assert "Failed checks of nyc.zones" in text
+    assert "Checks of nyc.trips" in text
+    told = json.loads(invoke("runs 2026 -o json", FakeLake(run=run)).stdout)
+    assert [check["table"] for check in told["checks"]] == ["nyc.trips"] * 2 + ["nyc.zones"] * 2
+    assert (told["table"], told["tables"]) == ("nyc.trips, nyc.zones", ["nyc.trips", "nyc.zones"])
+
+
+def test_an_undoing_is_shown_with_what_it_did_to_each_table() -> None:
+    undone = (
+        UndoneTable(table="nyc.trips", rows=-100_000, data_files=-2),
+        UndoneTable(table="nyc.zones", rows=-260, data_files=-1, dropped=True),
+    )
+    run = make_run(
+        "published",
+        kind="revert",
+        branch="",
+        request=None,
+        tables=("nyc.trips", "nyc.zones"),
+        reverts=(OTHER_RUN, "20260129T010101-88888888"),
+        undone=undone,
+        publication=PUBLICATION,
+    )
+    text = invoke("runs 2026", FakeLake(run=run)).stdout
+    assert text.startswith(f"published  nyc.trips, nyc.zones  revert of 1 table in commit {HASH[:12]}")
+    assert re.search(r"nyc\.trips +-100,000 +-2 *\n", text)
+    assert re.search(r"nyc\.zones +-260 +-1 +dropped\n", text)
+    assert f"  reverts     {OTHER_RUN}, 20260129T010101-88888888\n" in text
+    assert "SELECT * FROM nyc.zones" not in text
+    assert f"revert, undid {OTHER_RUN} and 1 more" in invoke("runs", FakeLake(runs=[run])).stdout
+    told = json.loads(invoke("runs 2026 -o json", FakeLake(run=run)).stdout)
+    assert (told["reverts"][0], told["undone"][1]["dropped"]) == (OTHER_RUN, True)
+
+
+def test_json_of_a_run_has_its_steps() -> None:
+    told = json.loads(invoke("runs 2026 -o json", FakeLake(run=WHOLE)).stdout)
+    assert [(step["name"], step["outcome"]) for step in told["steps"]] == [
+        ("write", "done"),
+        ("audit", "done"),
+        ("publish", "done"),
+    ]
+    assert (told["base"], told["kind"], told["reverted_by"]) == (BASE, "ingest", None)
+
+
+def test_a_version_that_the_store_told_is_shown() -> None:
+    assert WHOLE.request is not None
+    (file,) = WHOLE.request.batch.files
+    versioned = WHOLE.request.batch.only((file.model_copy(update={"version_id": "3HL4kqtJ"}),))
+    run = WHOLE.model_copy(update={"request": WHOLE.request.model_copy(update={"batch": versioned})})
+    lines = invoke(f"runs {RUN_ID}", FakeLake(run=run), stack=FakeStack("stopped")).stdout.splitlines()
+    assert [line.split()[-2:] for line in lines if file.uri in line] == [["version", "3HL4kqtJ"]]
+    told = [json.loads(invoke("runs 2026 -o json", FakeLake(run=one)).stdout)["version_ids"] for one in (run, WHOLE)]
+    assert told == [{file.uri: "3HL4kqtJ"}, {}]
+
+
+# the picture ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_picture_of_a_plain_publish() -> None:
+    assert picture(WHOLE) == [
+        f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
+        "├─╮",
+        f"│ ●  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted",
+        "├─╯",
+        f"●    {BASE[:12]}  main when the run started",
+    ]
+
+
+def test_the_picture_shows_what_a_run_was_rebased_onto() -> None:
+    newer = (commit(7, "Publish 7\n\nmore", "nyc.trips"), commit(6, "Compact zones", "nyc.zones"))
+    assert picture(REPLAYED, newer) == [
+        f"◆    {HASH[:12]}  main: published, 100,000 rows: nyc.trips",
+        "├─╮",
+        f"│ ●  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted",
+        "○ │  000000000000  Publish 7 (rebased onto)",
+        "○ │  000000000000  Compact zones",
+        "├─╯",
+        f"●    {BASE[:12]}  main when the run started",
+    ]
+    assert "○ │  newer changes to nyc.trips" in picture(REPLAYED)
+
+
+def test_many_newer_commits_are_counted() -> None:
+    assert not any("other commit" in line for line in picture(REPLAYED, tuple(commit(n, "m") for n in range(3))))
+    assert "┊ │  1 other commit on main in between" in picture(REPLAYED, tuple(commit(n, "m") for n in range(4)))
+    assert "┊ │  4 other commits on main in between" in picture(REPLAYED, tuple(commit(n, "m") for n in range(7)))
+    bounded = picture(REPLAYED, tuple(commit(n, "m") for n in range(50)))
+    assert "┊ │  47 or more other commits on main in between" in bounded
+
+
+def test_the_picture_of_runs_that_did_not_publish() -> None:
+    rejected = make_run("rejected", reports=(FAILED,), branch_kept=True, **WRITTEN)
+    assert picture(rejected) == [
+        f"┊ ●  {HEAD[:12]}  {BRANCH}: written, audit failed, kept",
+        "├─╯",
+        f"●    {BASE[:12]}  main when the run started",
+    ]
+    begun = make_run("running", base=BASE, finished_at=None, branch_kept=True)
+    assert picture(begun)[0] == f"┊ ●  {BRANCH}: being written, kept"
+    assert picture(make_run("failed", base=BASE))[0] == f"┊ ●  {BRANCH}: nothing written, deleted"
+
+
+def test_the_picture_of_runs_without_a_branch() -> None:
+    revert = make_run("published", kind="revert", branch="", base=BASE, publication=PUBLICATION)
+    assert picture(revert) == [
+        f"◆    {HASH[:12]}  main: published, revert of 1 table: nyc.trips",
+        f"●    {BASE[:12]}  main when the run started",
+    ]
+    assert picture(make_run("skipped", branch="", base=BASE)) == []
+    assert picture(PUBLISHED) == []
+
+
+def test_the_picture_says_that_a_run_was_reverted() -> None:
+    reverted = WHOLE.model_copy(update={"status": "reverted", "reverted_by": OTHER_RUN})
+    assert picture(reverted)[0] == f"✗    reverted by run {OTHER_RUN}"
+
+
+def test_the_picture_can_do_with_ascii() -> None:
+    reverted = REPLAYED.model_copy(update={"reverted_by": OTHER_RUN})
+    drawn = picture(reverted, tuple(commit(n, "m") for n in range(9)))
+    lines = [line.encode("ascii", SPELLED_OUT).decode("ascii") for line in drawn]
+    assert "\\u" not in "".join(lines)
+    assert lines[2:5] == ["|-\\", f"| o  {HEAD[:12]}  {BRANCH}: written, audit passed, deleted", "o |  000000000000  m"]
+
+
+def test_messages_of_commits_cannot_steer_the_terminal() -> None:
+    run = FakeLake(run=REPLAYED, commits_before=[commit(1, "a\x1b[31m[bold]b", "nyc.trips")])
+    text = invoke("runs 2026", run).stdout
+    assert "\x1b" not in text
+    assert r"a\x1b[31m[bold]b (rebased onto)" in text
+
+
+def test_the_catalog_is_asked_only_when_it_is_there() -> None:
+    asked = FakeLake(run=REPLAYED, commits_before=[commit(1, "Somebody else's", "nyc.trips")])
+    assert "Somebody else's (rebased onto)" in invoke("runs 2026", asked).stdout
+    stopped = FakeLake(run=REPLAYED)
+    assert "newer changes to nyc.trips" in invoke("runs 2026", stopped, stack=FakeStack("stopped")).stdout
+    assert [name for name, _, _ in stopped.calls] == ["run"]
+    away = FakeLake(run=REPLAYED, commits_before=CatalogUnavailableError("no"))
+    outcome = invoke("runs 2026", away)
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+    assert "newer changes to nyc.trips" in outcome.stdout

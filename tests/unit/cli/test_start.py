@@ -1,0 +1,138 @@
+"""``lakegate up``, ``down``, ``status``, ``generate``, ``demo``, ``config``, ``version`` and ``completion``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from lakegate.model.refs import Ref
+from lakegate.model.run import Run
+from support.cli_support import BRANCH, HASH, PUBLISHED, REJECTED, SKIPPED, FakeLake, FakeStack, invoke
+
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
+
+def test_stack_commands_show_no_token() -> None:
+    stack = FakeStack()
+    for words in ("up", "status", "status -o json", "up -o json"):
+        outcome = invoke(words, stack=stack)
+        assert outcome.exit_code == 0
+        assert "s3cret" not in outcome.stdout
+        assert "sc://localhost:2/;token=…" in outcome.stdout
+    assert stack.ups == 2
+    assert json.loads(invoke("down -o json").stdout) == {"stopped": ["spark", "nessie"]}
+    assert "Nothing was running" in invoke("down", stack=FakeStack("stopped")).stderr
+    assert "/l/nessie.log" in invoke("status", stack=FakeStack("unresponsive")).stdout
+
+
+def test_generate_passes_on_and_offers_the_next_step(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def generate(folder: Path, **options: Any) -> tuple[Path, ...]:
+        asked.update(options)
+        folder.mkdir()
+        (folder / "a.csv").write_text("x\n")
+        return (folder / "a.csv",)
+
+    words = "generate out --files 1 --rows 10 --null-rate 0.5 --null-column fare --seed 3 --format csv --force"
+    outcome = invoke(words, generate=generate)
+    asked.pop("narrator")
+    assert asked == {
+        "files": 1,
+        "rows": 10,
+        "null_rate": 0.5,
+        "null_columns": ("fare",),
+        "seed": 3,
+        "format": "csv",
+        "overwrite": True,
+    }
+    assert "lakegate ingest nyc.trips out/a.csv --check 'not_null(passenger_count)'" in outcome.stdout
+    assert invoke("generate out --null-rate 2", generate=generate).exit_code == 2
+
+
+def test_config_show_tells_origins_and_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lakegate.toml").write_text(
+        '[catalog]\nuri = "http://u:hunter2@h/api/v2"\ntoken = "hunter2"\n'
+        'oauth2_client_secret = "hunter2"\n[journal]\npassword = "hunter2"\n[engine]\ntoken = "file:/run/secrets/x"\n'
+        '[tables."nyc.trips"]\nchecks = ["unique(id)"]\n'
+    )
+    monkeypatch.setenv("LAKEGATE_LOCAL_NESSIE_MEMORY", "1g")
+    outcome = invoke("--engine sc://h:1/;token=hunter2 config show -o json")
+    told = json.loads(outcome.stdout)
+    assert "hunter2" not in outcome.stdout
+    assert told["engine.url"] == {"value": "sc://h:1/;token=…", "origin": "flag"}
+    assert told["engine.token"]["value"] == "file:/run/secrets/x"
+    assert told["journal.password"]["value"] == "(hidden: not a reference such as env:NAME)"
+    assert told["local.nessie_memory"] == {"value": "1g", "origin": "LAKEGATE_LOCAL_NESSIE_MEMORY"}
+    assert told["catalog.uri"]["origin"] == "lakegate.toml"
+    assert told["ingest.on_failure"] == {"value": "keep", "origin": "default"}
+    assert told['tables."nyc.trips".checks'] == {"value": ["unique(id)"], "origin": "lakegate.toml"}
+    assert "engine.url" in invoke("config show").stdout
+    assert invoke("config path").stdout == f"{tmp_path / 'lakegate.toml'}\n"
+
+
+def test_a_wrong_settings_file_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "lakegate.toml").write_text("[engin]\n")
+    outcome = invoke("config show")
+    assert outcome.exit_code == 2
+    assert "did you mean 'engine'" in outcome.stderr
+
+
+def test_version() -> None:
+    assert set(json.loads(invoke("version -o json").stdout)) >= {"lakegate", "python", "pyspark", "pyiceberg"}
+    assert invoke("--version").stdout.startswith("lakegate ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    assert "_LAKEGATE_COMPLETE" in invoke(["completion", shell]).stdout
+
+
+def demo(clean: Run, dirty: Run, words: str = "demo") -> tuple[Result, FakeStack, list[dict[str, Any]]]:
+    generated: list[dict[str, Any]] = []
+
+    def generate(folder: Path, **options: Any) -> tuple[Path, ...]:
+        generated.append({"folder": folder, **options})
+        return (folder / "x.parquet",)
+
+    stack = FakeStack()
+    branches = [(Ref(name="main", hash=HASH), 200_000), (Ref(name=BRANCH, hash=HASH), 300_000)]
+    lake = FakeLake(ingest=[clean, dirty], rows_per_branch=branches)
+    return invoke(words, lake, stack=stack, generate=generate), stack, generated
+
+
+def test_demo_publishes_rejects_and_tells_what_to_try(tmp_path: Path) -> None:
+    outcome, stack, generated = demo(PUBLISHED, REJECTED)
+    assert outcome.exit_code == 0
+    assert stack.ups == 1
+    assert [(one["files"], one["null_rate"]) for one in generated] == [(2, 0.0), (1, 0.01)]
+    assert generated[0]["folder"] == tmp_path / ".lakegate" / "demo" / "clean"
+    for part in ("published", "rejected", "1,003", BRANCH, "300,000", f"lakegate discard {BRANCH}\n"):
+        assert part in outcome.stdout
+    told = json.loads(demo(PUBLISHED, REJECTED, "demo -o json")[0].stdout)
+    assert told["rows_per_branch"][1] == {"branch": BRANCH, "rows": 300_000}
+
+
+@pytest.mark.parametrize(("clean", "dirty"), [(PUBLISHED, PUBLISHED), (REJECTED, REJECTED), (PUBLISHED, SKIPPED)])
+def test_demo_fails_when_the_gate_does_not_hold(clean: Run, dirty: Run) -> None:
+    outcome, _, _ = demo(clean, dirty)
+    assert outcome.exit_code != 0
+    assert "should have been" in outcome.stderr
+
+
+def test_checks_are_listed_and_explained() -> None:
+    listed = invoke("checks").stdout
+    assert all(name in listed for name in ("not_null", "in_range", "relationships"))
+    shown = invoke("checks in_range").stdout
+    assert "in_range(column, min, max, inclusive=True)" in shown
+    assert "With inclusive=False both ends themselves fail." in shown
+    assert "in_range(pickup, min='2024-01-01')" in shown
+    assert json.loads(invoke("checks not_null -o json").stdout)["signature"] == "not_null(column, …)"
+    assert len(json.loads(invoke("checks -o json").stdout)) > 7
+    outcome = invoke("checks not_nul")
+    assert outcome.exit_code == 2
+    assert "Did you mean 'not_null'?" in outcome.stderr

@@ -1,0 +1,95 @@
+"""Exit codes when what a command says cannot be written: the work keeps its verdict, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+# The real entry point, with a lake that ingests nothing: each run ends as its table is called.
+PROGRAM = """
+import functools, os, sys
+from lakegate.cli import main
+from lakegate.cli.app import App
+from tests.support import cli_support as given
+class Lake(given.FakeLake):
+    def ingest(self, table, *paths, **options):
+        ends = {
+            "a.published": given.make_run("published", publication=given.PUBLICATION, reports=(given.PASSED,)),
+            "a.rejected": given.make_run("rejected", reports=(given.FAILED,), branch_kept=True),
+        }
+        return ends[str(table)]
+main.cli.main = functools.partial(main.cli.main, obj=App(connect=lambda *_, **__: Lake()))
+main.main()
+"""
+STDOUT = {
+    "closed": ">&-",
+    "full": ">/dev/full",
+    "unread": "| true",
+    "both closed": ">&- 2>&-",
+    "both full": ">/dev/full 2>/dev/full",
+    "all closed": "<&- >&- 2>&-",
+}
+STDERR = {"closed": "2>&-", "full": "2>/dev/full"}
+
+pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(PROGRAM)
+    Path("x.parquet").touch()
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def shell(words: str, redirections: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run lakegate with ``words`` in bash; its exit code is the command's own, also before a pipe."""
+    line = f"'{sys.executable}' program.py {words} {redirections}; exit ${{PIPESTATUS[0]}}"
+    return subprocess.run(
+        ["/bin/bash", "-c", line], capture_output=True, text=True, check=False, env=os.environ | variables, timeout=60
+    )
+
+
+@pytest.mark.parametrize("kind", STDOUT)
+def test_standard_output_that_fails_leaves_the_verdict(kind: str) -> None:
+    published = shell("ingest a.published x.parquet", STDOUT[kind])
+    rejected = shell("ingest a.rejected x.parquet -o json", STDOUT[kind])
+    assert (published.returncode, rejected.returncode) == (141 if kind == "unread" else 5, 1)
+    assert "Traceback" not in published.stderr + rejected.stderr
+    if kind in {"closed", "full"}:
+        assert "is published." in published.stderr
+        assert "is rejected." in rejected.stderr
+    else:
+        assert published.stderr == ""
+
+
+@pytest.mark.parametrize(("kind", "log"), [("closed", "text"), ("full", "json")])
+def test_standard_error_that_fails_changes_nothing(kind: str, log: str) -> None:
+    published = shell(f"--log-format {log} ingest a.published x.parquet -o json", STDERR[kind])
+    rejected = shell(f"--log-format {log} ingest a.rejected x.parquet -o json", STDERR[kind])
+    assert (published.returncode, rejected.returncode) == (0, 1)
+    assert json.loads(published.stdout)["status"] == "published"
+    assert json.loads(rejected.stdout)["status"] == "rejected"
+    wrong = shell("ingest nonsense x.parquet -o json --delimiter abc", STDERR[kind])
+    assert (wrong.returncode, json.loads(wrong.stdout)["error"]["code"]) == (2, "usage")
+
+
+def test_help_that_nobody_can_read() -> None:
+    assert shell("--help", ">/dev/full").returncode == 5
+    assert shell("--help", "| head -1").returncode in {0, 141}  # it may be written whole before its reader goes
+    assert shell("nonsense", ">&- 2>&-").returncode == 2
+
+
+def test_too_little_memory_for_the_libraries() -> None:
+    # OpenBLAS would end the process with 1: an audit that failed.
+    line = f"ulimit -v 500000; '{sys.executable}' -m lakegate ingest a.b x.parquet --dry-run"
+    done = subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "limited to 488 MiB of virtual memory; lakegate needs 1,024 MiB" in done.stderr
+    assert "ulimit -v unlimited" in done.stderr

@@ -1,0 +1,113 @@
+"""``revert``, ``tag``, ``branch reset`` and ``table restore``, in process, against a lake that is made of values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lakegate.errors import InputError, NotRevertableError
+from lakegate.model.refs import Ref
+from lakegate.model.run import Publication, UndoneTable
+from support.cli_support import HASH, RUN_ID, FakeLake, invoke, make_run
+
+OTHER = "20260131T080000-5e6f7a8b"
+UNDOING = make_run(
+    "published",
+    run_id="20260131T090000-00000000",
+    kind="revert",
+    tables=("nyc.trips", "nyc.zones"),
+    branch="",
+    request=None,
+    reverts=(OTHER, RUN_ID),
+    undone=(
+        UndoneTable(table="nyc.trips", rows=-1_000, data_files=-3),
+        UndoneTable(table="nyc.zones", rows=-5, data_files=-1, dropped=True),
+    ),
+    publication=Publication(
+        run_id="20260131T090000-00000000", target="main", commit=HASH, tables=("nyc.trips", "nyc.zones"), rows=0
+    ),
+)
+PLANNED = UNDOING.model_copy(update={"status": "skipped", "publication": None, "detail": "Would be done: it."})
+
+
+def test_revert_tells_tables_rows_files_and_commit() -> None:
+    lake = FakeLake(revert=UNDOING)
+    outcome = invoke(["revert", RUN_ID, "--cascade"], lake)
+    text = outcome.stdout
+
+    assert outcome.exit_code == 0
+    assert lake.calls == [("revert", (RUN_ID,), {"cascade": True, "dry_run": False})]
+    assert f"reverted  nyc.trips, nyc.zones in commit {HASH[:12]}" in text
+    for words in (OTHER, RUN_ID, "-1,000", "-3", "dropped", "lakegate log --limit 5"):
+        assert words in text
+
+
+def test_revert_json_is_one_object() -> None:
+    told = json.loads(invoke(["revert", RUN_ID, "-o", "json"], FakeLake(revert=UNDOING)).stdout)
+    assert told["status"] == "published"
+    assert told["commit"] == HASH
+    assert told["reverts"] == [OTHER, RUN_ID]
+    assert told["undone"][1] == {"table": "nyc.zones", "rows": -5, "data_files": -1, "dropped": True}
+
+
+@pytest.mark.parametrize("cascade", [[], ["--cascade"]])
+def test_a_dry_run_offers_to_do_it(cascade: list[str]) -> None:
+    lake = FakeLake(revert=PLANNED)
+    outcome = invoke(["revert", "20260131", "--dry-run", *cascade], lake)
+
+    assert outcome.exit_code == 0
+    assert lake.asked("revert") == {"cascade": bool(cascade), "dry_run": True}
+    assert "nothing changed" in outcome.stdout
+    assert " ".join(["lakegate revert 20260131", *cascade]) + "\n" in outcome.stdout
+
+
+def test_a_refused_revert_exits_with_2_and_tells_the_next_command() -> None:
+    error = NotRevertableError("Run a can't be reverted alone: run b.", hint="lakegate revert a --cascade")
+    outcome = invoke(["revert", "a"], FakeLake(revert=error))
+    assert outcome.exit_code == 2
+    assert "lakegate revert a --cascade" in outcome.stderr
+    told = json.loads(invoke(["revert", "a", "-o", "json"], FakeLake(revert=error)).stdout)
+    assert told["error"]["code"] == "not-revertable"
+
+
+def test_tags_are_listed_created_and_deleted() -> None:
+    tag = Ref(name="v1", hash=HASH, kind="tag")
+    lake = FakeLake(tags=[tag], create_tag=tag, delete_tag=tag)
+    assert HASH in invoke("tag list", lake).stdout
+    assert json.loads(invoke("tag list -o json", lake).stdout) == [{"name": "v1", "hash": HASH, "kind": "tag"}]
+    assert f"created  tag v1 at commit {HASH}" in invoke("tag create v1 --from dev --at 2026-01-31", lake).stdout
+    assert lake.asked("create_tag") == {"source": "dev", "at": "2026-01-31"}
+    assert f"lakegate tag create v1 --at {HASH}" in invoke("tag delete v1", lake).stdout
+    none = invoke("tag list", FakeLake(tags=[]))
+    assert (none.stdout, none.stderr) == ("", "No tags.\n")
+
+
+@pytest.mark.parametrize("words", ["tag create v1 -o json", "tag delete v1 -o json", "branch reset v1 --to x -o json"])
+def test_references_are_told_as_json(words: str) -> None:
+    ref = Ref(name="v1", hash=HASH, kind="tag")
+    lake = FakeLake(create_tag=ref, delete_tag=ref, reset_branch=ref)
+    assert json.loads(invoke(words, lake).stdout) == ref.model_dump(mode="json")
+
+
+def test_a_branch_is_reset() -> None:
+    lake = FakeLake(reset_branch=Ref(name="dev", hash=HASH))
+    outcome = invoke("branch reset dev --to main --at 2026-01-31", lake)
+    assert f"reset  branch dev to commit {HASH}" in outcome.stdout
+    assert lake.calls == [("reset_branch", ("dev",), {"to": "main", "at": "2026-01-31", "force": False})]
+    assert invoke("branch reset dev", lake).exit_code == 2
+
+
+def test_main_is_not_reset_without_force() -> None:
+    refusal = InputError("Resetting 'main' throws commits out.", hint="lakegate revert RUN")
+    outcome = invoke("branch reset main --to dev", FakeLake(reset_branch=refusal))
+    assert (outcome.exit_code, "lakegate revert RUN" in outcome.stderr) == (2, True)
+
+
+def test_a_table_is_restored() -> None:
+    lake = FakeLake(restore_table=UNDOING.model_copy(update={"kind": "restore"}))
+    outcome = invoke("table restore nyc.trips --at 2026-01-31", lake)
+    assert f"restored  nyc.trips in commit {HASH[:12]}" in outcome.stdout
+    assert lake.calls == [("restore_table", ("nyc.trips",), {"at": "2026-01-31"})]
+    assert invoke("table restore nyc.trips", lake).exit_code == 2
+    assert json.loads(invoke("table restore nyc.trips --at x -o json", lake).stdout)["undone"][0]["rows"] == -1000

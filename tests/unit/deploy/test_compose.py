@@ -1,0 +1,225 @@
+"""The example of a whole lake for Docker Compose: valid, pinned, closed, and in step with the code."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from lakegate import __version__
+from lakegate.cli.app import App
+from lakegate.cli.main import cli
+from lakegate.config import S3Settings, Settings
+from lakegate.local.java import spark_version
+from lakegate.local.stores import s3_properties
+from lakegate.model.artifacts import ICEBERG, S3_ARTIFACTS
+from lakegate.model.secrets import SecretReference
+from support.compose_rules import faults, megabytes
+from support.deploy_files import DEPLOY, NESSIE_VERSION, ROOT, load, properties
+
+COMPOSE = DEPLOY / "compose.yaml"
+DOCKERFILE = DEPLOY / "Dockerfile"
+_PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*")
+# Who may be reached by whom: a network has no other members.
+_MEMBERS = {
+    "catalog-db": {"catalog-db", "nessie"},
+    "journal-db": {"journal-db", "pod"},
+    "catalog": {"nessie", "pod"},
+    "objects": {"s3", "pod"},
+}
+
+
+@pytest.fixture(scope="module")
+def lake() -> Any:
+    return load(COMPOSE)
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return Settings.model_validate(tomllib.loads((DEPLOY / "compose" / "lakegate.toml").read_text(encoding="utf-8")))
+
+
+@pytest.fixture(scope="module")
+def spark() -> dict[str, str]:
+    return properties((DEPLOY / "compose" / "spark.conf").read_text(encoding="utf-8"))
+
+
+def test_the_compose_file_fits_its_schema() -> None:
+    program = str(Path(sys.executable).parent / "check-jsonschema")
+    command = [program, "--no-cache", "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_compose_and_the_engine_take_it(lake: Any) -> None:
+    assert faults(lake, DEPLOY) == []
+
+
+def _inline(lake: Any) -> None:
+    lake["configs"]["lakegate"] = {"content": "[catalog]"}
+
+
+def _on_sparks_network(lake: Any) -> None:
+    lake["services"]["watch"]["network_mode"] = "service:spark"
+
+
+def _without_limit(lake: Any) -> None:
+    del lake["services"]["spark"]["mem_limit"]
+
+
+def _with_ports(lake: Any) -> None:
+    lake["services"]["spark"]["ports"] = ["127.0.0.1:15002:15002"]
+
+
+def _for_what_is_never_said(lake: Any) -> None:
+    lake["services"]["spark"]["depends_on"]["pod"] = {"condition": "service_healthy"}
+
+
+def _missing_file(lake: Any) -> None:
+    lake["configs"]["spark"] = {"file": "compose/spark.properties"}
+
+
+def _variable(lake: Any) -> None:
+    lake["services"]["nessie"]["healthcheck"]["test"][-1] += 'test "$status" = 200'
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fault"),
+    [
+        (_inline, "watch: read-only, so lakegate must be a file"),
+        (_on_sparks_network, "watch: is left on a dead network when spark starts anew"),
+        (_without_limit, "spark: may take all of the machine's memory"),
+        (_with_ports, "spark: ports go to pod, whose network it shares"),
+        (_for_what_is_never_said, "spark: waits for pod to be what it never says"),
+        (_missing_file, "config spark: Docker makes a folder where the file is missing"),
+        (_variable, "$status is one of Compose's own variables; of the container's it is $$status"),
+    ],
+    ids=lambda one: one.__name__ if callable(one) else "",
+)
+def test_the_rules_find(lake: Any, spoil: Callable[[Any], None], fault: str) -> None:
+    spoilt = copy.deepcopy(lake)
+    spoil(spoilt)
+    assert faults(spoilt, DEPLOY) == [fault]
+
+
+def test_memory_is_enough_and_no_more_than_is_said(lake: Any, spark: dict[str, str]) -> None:
+    limits = {name: megabytes(service["mem_limit"]) for name, service in lake["services"].items()}
+    assert limits["nessie"] == 2048
+    assert limits["spark"] >= megabytes(spark["spark.driver.memory"]) + 1536, "room beside the heap"
+    [said] = re.findall(r"takes (\d+) GB of memory", COMPOSE.read_text(encoding="utf-8"))
+    assert round(sum(limits.values()) / 1024) == int(said)
+
+
+def test_every_version_is_pinned(lake: Any) -> None:
+    images = {name: service["image"] for name, service in lake["services"].items()}
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [image for image in [*images.values(), *bases] if not _PINNED.fullmatch(image)] == []
+    assert images["nessie"].endswith(f":{NESSIE_VERSION}")
+    assert (images["watch"], images["spark"]) == (f"lakegate:{__version__}", f"lakegate-spark:{__version__}")
+    assert bases[0].startswith(f"apache/spark:{spark_version()}-")
+
+
+def test_spark_has_the_jars_that_are_tested() -> None:
+    jars = re.findall(r"^ +'([\w.]+ \S+ [\d.]+ \w+)'", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert jars == [f"{jar.group} {jar.name} {jar.version} {jar.sha256}" for jar in (ICEBERG, *S3_ARTIFACTS)]
+
+
+def test_what_the_images_are_built_from_is_there(lake: Any) -> None:
+    text = DOCKERFILE.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^FROM \S+ AS (\w+)", text, re.MULTILINE))
+    builds = [service["build"] for service in lake["services"].values() if "build" in service]
+    assert {build["target"] for build in builds} == targets
+    for build in builds:
+        assert (COMPOSE.parent / build["context"]).resolve() == ROOT
+        assert ROOT / build["dockerfile"] == DOCKERFILE
+    copied = re.findall(r"^COPY (.+) \S+$", text, re.MULTILINE)
+    assert copied
+    assert all((ROOT / name).exists() for names in copied for name in names.split())
+    # The builder is given these alone.
+    given = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert {f"!{name}" for names in copied for name in names.split()} <= set(given)
+    extras = re.findall(r'"/source\[(.+)\]"', text)
+    assert extras == ["notify,postgres,s3"], "who adds a channel to the settings needs no image of his own"
+
+
+def test_only_this_machine_reaches_it(lake: Any) -> None:
+    services = lake["services"]
+    published = [port for service in services.values() for port in service.get("ports", ())]
+    assert len(published) == 3
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    for name in ("catalog-db", "journal-db"):
+        assert services[name]["networks"] == [name]
+        assert lake["networks"][name] == {"internal": True}
+    members = {
+        network: {name for name, service in services.items() if network in service.get("networks", ())}
+        for network in lake["networks"]
+    }
+    assert members == _MEMBERS
+    # A token is sent without TLS to this machine only: the watcher's and Spark's are one.
+    assert services["watch"]["network_mode"] == services["spark"]["network_mode"] == "service:pod"
+
+
+def test_services_are_looked_after(lake: Any) -> None:
+    services = lake["services"]
+    asked = {name for name, service in services.items() if "test" in service.get("healthcheck", {})}
+    assert set(services) - asked == {"pod", "watch"}
+    for service in services.values():
+        assert service["restart"] == "unless-stopped"
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_the_page_makes_every_secret(lake: Any) -> None:
+    page = (ROOT / "docs" / "how-to" / "deploy-a-lake.md").read_text(encoding="utf-8")
+    assert set(re.findall(r'^    "([a-z0-9-]+)": ', page, re.MULTILINE)) >= set(lake["secrets"])
+
+
+def mounted(service: Any) -> dict[str, str]:
+    """Return a service's secrets by the names of their files below ``/run/secrets``."""
+    secrets: list[dict[str, str]] = [
+        one if isinstance(one, dict) else {"source": one} for one in service.get("secrets", ())
+    ]
+    return {one.get("target", one["source"]): one["source"] for one in secrets}
+
+
+def test_secrets_are_files_and_nothing_else(lake: Any, settings: Settings) -> None:
+    used = {name for service in lake["services"].values() for name in mounted(service).values()}
+    assert used == set(lake["secrets"])
+    assert all(secret == {"file": f"secrets/{name}"} for name, secret in lake["secrets"].items())
+    for service in lake["services"].values():
+        assert set(re.findall(r"/run/secrets/([\w.-]+)", str(service))) <= set(mounted(service))
+        for name, value in service.get("environment", {}).items():
+            assert not re.search(r"PASSWORD|SECRET|TOKEN|KEY", name) or value.startswith("/run/secrets/")
+    for reference in (settings.engine.token, settings.journal.password):
+        place = Path(SecretReference.parse(str(reference)).place)
+        assert place.parent == Path("/run/secrets")
+        assert place.name in lake["services"]["watch"]["secrets"]
+    # They are in the checkout's folder: git and the images' builder must not take them along.
+    assert "deploy/secrets/" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+
+
+def test_what_is_named_is_what_there_is(lake: Any, settings: Settings, spark: dict[str, str]) -> None:
+    services = lake["services"]
+    assert settings.catalog.uri == "http://nessie:19120/api/v2"
+    assert settings.s3 == S3Settings(endpoint="http://s3:8333", region="us-east-1", path_style=True)
+    assert "-s3.port=8333" in services["s3"]["command"]
+    assert f"@{'journal-db'}:5432/{services['journal-db']['environment']['POSTGRES_DB']}" in str(settings.journal.url)
+    assert str(settings.engine.url).endswith(f":{spark['spark.connect.grpc.binding.port']}")
+    wanted = {f"spark.hadoop.{name}": value for name, value in s3_properties(settings.s3).items()}
+    assert wanted.items() <= spark.items()
+    root = click.Context(cli, obj=App())
+    words = [word for word in services["watch"]["command"] if word not in ("--home", "/lake")]
+    command = cli.get_command(root, words[0])
+    assert command is not None
+    assert command.make_context(words[0], words[1:], parent=root).find_object(App) is not None
+
+
+def test_sparks_settings_hold_no_secret(spark: dict[str, str]) -> None:
+    assert not [name for name in spark if re.search(r"token|secret|password|access.key", name)]

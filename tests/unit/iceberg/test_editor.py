@@ -1,0 +1,451 @@
+"""The table editor on tables that PyIceberg writes here, so no JVM is needed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import StaticTable, Table
+from pyiceberg.transforms import IdentityTransform
+
+from lakegate.errors import EngineError, InputError, NotFoundError, NotReplayableError
+from lakegate.iceberg import metadata
+from lakegate.iceberg.avro import read_container, write_container
+from lakegate.iceberg.editor import IcebergTableEditor
+from lakegate.iceberg.files import local_path
+from lakegate.iceberg.manifests import Entry, ListedManifest, read_entries, read_list
+from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.iceberg.snapshot_producer import SnapshotProducer
+from lakegate.model.refs import TablePointer
+from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
+from support.version_1 import leave_out_counts
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[IcebergTables]:
+    with iceberg_tables(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def editor() -> IcebergTableEditor:
+    return IcebergTableEditor()
+
+
+def document_at(pointer: TablePointer) -> dict[str, Any]:
+    content = local_path(pointer.metadata_location).read_bytes()
+    return dict(metadata.parse(content))
+
+
+def rewritten(pointer: TablePointer, changes: Mapping[str, Any]) -> TablePointer:
+    """Return the table with other metadata, written beside it."""
+    location = f"{pointer.metadata_location.removesuffix('.metadata.json')}-x.metadata.json"
+    local_path(location).write_text(json.dumps({**document_at(pointer), **changes}))
+    return pointer.model_copy(update={"metadata_location": location})
+
+
+def manifests_at(pointer: TablePointer) -> Sequence[ListedManifest]:
+    (snapshot,) = [s for s in document_at(pointer)["snapshots"] if s["snapshot-id"] == pointer.snapshot_id]
+    return read_list(local_path(snapshot["manifest-list"]).read_bytes()).manifests
+
+
+def entries_at(pointer: TablePointer) -> list[Entry]:
+    return [
+        entry
+        for manifest in manifests_at(pointer)
+        for entry in read_entries(read_container(local_path(manifest.file.manifest_path).read_bytes()), manifest.file)
+    ]
+
+
+def appended(tables: IcebergTables, base: TablePointer, ids: Sequence[int], region: str = "north") -> TablePointer:
+    table = tables.at(base)
+    append(table, ids, region)
+    return pointer_to(table, "branch")
+
+
+def contents_of(pointer: TablePointer) -> set[str]:
+    return {path.name for path in local_path(pointer.metadata_location).parent.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        PartitionSpec(),
+        PartitionSpec(
+            PartitionField(2, 1000, IdentityTransform(), "region"), PartitionField(1, 1001, IdentityTransform(), "id")
+        ),
+    ],
+    ids=["plain", "partitioned"],
+)
+def test_many_replays_stay_small_and_right(
+    tables: IcebergTables, editor: IcebergTableEditor, spec: PartitionSpec
+) -> None:
+    properties = {"commit.manifest.min-count-to-merge": "4", "lakegate.keep-snapshots": "5"}
+    table = tables.create(properties, spec=spec)
+    append(table, [0])
+    base = main = pointer_to(table)
+    staged = [appended(tables, base, [number], f"r{number % 3}") for number in range(1, 41)]
+    for each in staged:
+        main = editor.replay(each, [each.snapshot_id], main)
+        assert len(manifests_at(main)) <= 3 * 4
+        document = document_at(main)
+        assert len(document["snapshots"]) <= 5
+        assert document["snapshot-log"][-1]["snapshot-id"] == main.snapshot_id
+    assert ids_at(main) == list(range(41))
+    assert ids_at(main, row_filter="region = 'r1'") == list(range(1, 41, 3))
+    assert ids_at(main, row_filter="id = 17") == [17]
+
+    # Each entry still says which snapshot added it and when, in whichever manifest it is by now.
+    live = entries_at(main)
+    order = {each.snapshot_id: number for number, each in enumerate([base, *staged], start=1)}
+    assert {entry.snapshot_id: entry.sequence_number for entry in live} == order
+    assert all(entry.file_sequence_number == entry.sequence_number for entry in live)
+    statuses = {entry.snapshot_id: entry.status for entry in live}
+    assert statuses[main.snapshot_id] == ManifestEntryStatus.ADDED
+    assert statuses[base.snapshot_id] == ManifestEntryStatus.EXISTING
+    summary = document_at(main)["snapshots"][-1]["summary"]
+    assert (summary["total-records"], summary["total-data-files"]) == ("41", "41")
+    assert int(summary["total-files-size"]) == sum(entry.file.file_size_in_bytes for entry in live)
+
+    (dropped,) = [entry.file.file_path for entry in live if entry.snapshot_id == staged[16].snapshot_id]
+    kept = manifests_at(main)
+    main = editor.drop_files(main, [dropped], {})
+    assert ids_at(main) == [number for number in range(41) if number != 17]
+    assert len(set(kept) - set(manifests_at(main))) == 1
+    later = appended(tables, main, [99])
+    assert ids_at(later) == [number for number in [*range(41), 99] if number != 17]
+
+
+def test_merging_can_be_switched_off(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create({"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "false"})
+    append(table, [0])
+    base = main = pointer_to(table)
+    for number in range(1, 6):
+        staged = appended(tables, base, [number])
+        main = editor.replay(staged, [staged.snapshot_id], main)
+    assert len(manifests_at(main)) == 6
+    assert ids_at(main) == list(range(6))
+
+
+def test_manifests_are_taken_over_as_they_are(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1, 2])
+    append(table, [3])
+    onto = pointer_to(table)
+    before = contents_of(base)
+    moved = editor.replay(staged, [staged.snapshot_id], onto)
+    assert [m.file.manifest_path for m in manifests_at(moved)][1:] == [m.file.manifest_path for m in manifests_at(onto)]
+    assert manifests_at(moved)[0].file.manifest_path == manifests_at(staged)[0].file.manifest_path
+    new = sorted(contents_of(base) - before)
+    assert [name.rpartition(".")[2] for name in new] == ["json", "avro"]
+    assert new[0].startswith("00003-")
+    assert new[1].startswith(f"snap-{staged.snapshot_id}-1-")
+    assert [entry.sequence_number for entry in entries_at(moved)] == [3, 2, 1]
+
+
+def test_what_is_refused_leaves_nothing(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    branch = tables.at(base)
+    staged = [append(branch, [1]), 7]
+    path = entry_path(table)
+    before = contents_of(base)
+    with pytest.raises(NotReplayableError):
+        editor.replay(pointer_to(branch), staged, base)
+    with pytest.raises(NotReplayableError):
+        editor.drop_files(base, [path, f"{path}.not"], {})
+    assert contents_of(base) == before
+
+
+def test_time_never_goes_back(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    tomorrow = document_at(base)["last-updated-ms"] + 86_400_000
+    moved = document_at(editor.replay(staged, [staged.snapshot_id], rewritten(base, {"last-updated-ms": tomorrow})))
+    assert moved["last-updated-ms"] == moved["snapshots"][-1]["timestamp-ms"] == tomorrow
+    assert moved["metadata-log"][-1]["timestamp-ms"] == tomorrow
+
+
+def test_what_is_not_known_of_a_metadata_file_survives(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    strange = {"encryption-keys": [{"key-id": "k"}], "statistics": [{"snapshot-id": base.snapshot_id}]}
+    moved = document_at(editor.replay(staged, [staged.snapshot_id], rewritten(base, strange)))
+    assert {key: moved[key] for key in strange} == strange
+
+
+def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    snapshots = [append(table, [number]) for number in range(8)]
+    table.manage_snapshots().create_tag(snapshots[1], "audited").commit()
+    pointer = pointer_to(table)
+    rest = {
+        "statistics-path": "file:///s",
+        "file-size-in-bytes": 1,
+        "file-footer-size-in-bytes": 1,
+        "blob-metadata": [],
+    }
+    statistics = [{"snapshot-id": snapshot, **rest} for snapshot in snapshots]
+    long = rewritten(pointer, {"statistics": statistics})
+    assert editor.trimmed(long) is long
+    properties = {**document_at(long)["properties"], "lakegate.keep-snapshots": "3"}
+    long = rewritten(long, {"properties": properties})
+
+    short = editor.trimmed(long)
+
+    document = document_at(short)
+    expected = {snapshots[1], *snapshots[-3:]}
+    assert {snapshot["snapshot-id"] for snapshot in document["snapshots"]} == expected
+    assert {entry["snapshot-id"] for entry in document["statistics"]} == expected
+    assert [entry["snapshot-id"] for entry in document["snapshot-log"]] == snapshots[-3:]
+    assert document["metadata-log"][-1]["metadata-file"] == long.metadata_location
+    assert short == long.model_copy(update={"metadata_location": short.metadata_location})
+    assert ids_at(short) == list(range(8))
+    assert editor.trimmed(short) is short
+    assert editor.trimmed(long, at_least=len(snapshots)) is long
+
+
+def test_all_replayed_snapshots_are_kept(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create({"lakegate.keep-snapshots": "1"})
+    append(table, [0])
+    base = pointer_to(table)
+    branch = tables.at(base)
+    staged = [append(branch, [number]) for number in (1, 2, 3)]
+    moved = editor.replay(pointer_to(branch), staged, base)
+    assert [snapshot["snapshot-id"] for snapshot in document_at(moved)["snapshots"]] == staged
+
+
+def test_gzipped_metadata(tables: IcebergTables, editor: IcebergTableEditor, tmp_path: Path) -> None:
+    folder = (tmp_path / "elsewhere").as_uri()
+    table = tables.create({"write.metadata.compression-codec": "gzip", "write.metadata.path": folder})
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    moved = editor.replay(staged, [staged.snapshot_id], base)
+    moved = editor.replay(again := appended(tables, base, [2]), [again.snapshot_id], moved)
+    assert moved.metadata_location.startswith(f"{folder}/0000")
+    assert gzip.decompress(local_path(moved.metadata_location).read_bytes()).startswith(b"{")
+    assert ids_at(moved) == [0, 1, 2]
+
+
+def test_both_names_of_compressed_metadata(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create({"write.metadata.compression-codec": "gzip"})
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    content = gzip.compress(local_path(base.metadata_location).read_bytes())
+    for ending in (".metadata.json.gz", ".gz.metadata.json"):
+        location = f"{base.metadata_location.removesuffix('.metadata.json')}x{ending}"
+        local_path(location).write_bytes(content)
+        old = base.model_copy(update={"metadata_location": location})
+        assert IcebergTableReader().metadata(old).rows == 1
+        assert len(set(IcebergTableReader().reach(old))) == 4
+        moved = editor.replay(staged, [staged.snapshot_id], old)
+        assert moved.metadata_location.rpartition("/")[2].startswith("00002-")
+        assert moved.metadata_location.endswith(".gz.metadata.json")
+        assert ids_at(moved) == [0, 1]
+        assert metadata.serialise(location, document_at(old)).startswith(b"\x1f\x8b")
+
+
+def test_a_table_that_was_of_version_1(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create({"format-version": "1", "commit.manifest.min-count-to-merge": "2"})
+    append(table, [0])
+    append(table, [1])
+    old = pointer_to(table)
+    with pytest.raises(NotReplayableError, match="format version is 1") as caught:
+        editor.drop_files(old, [entry_path(table)], {})
+    assert "'format-version' = '2'" in str(caught.value.hint)
+    table.transaction().upgrade_table_version(2).commit_transaction()
+    base = pointer_to(table)
+    staged = appended(tables, base, [2])
+    moved = editor.replay(staged, [staged.snapshot_id], base)
+    assert ids_at(moved) == [0, 1, 2]
+    assert ids_at(appended(tables, moved, [3])) == [0, 1, 2, 3]
+    with pytest.raises(NotReplayableError, match="older format version"):
+        editor.drop_files(moved, [entry_path(table)], {})
+
+
+@pytest.mark.parametrize("columns", [True, False], ids=["null", "no_column"])
+@pytest.mark.parametrize("added_by", [True, False], ids=["", "no_snapshot_id"])
+def test_a_count_that_is_missing_is_unknown(
+    tables: IcebergTables, editor: IcebergTableEditor, *, columns: bool, added_by: bool
+) -> None:
+    table = tables.create({"format-version": "1", "commit.manifest.min-count-to-merge": "9"})
+    first = append(table, [0])
+    append(table, [1, 2])
+    table.transaction().upgrade_table_version(2).commit_transaction()
+    base = pointer_to(table)
+    staged = appended(tables, base, [3])
+    (snapshot,) = [s for s in document_at(base)["snapshots"] if s["snapshot-id"] == base.snapshot_id]
+    leave_out_counts(local_path(snapshot["manifest-list"]), columns=columns, added_by=added_by)
+    reader = IcebergTableReader()
+    assert sorted(file.rows for file in reader.files(base)) == [1, 2]
+    assert sum(file.rows for file in reader.added_files(base, [first, base.snapshot_id]).files) == 3
+    assert len(set(reader.reach(base))) == 2 * (1 + 1 + 1) + 1
+
+    moved = editor.replay(staged, [staged.snapshot_id], base)
+
+    assert ids_at(moved) == [0, 1, 2, 3]
+    lines = [line.file for line in manifests_at(moved)]
+    assert [(m.added_files_count, m.added_rows_count, m.deleted_files_count) for m in lines] == [
+        (1, 1, 0),
+        (1, 2, 0),
+        (1, 1, 0),
+    ]
+    assert [m.added_snapshot_id for m in lines] == [staged.snapshot_id, base.snapshot_id, first]
+    assert ids_at(appended(tables, moved, [4])) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("total", ["total-records", "total-data-files"])
+def test_totals_are_those_of_the_manifests(tables: IcebergTables, editor: IcebergTableEditor, total: str) -> None:
+    """Nothing is written where a total is wrong before, or would be wrong after."""
+    table = tables.create({"lakegate.keep-snapshots": "1"})
+    append(table, [0])
+    append(table, [1, 2])
+    base = pointer_to(table)
+    staged = appended(tables, base, [3])
+    snapshots = [
+        {**snapshot, "summary": {**snapshot["summary"], total: "7"}} for snapshot in document_at(base)["snapshots"]
+    ]
+    damaged = rewritten(base, {"snapshots": snapshots})
+    before = contents_of(base)
+    edits: dict[str, Callable[[], TablePointer]] = {
+        "replay": lambda: editor.replay(staged, [staged.snapshot_id], damaged),
+        "drop": lambda: editor.drop_files(damaged, [entry_path(table)], {}),
+        "trim": lambda: editor.trimmed(damaged),
+    }
+    for name, edit in edits.items():
+        with pytest.raises(InputError) as caught:
+            edit()
+        held = "3" if total == "total-records" else "2"
+        assert f"nyc.trips: snapshot {base.snapshot_id} counts 7 " in caught.value.message, name
+        assert caught.value.message.endswith(f"its manifests hold {held}."), name
+    assert contents_of(base) == before
+    for snapshot in snapshots:
+        del snapshot["summary"][total]
+    unknown = rewritten(base, {"snapshots": snapshots})
+    assert ids_at(IcebergTableEditor().replay(staged, [staged.snapshot_id], unknown)) == [0, 1, 2, 3]
+
+
+def test_a_manifest_that_gets_lost_is_noticed(
+    tables: IcebergTables, editor: IcebergTableEditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tables.create()
+    append(table, [0])
+    append(table, [1, 2])
+    base = pointer_to(table)
+    staged = appended(tables, base, [3])
+    before = contents_of(base)
+    monkeypatch.setattr(SnapshotProducer, "merged", lambda _, manifests: list(manifests)[1:])
+    with pytest.raises(InputError, match=r"counts 4 rows \(total-records\), but its manifests hold 2"):
+        editor.replay(staged, [staged.snapshot_id], base)
+    assert contents_of(base) == before
+
+
+def entry_path(table: Table) -> str:
+    return str(table.inspect.files()["file_path"][0].as_py())
+
+
+def test_metadata_that_is_missing_or_damaged(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    with pytest.raises(NotFoundError, match="has no snapshot 7"):
+        editor.replay(staged, [staged.snapshot_id], base.model_copy(update={"snapshot_id": 7}))
+    missing = base.model_copy(update={"metadata_location": f"{base.metadata_location}.not"})
+    with pytest.raises(NotFoundError, match="does not exist"):
+        editor.trimmed(missing)
+    local_path(missing.metadata_location).write_text("{}")
+    with pytest.raises(InputError, match="damaged"):
+        editor.trimmed(missing)
+    lists = local_path(document_at(staged)["snapshots"][-1]["manifest-list"])
+    whole = lists.read_bytes()
+    for damaged in (b"", b"Obj", whole[:-20], whole[:-1] + b"x"):
+        lists.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"Manifest list .* of table nyc\.trips is damaged"):
+            editor.replay(staged, [staged.snapshot_id], base)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let this process write no large files; no longer than needed, as pytest's own output may go to one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_nothing(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    before = contents_of(base)
+    said = pytest.raises(EngineError, match=r"nyc\.trips cannot be written to .*: File too large")
+    with full_disk(), said as caught:
+        editor.replay(staged, [staged.snapshot_id], base)
+    assert "room" in str(caught.value.hint)
+    assert contents_of(base) == before
+
+
+def test_replaying_loads_no_arrow(tables: IcebergTables) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1])
+    program = (
+        "import sys\n"
+        "from lakegate.iceberg.editor import IcebergTableEditor\n"
+        "from lakegate.model.refs import TablePointer\n"
+        "source, onto = (TablePointer.model_validate_json(text) for text in sys.argv[1:])\n"
+        "print(IcebergTableEditor().replay(source, [source.snapshot_id], onto).snapshot_id)\n"
+        "assert not {'pyarrow', 'pandas', 'pyspark'} & sys.modules.keys()\n"
+    )
+    command = [sys.executable, "-c", program, staged.model_dump_json(), base.model_dump_json()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.strip(), done.stderr) == (str(staged.snapshot_id), "")
+
+
+def test_containers_are_read_as_they_were_written() -> None:
+    meta = {"avro.schema": '{"type":"long"}', "avro.codec": "deflate", "more": "é"}
+    for records in ([], [b"\x02"], [b"\x02", b"\x04"]):
+        container = read_container(write_container(meta, records))
+        assert container.meta == meta
+        assert [raw for _, raw in container.records(lambda decoder: decoder.read_int())] == records
+    with pytest.raises(ValueError, match="unknown codec lzo"):
+        write_container({**meta, "avro.codec": "lzo"}, [])
+
+
+def test_pyiceberg_and_the_editor_agree(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create()
+    append(table, [0])
+    base = pointer_to(table)
+    staged = appended(tables, base, [1, 2])
+    moved = editor.replay(staged, [staged.snapshot_id], base)
+    read = StaticTable.from_metadata(moved.metadata_location)
+    assert document_at(moved)["last-sequence-number"] == 2
+    current = read.current_snapshot()
+    assert current is not None
+    assert (current.snapshot_id, current.parent_snapshot_id) == (staged.snapshot_id, base.snapshot_id)
+    assert [ref.snapshot_id for ref in read.metadata.refs.values()] == [staged.snapshot_id]
+    assert read.inspect.entries()["sequence_number"].to_pylist() == [2, 1]

@@ -1,0 +1,115 @@
+"""A table's files: new ones only, whole or not at all, here and in an object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from lakegate.errors import ConfigurationError, EngineError, InputError, StorageUnavailableError
+from lakegate.iceberg.files import TableFiles, local_path, reading
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import TablePointer
+from lakegate.storage import objects
+from support.memory_store import MemoryStore
+
+ROOT = "s3://bucket/a/lake"
+POINTER = TablePointer(
+    table=TableIdentifier.parse("nyc.trips"),
+    content_id=None,
+    metadata_location=f"{ROOT}/t/metadata/v1.metadata.json",
+    snapshot_id=-1,
+    schema_id=0,
+    spec_id=0,
+    sort_order_id=0,
+)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    made = MemoryStore()
+    monkeypatch.setattr(objects, "open_store", lambda _uri, _settings: made)
+    return made
+
+
+@pytest.fixture(params=["here", "store"])
+def location(request: pytest.FixtureRequest, tmp_path: Path, store: MemoryStore) -> str:
+    return (tmp_path / "a" / "b").as_uri() if request.param == "here" else f"{ROOT}/a/b"
+
+
+def test_new_files_are_new(location: str) -> None:
+    files = TableFiles()
+    assert not files.exists(location)
+    with pytest.raises(FileNotFoundError):
+        files.content(location)
+    files.create(location, b"1234", POINTER)
+    assert files.exists(location)
+    assert files.content(location) == b"1234"
+    with pytest.raises(EngineError, match=r"nyc\.trips cannot be written to .*: "):
+        files.create(location, b"5", POINTER)
+    assert files.content(location) == b"1234"
+
+
+def test_a_file_that_could_not_be_written_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    location = (tmp_path / "x").as_uri()
+
+    class Full:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        def write(self, content: bytes) -> int:
+            return len(content)
+
+    def full(path: Path, mode: str) -> Full:
+        assert mode == "xb"
+        path.touch()
+        return Full()
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(EngineError, match="No space left on device"):
+        TableFiles().create(location, b"1", POINTER)
+    assert not local_path(location).exists()
+
+
+def test_one_store_serves_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def open_store(uri: str, _settings: object) -> MemoryStore:
+        opened.append(uri)
+        return MemoryStore()
+
+    monkeypatch.setattr(objects, "open_store", open_store)
+    files = TableFiles()
+    for uri in ("s3://a/x", "s3://a/y/z", "s3://b/x", "gs://a/x", "s3://a"):
+        assert not files.exists(uri)
+    assert opened == ["s3://a/x", "s3://b/x", "gs://a/x"]
+
+
+def test_a_location_of_no_known_store_is_refused() -> None:
+    with pytest.raises(InputError, match="hdfs://lake/t"):
+        TableFiles().content("hdfs://lake/t")
+
+
+def test_what_the_store_says_is_passed_on() -> None:
+    with pytest.raises(StorageUnavailableError, match="S3 is away"):
+        _raise(StorageUnavailableError("S3 is away."))
+
+
+def test_a_file_that_may_not_be_read_or_written_is_a_matter_of_settings(store: MemoryStore) -> None:
+    denied = PermissionError(13, "access denied (AccessDenied)", ROOT)
+    with pytest.raises(ConfigurationError, match=r"Metadata file may not be read: access denied") as reads:
+        _raise(denied)
+    store.trouble = denied
+    with pytest.raises(ConfigurationError, match=r"nyc\.trips may not be written to s3://.*: access denied") as writes:
+        TableFiles().create(f"{ROOT}/t/metadata/x.avro", b"1", POINTER)
+    assert "catalog.warehouse" in str(reads.value.hint)
+    assert "catalog.warehouse" in str(writes.value.hint)
+
+
+def _raise(error: Exception) -> None:
+    with reading("Metadata file", POINTER):
+        raise error

@@ -1,0 +1,199 @@
+"""What happened to a table between two states: cases that ``operation`` alone would get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pyiceberg.types import LongType
+
+from lakegate.errors import InputError
+from lakegate.iceberg.lineage import TableState, classify
+from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.model.tables import Snapshot, TableChange
+from lakegate.wap.context import Context
+from lakegate.wap.stage import require_supported
+from support.iceberg_tables import IcebergTables, append, iceberg_tables, pointer_to
+
+
+def snapshot(number: int, parent: int | None, operation: str = "append", **summary: object) -> Snapshot:
+    return Snapshot(
+        snapshot_id=number,
+        parent_id=parent,
+        time=datetime(2026, 1, 1, tzinfo=UTC),
+        operation=operation,
+        summary={key.replace("_", "-"): str(value) for key, value in summary.items()},
+    )
+
+
+def table(current: int | None, *snapshots: Snapshot, **other: Any) -> TableState:
+    return TableState("u1", current, snapshots, **{"definition": "columns", **other})
+
+
+BASE = table(1, snapshot(1, None, added_records=2, total_records=2))
+ONE = BASE.snapshots[0]
+
+
+def changed(after: TableState | None, before: TableState | None = BASE, more: Sequence[int] = ()) -> TableChange:
+    """Classify; the manifests of the snapshots ``more`` say that they did more than add files."""
+    return classify(before, after, lambda one: one.snapshot_id not in more)
+
+
+def told(change: TableChange) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    return change.kind, change.snapshot_ids, tuple(one.snapshot_id for one in change.written)
+
+
+def test_appends_on_top_of_what_was_there() -> None:
+    after = table(
+        3, ONE, snapshot(2, 1, added_records=1, total_records=3), snapshot(3, 2, added_records=4, total_records=7)
+    )
+    change = changed(after)
+    assert told(change) == ("append", (2, 3), (2, 3))
+    assert (change.parent_snapshot_id, change.rows_added, change.rows_removed, change.reason) == (1, 5, 0, None)
+    # Main's own snapshots may be expired: what was there is known by its id.
+    assert told(changed(replace(after, snapshots=after.snapshots[1:]))) == ("append", (2, 3), (2, 3))
+
+
+def test_a_snapshot_that_was_rolled_back_is_no_part_of_an_append() -> None:
+    good = table(3, ONE, snapshot(2, 1), snapshot(3, 1))
+    assert told(changed(good)) == ("append", (3,), (2, 3))
+    assert told(changed(table(1, ONE, snapshot(2, 1)))) == ("rewrite", (), (2,))
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (table(3, ONE, snapshot(3, 2)), "expired"),
+        (table(3, ONE, snapshot(3, None)), "does not follow"),
+        (table(2, ONE, snapshot(2, 1, "overwrite")), "'overwrite'"),
+        (table(2, ONE, snapshot(2, 1, "replace")), "'replace'"),
+        (table(2, ONE, snapshot(2, 1, added_records=1, total_records=1)), "does not hold the rows"),
+        (table(None, ONE), "does not follow"),
+        (table(2, ONE, snapshot(2, 1), definition="others"), "schema"),
+        (table(2, ONE, snapshot(2, 1), refs={"tag": 1}), "branches or tags"),
+        (table(1, ONE, refs={"tag": 1}), "branches or tags"),
+        (replace(table(2, ONE, snapshot(2, 1)), uuid="u2"), "another table"),
+        (table(1), "expired"),
+    ],
+)
+def test_a_rewrite_says_why_it_is_one(after: TableState, reason: str) -> None:
+    change = changed(after)
+    assert (change.kind, change.only_adds) == ("rewrite", False)
+    assert reason in (change.reason or "")
+
+
+def test_a_rollback_to_an_older_snapshot_is_a_rewrite() -> None:
+    two = snapshot(2, 1)
+    assert told(changed(table(1, ONE, two), table(2, ONE, two))) == ("rewrite", (), ())
+
+
+def test_manifests_have_the_last_word_on_an_append() -> None:
+    change = changed(table(2, ONE, snapshot(2, 1)), more=[2])
+    assert (change.kind, change.reason) == ("rewrite", "snapshot 2 did more than add data files")
+
+
+def test_a_change_of_the_definition_alone_is_one_of_metadata() -> None:
+    change = changed(table(1, ONE, definition="others"))
+    assert (change.kind, change.rows_added, change.rows_removed) == ("metadata", 0, 0)
+
+
+def test_branches_and_tags_inside_a_table_are_named_when_they_hold_other_rows() -> None:
+    two, aside = snapshot(2, 1), snapshot(3, 1)
+    assert changed(table(2, ONE, two, aside, refs={"now": 2, "old": 1, "own": 3})).refs == ("own",)
+    assert changed(table(2, ONE, two), None).refs == ()
+
+
+def test_tables_come_and_go() -> None:
+    assert told(changed(table(2, ONE, snapshot(2, 1)), None)) == ("create", (1, 2), (1, 2))
+    assert told(changed(table(None), None)) == ("create", (), ())
+    assert changed(table(2, ONE, snapshot(2, 1, "delete")), None).kind == "rewrite"
+    assert changed(table(2, snapshot(2, 1)), None).kind == "rewrite"
+    assert changed(None).kind == "drop"
+
+
+@pytest.mark.parametrize(
+    ("summary", "removed"),
+    [
+        ({"added_delete_files": 1}, None),
+        ({"added_delete_files": 1, "added_position_deletes": 22}, 22),
+        (
+            {"added_delete_files": 1, "added_position_deletes": 5, "deleted_records": 7, "removed_position_deletes": 2},
+            10,
+        ),
+        ({"removed_delete_files": 1, "removed_position_deletes": 5}, None),
+        ({"added_delete_files": 2, "added_position_deletes": 5, "added_equality_deletes": 1}, None),
+        ({"deleted_records": 7}, 7),
+    ],
+)
+def test_rows_are_removed_with_their_files_or_by_deletes(summary: dict[str, int], removed: int | None) -> None:
+    change = changed(table(2, ONE, snapshot(2, 1, "overwrite", added_records=3, **summary)))
+    assert (change.rows_added, change.rows_removed) == (3, removed)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[IcebergTables]:
+    with iceberg_tables(tmp_path) as made:
+        yield made
+
+
+def test_files_on_disk_are_classified_by_all_that_is_in_them(tables: IcebergTables) -> None:
+    made = tables.create()
+    append(made, [1, 2])
+    base = pointer_to(made)
+    reader = IcebergTableReader()
+
+    branch = tables.at(base)
+    staged = append(branch, [3])
+    change = reader.change(base, pointer_to(branch))
+    assert (change.kind, change.snapshot_ids, change.rows_added) == ("append", (staged,), 1)
+    with branch.transaction() as tx:
+        tx.set_properties({"nessie.commit.id": "c0ffee", "gc.enabled": "false"})
+    assert reader.change(base, pointer_to(branch)).kind == "append"
+    context = cast("Context", SimpleNamespace(reader=reader))
+    for key in ("gc.enabled", "write.metadata.delete-after-commit.enabled"):
+        deleting = tables.at(pointer_to(branch))
+        with deleting.transaction() as tx:
+            tx.set_properties({key: "TRUE"})
+        after = pointer_to(deleting)
+        change = reader.change(base, after)
+        assert change.kind == "rewrite", key
+        with pytest.raises(InputError, match=f"'wap/x' sets the property '{key}' of .* to true"):
+            require_supported(context, base, after, "wap/x")
+        require_supported(context, after, after, "wap/x")
+    with branch.transaction() as tx:
+        tx.set_properties(note="mine")
+    assert reader.change(base, pointer_to(branch)).kind == "rewrite"
+
+    renamed = tables.at(base)
+    with renamed.update_schema() as update:
+        update.rename_column("id", "number")
+    assert reader.change(base, pointer_to(renamed)).kind == "metadata"
+    with renamed.update_schema() as update:
+        update.rename_column("number", "id")
+    # Back to the first schema: nothing has changed for those who read it.
+    assert reader.change(base, pointer_to(renamed)).kind == "metadata"
+
+    wider = tables.at(base)
+    with wider.update_schema() as update:
+        update.add_column("tips", LongType())
+    append(wider, [4])
+    assert reader.change(base, pointer_to(wider)).kind == "rewrite"
+    assert reader.change(None, base).kind == "create"
+
+
+def test_an_append_is_told_and_audited_by_one_reading_of_its_manifests(
+    tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tables.create()
+    append(made, [1])
+    base = pointer_to(made)
+    append(made, [2])
+    reader = IcebergTableReader()
+    assert reader.change(base, pointer_to(made)).kind == "append"
+    monkeypatch.setattr(reader, "_entries", None)
+    assert reader.added_files(pointer_to(made), [pointer_to(made).snapshot_id]).rows == 1

@@ -1,0 +1,319 @@
+"""Tables read from their files. PyIceberg writes them here, so no JVM is needed."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    TruncateTransform,
+)
+
+from lakegate.errors import EngineError, InputError, NotFoundError
+from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.model.refs import TablePointer
+from support.iceberg_tables import data_file, pointer_to
+from support.written_tables import NAME, append, catalog_below, create, trips
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> Iterator[SqlCatalog]:
+    with catalog_below(tmp_path) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def reader() -> IcebergTableReader:
+    return IcebergTableReader()
+
+
+def test_metadata_of_a_table_never_written_to(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]), {"owner": "ann"})
+    pointer = pointer_to(table)
+    metadata = reader.metadata(pointer)
+    assert metadata.snapshot is None
+    assert (metadata.rows, metadata.data_files, metadata.size_bytes) == (0, 0, 0)
+    assert metadata.location == table.location()
+    assert metadata.properties["owner"] == "ann"
+    assert metadata.partition_by == ()
+    assert list(reader.snapshots(pointer)) == []
+    assert list(reader.files(pointer)) == []
+    assert reader.added_files(pointer, []).complete
+
+
+def test_schema_is_told_in_icebergs_words(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    columns: list[pa.Field[Any]] = [
+        pa.field("a", pa.int64(), nullable=False),
+        pa.field("b", pa.decimal128(10, 2)),
+        pa.field("c", pa.timestamp("us")),
+        pa.field("d", pa.timestamp("us", tz="UTC")),
+        pa.field("e", pa.list_(pa.string())),
+        pa.field("f", pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.list_(pa.float64()))])),
+        pa.field("g", pa.map_(pa.string(), pa.date32())),
+        pa.field("h", pa.binary(16)),
+    ]
+    schema = pa.schema(columns)
+    found = reader.metadata(pointer_to(create(iceberg, schema.empty_table()))).table_schema.columns
+    assert [(column.name, column.type) for column in found] == [
+        ("a", "long"),
+        ("b", "decimal(10, 2)"),
+        ("c", "timestamp"),
+        ("d", "timestamptz"),
+        ("e", "list<string>"),
+        ("f", "struct<x: int, y: list<double>>"),
+        ("g", "map<string, date>"),
+        ("h", "fixed[16]"),
+    ]
+    assert [column.name for column in found if column.required] == ["a"]
+
+
+def test_partitioning_is_told_as_users_write_it(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]), {"format-version": "1"})
+    with table.update_spec() as update:
+        update.add_field("pickup", DayTransform(), "day")
+        update.add_field("id", BucketTransform(16), "bucket")
+        update.add_field("region", TruncateTransform(4), "short")
+        update.add_identity("region")
+    assert reader.metadata(pointer_to(table)).partition_by == (
+        "days(pickup)",
+        "bucket(16, id)",
+        "truncate(4, region)",
+        "region",
+    )
+    with table.update_spec() as update:
+        update.remove_field("day")
+    assert "days(pickup)" not in reader.metadata(pointer_to(table)).partition_by
+
+
+def test_the_snapshot_is_the_one_the_pointer_names(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    first, second = append(table, trips([1, 2])), append(table, trips([3]))
+    newest = pointer_to(table)
+    older = newest.model_copy(update={"snapshot_id": first})
+    assert reader.metadata(newest).rows == 3
+    assert reader.metadata(older).rows == 2
+    assert [snapshot.snapshot_id for snapshot in reader.snapshots(newest)] == [first, second]
+    last = reader.snapshots(newest)[-1]
+    assert (last.parent_id, last.operation, last.summary["added-records"]) == (first, "append", "1")
+    assert abs(last.time - datetime.now(UTC)) < timedelta(days=1)
+    assert sum(file.rows for file in reader.files(newest)) == 3
+    assert sum(file.rows for file in reader.files(older)) == 2
+    with pytest.raises(NotFoundError, match="snapshot 42"):
+        reader.metadata(newest.model_copy(update={"snapshot_id": 42}))
+
+
+def test_added_files_are_those_of_the_given_snapshots(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    second, third = append(table, trips([2, 3])), append(table, trips([4]))
+    append(table, trips([5]))
+    pointer = pointer_to(table)
+    added = reader.added_files(pointer, [second, third, second])
+    assert added.complete
+    assert added.rows == 3
+    assert [file.columns["id"].lower for file in added.files] == [2, 4]
+    assert reader.added_files(pointer, []).files == ()
+
+
+def test_added_files_are_found_after_a_later_commit_merged_their_manifest(
+    iceberg: SqlCatalog, reader: IcebergTableReader
+) -> None:
+    merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"}
+    table = create(iceberg, trips([]), merging)
+    ids = [append(table, trips([number])) for number in range(4)]
+    pointer = pointer_to(table)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(table.io)) < len(ids)
+    for number, snapshot_id in enumerate(ids):
+        added = reader.added_files(pointer, [snapshot_id])
+        assert [file.columns["id"].lower for file in added.files] == [number]
+        assert added.complete
+
+
+def test_added_files_say_when_something_else_was_done(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    first = append(table, trips([1, 2]))
+    append(table, trips([3]))
+    table.delete("id == 1")
+    rewritten = pointer_to(table)
+    assert not reader.added_files(rewritten, [rewritten.snapshot_id]).complete
+    assert not reader.added_files(rewritten, [first, rewritten.snapshot_id]).complete
+    assert reader.added_files(rewritten, [first]).complete
+    table.delete("id == 3")
+    dropped = pointer_to(table)
+    assert not reader.added_files(dropped, [dropped.snapshot_id]).complete
+    assert not reader.added_files(dropped, [first, 42]).complete
+
+
+def test_added_files_say_when_the_summary_counts_other_rows(iceberg: SqlCatalog, tmp_path: Path) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1, 2]))
+    pointer = pointer_to(table)
+    text = Path(pointer.metadata_location.removeprefix("file://")).read_text()
+    assert text.count('"added-records":"2"') == 1
+    for changed in (
+        text.replace('"added-records":"2"', '"added-records":"3"'),
+        text.replace('"added-records":"2",', ""),
+    ):
+        path = tmp_path / f"{uuid.uuid4()}.metadata.json"
+        path.write_text(changed)
+        added = IcebergTableReader().added_files(
+            pointer.model_copy(update={"metadata_location": f"file:{path}"}), [pointer.snapshot_id]
+        )
+        assert not added.complete
+        assert added.rows == 2
+
+
+def test_deleted_files_are_not_live(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    append(table, trips([2]))
+    table.delete("id == 1")
+    assert [file.columns["id"].lower for file in reader.files(pointer_to(table))] == [2]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "said"),
+    [
+        (None, NotFoundError, "does not exist"),
+        (b"", InputError, "damaged"),
+        (b"{", InputError, "damaged"),
+        (b"{}", InputError, "damaged"),
+        (b'{"format-version": 9}', InputError, "damaged"),
+        (b"\xff\xfe\x00", InputError, "damaged"),
+    ],
+    ids=["missing", "empty", "cut", "no-fields", "future", "binary"],
+)
+def test_metadata_files_that_cannot_be_read(
+    tmp_path: Path, reader: IcebergTableReader, content: bytes | None, expected: type[Exception], said: str
+) -> None:
+    path = tmp_path / "v1.metadata.json"
+    if content is not None:
+        path.write_bytes(content)
+    pointer = TablePointer(
+        table=NAME,
+        content_id=None,
+        metadata_location=path.as_uri(),
+        snapshot_id=1,
+        schema_id=0,
+        spec_id=0,
+        sort_order_id=0,
+    )
+    with pytest.raises(expected, match=said) as caught:
+        reader.metadata(pointer)
+    assert str(path) in str(caught.value)
+    assert "nyc.trips" in str(caught.value)
+
+
+def test_a_folder_is_not_a_metadata_file(tmp_path: Path, reader: IcebergTableReader) -> None:
+    pointer = TablePointer(
+        table=NAME,
+        content_id=None,
+        metadata_location=f"file:{tmp_path}",
+        snapshot_id=1,
+        schema_id=0,
+        spec_id=0,
+        sort_order_id=0,
+    )
+    with pytest.raises(EngineError, match="cannot be read"):
+        reader.metadata(pointer)
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"Obj\x01garbage"], ids=["missing", "empty", "garbage"])
+def test_manifests_that_cannot_be_read(iceberg: SqlCatalog, damage: bytes | None) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    pointer = pointer_to(table)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifest = snapshot.manifests(table.io)[0].manifest_path
+    for location in (manifest, snapshot.manifest_list):
+        path = Path(location.removeprefix("file://"))
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        with pytest.raises(NotFoundError if damage is None else InputError, match=path.name):
+            list(IcebergTableReader().files(pointer))
+        with pytest.raises(NotFoundError if damage is None else InputError, match=path.name):
+            IcebergTableReader().added_files(pointer, [pointer.snapshot_id])
+
+
+def test_compressed_metadata_is_read(iceberg: SqlCatalog, reader: IcebergTableReader, tmp_path: Path) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    pointer = pointer_to(table)
+    path = tmp_path / "v1.gz.metadata.json"
+    path.write_bytes(gzip.compress(Path(pointer.metadata_location.removeprefix("file://")).read_bytes()))
+    packed = pointer.model_copy(update={"metadata_location": str(path)})
+    assert reader.metadata(packed).rows == 1
+
+
+def test_metadata_files_are_parsed_once(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    pointer = pointer_to(table)
+    first = reader.metadata(pointer)
+    Path(pointer.metadata_location.removeprefix("file://")).unlink()
+    assert reader.metadata(pointer) == first
+
+
+def test_ten_thousand_files_are_all_read(iceberg: SqlCatalog, reader: IcebergTableReader) -> None:
+    count = 10_000
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(20)])
+    table = create(iceberg, schema.empty_table())
+    bound = (5).to_bytes(8, "little")
+    ids = range(1, 21)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as update:
+        for number in range(count):
+            file = data_file(
+                value_counts=dict.fromkeys(ids, 1),
+                null_value_counts=dict.fromkeys(ids, 0),
+                lower_bounds=dict.fromkeys(ids, bound),
+                upper_bounds=dict.fromkeys(ids, bound),
+            )
+            file.spec_id = 0
+            file[1] = f"file:///lake/{number}.parquet"
+            update.append_data_file(file)
+    pointer = pointer_to(table)
+    added = reader.added_files(pointer, [pointer.snapshot_id])
+    assert added.complete
+    assert len({file.path for file in added.files}) == added.rows == count
+    assert random.choice(added.files).columns["c19"].upper == 5  # noqa: S311 - any will do
+
+
+def test_reading_a_table_loads_neither_arrow_nor_pyicebergs_tables(iceberg: SqlCatalog) -> None:
+    table = create(iceberg, trips([]))
+    append(table, trips([1]))
+    program = (
+        "import sys\n"
+        "from lakegate.iceberg.reader import IcebergTableReader\n"
+        "from lakegate.model.refs import TablePointer\n"
+        "pointer = TablePointer.model_validate_json(sys.argv[1])\n"
+        "print([file.rows for file in IcebergTableReader().files(pointer)])\n"
+        "print(sorted({'pandas', 'pyarrow', 'pyiceberg.table', 'pyspark'} & set(sys.modules)))"
+    )
+    given = pointer_to(table).model_dump_json()
+    result = subprocess.run([sys.executable, "-c", program, given], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == ["[1]", "[]"]
+
+
+def test_the_registry_loads_nothing_before_it_is_asked() -> None:
+    program = (
+        "import sys, lakegate.catalogs;"
+        "print(sorted({'httpx', 'pyiceberg', 'pydantic', 'importlib.metadata'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

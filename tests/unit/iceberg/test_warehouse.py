@@ -1,0 +1,203 @@
+"""The warehouse's files in an object store: new ones only, whole or not at all, and nothing outside the root."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakegate import components
+from lakegate.config import CatalogSettings, GcsSettings, S3Settings, Settings, StorageSettings
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    InputError,
+    LakegateError,
+    SourceError,
+    StorageUnavailableError,
+)
+from lakegate.iceberg import warehouse
+from lakegate.iceberg.warehouse import (
+    LocalFileStore,
+    ObjectFileStore,
+    open_file_store,
+    require_own,
+    require_writable,
+    spark_file_io,
+)
+from lakegate.progress import SilentNarrator
+from lakegate.storage import objects
+from lakegate.storage.objects import ObjectStore, StoredObject
+from lakegate.testing import MemoryCatalog
+from support.memory_store import MemoryStore
+
+ROOT = "s3://bucket/a/lake"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
+    monkeypatch.setattr(objects, "open_store", lambda _uri, _settings: store)
+
+
+def test_the_root_lists_its_files_and_deletes_no_others(store: MemoryStore) -> None:
+    store.objects = {f"{ROOT}/{name}": b"1" for name in (".lakegate", "nyc/t_1/data/a", "nyc/t_1/data/b")}
+    store.objects |= {f"{ROOT}2/c": b"1", "s3://bucket/landing/d": b"1"}
+    files = ObjectFileStore(f"{ROOT}/", store)
+    assert [file.path for file in files.list(ROOT)] == [f"{ROOT}/nyc/t_1/data/a", f"{ROOT}/nyc/t_1/data/b"]
+    for outside in (f"{ROOT}2/c", "s3://bucket/landing/d", ROOT, "file:///x"):
+        with pytest.raises(InputError, match="is not in the warehouse"):
+            files.delete([f"{ROOT}/nyc/t_1/data/a", outside])
+    assert len(store.objects) == 5
+    files.delete([f"{ROOT}/nyc/t_1/data/a", f"{ROOT}/gone"])
+    assert f"{ROOT}/nyc/t_1/data/a" not in store.objects
+
+
+def test_a_store_that_refuses_is_told_of(store: MemoryStore) -> None:
+    store.trouble = PermissionError(13, "access denied (AccessDenied)", ROOT)
+    files = ObjectFileStore(ROOT, store)
+    with pytest.raises(EngineError, match=r"s3://bucket/a/lake cannot be listed: access denied") as listing:
+        list(files.list(ROOT))
+    with pytest.raises(EngineError, match="cannot be deleted: access denied") as deleting:
+        files.delete([f"{ROOT}/x"])
+    assert listing.value.hint
+    assert deleting.value.hint
+
+
+def test_only_known_stores_are_collected(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, store)
+    assert isinstance(open_file_store("file:///lake"), LocalFileStore)
+    assert isinstance(open_file_store(ROOT), ObjectFileStore)
+    with pytest.raises(ConfigurationError, match="there is no file store for 'hdfs'"):
+        open_file_store("hdfs://lake/t")
+
+
+def test_a_warehouse_is_tried_before_it_is_written_to(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, store)
+    for _ in range(2):
+        require_writable(f"{ROOT}/", StorageSettings())
+    assert list(store.objects) == [f"{ROOT}/{warehouse.MARKER}"]
+    monkeypatch.setattr(objects, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
+    require_writable((tmp_path / "a lake").as_uri(), StorageSettings())
+    assert (tmp_path / "a lake" / warehouse.MARKER).exists()
+
+
+def test_a_warehouse_that_another_catalog_owns_is_not_collected(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, store)
+    for root in (ROOT, (tmp_path / "a lake").as_uri()):
+        require_own(root, StorageSettings(), "ours")  # nobody's yet
+        require_writable(root, StorageSettings(), "ours")
+        require_own(root, StorageSettings(), "ours")
+        for other in ("theirs", None):
+            with pytest.raises(ConfigurationError, match=r"belongs to another catalog \(ours"):
+                require_own(root, StorageSettings(), other)
+    (tmp_path / "a lake" / warehouse.MARKER).write_text("An older one.")
+    require_own((tmp_path / "a lake").as_uri(), StorageSettings(), "theirs")
+
+
+def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse_first(root: str, _: StorageSettings, catalog: str | None) -> None:
+        assert catalog == owner.identity()
+        asked.append(root)
+        if len(asked) == 1:
+            raise StorageUnavailableError("S3 is away.")
+
+    monkeypatch.setattr(components, "require_writable", refuse_first)
+    settings = Settings(catalog=CatalogSettings(warehouse=ROOT))
+    made = components.Components(tmp_path, settings, session=None, narrator=SilentNarrator())
+    owner = made.__dict__["catalog"] = MemoryCatalog()
+    require = made._require_writable  # noqa: SLF001 - the rest of its context would start a catalog
+    with pytest.raises(StorageUnavailableError):
+        require()
+    for _ in range(3):
+        require()
+    assert asked == [ROOT, ROOT]
+
+
+def test_a_misspelt_bucket_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Making(MemoryStore):
+        def list(self, prefix: str) -> Iterator[StoredObject]:
+            raise SourceError(f"The bucket of '{prefix}' does not exist.")
+
+    making = Making()
+    use(monkeypatch, making)
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        require_writable(ROOT, StorageSettings())
+    assert making.objects == {}
+
+
+def test_a_warehouse_need_not_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hidden(MemoryStore):
+        def list(self, prefix: str) -> Iterator[StoredObject]:
+            raise PermissionError(13, "access denied", prefix)
+
+    hidden = Hidden()
+    use(monkeypatch, hidden)
+    require_writable(ROOT, StorageSettings())
+    assert list(hidden.objects) == [f"{ROOT}/{warehouse.MARKER}"]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        PermissionError(13, "access denied (AccessDenied: no)", ROOT),
+        SourceError("The bucket of 's3://bucket/a/lake/.lakegate' does not exist.", hint="Check its name."),
+        ConfigurationError("S3 does not accept our credentials.", hint="Give credentials."),
+    ],
+)
+def test_a_warehouse_that_cannot_be_written_to(trouble: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, MemoryStore(trouble=trouble))
+    with pytest.raises(ConfigurationError) as caught:
+        require_writable(ROOT, StorageSettings())
+    reason = trouble.message if isinstance(trouble, LakegateError) else str(trouble.args[1])
+    assert caught.value.message == f"The warehouse {ROOT} cannot be used: {reason.rstrip('.')}."
+    assert str(caught.value.hint).startswith("Nothing was written. ")
+    assert caught.value.context["setting"] == "catalog.warehouse"
+
+
+def test_a_store_that_is_away_is_no_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, MemoryStore(trouble=StorageUnavailableError("S3 is away.")))
+    with pytest.raises(StorageUnavailableError):
+        require_writable(ROOT, StorageSettings())
+
+
+def test_spark_is_told_where_the_store_is_and_no_secret() -> None:
+    storage = StorageSettings(s3=S3Settings(endpoint="http://h:1", region="r", path_style=True))
+    assert spark_file_io("file:///lake", storage) == {}
+    implementation = {"io-impl": "org.apache.iceberg.io.ResolvingFileIO"}
+    assert spark_file_io("abfss://c@acme.dfs.core.windows.net/x", StorageSettings()) == implementation
+    google = StorageSettings(gcs=GcsSettings(endpoint="http://h:2"))
+    assert spark_file_io("gs://lake/x", google) == implementation | {"gcs.service.host": "http://h:2"}
+    assert spark_file_io(ROOT, storage) == implementation | {
+        "client.region": "r",
+        "s3.endpoint": "http://h:1",
+        "s3.path-style-access": "true",
+    }
+
+
+def test_a_local_warehouse_loads_no_library_of_a_store(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom lakegate.testing import MemoryCatalog\n"
+        "from lakegate.config import Settings\nfrom lakegate.progress import SilentNarrator\n"
+        "from lakegate.components import Components\n"
+        "made = Components(Path(sys.argv[1]), Settings(), session=None, narrator=SilentNarrator())\n"
+        "made.__dict__['catalog'] = MemoryCatalog()  # its own would be started\n"
+        "made.reader, made.editor, made.files, made.stack, made._require_writable()\n"
+        "print(sorted({'boto3', 'botocore', 'obstore', 'pyarrow', 'pyspark'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,78 @@
+"""Parameters that do not go together are refused before anything is made, with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakegate.errors import InputError
+from lakegate.integrations.aws.parameters import defaults
+from lakegate.integrations.aws.sizing import max_connections, require_fitting
+
+_BROUGHT = {"SparkUrl": "sc://spark:15002", "CatalogUri": "https://nessie/api/v2", "JournalUrl": "postgresql://l@db/l"}
+
+
+@pytest.mark.parametrize(
+    ("given", "reasons"),
+    [
+        (
+            {"ReservedConcurrency": "1"},
+            ["--reserved-concurrency 1 is below --maximum-concurrency 2: Lambda would refuse calls"],
+        ),
+        (
+            {"MaximumConcurrency": "20", "SparkSize": "large"},
+            ["needs up to 108 connections to the database (4 a call, 20 for Nessie, 8 kept free)", "has about 78"],
+        ),
+        ({"MaximumConcurrency": "10"}, ["is too much for --spark-size small, which takes 2 runs at the same time"]),
+        (
+            {"MaximumConcurrency": "100", "ReservedConcurrency": "50"},
+            ["--reserved-concurrency 50", "up to 428 connections", "--spark-size small"],
+        ),
+        (
+            {"Schedule": "on-demand", "SparkUrl": "sc://s:1"},
+            ["--schedule stops the Spark that is made, and --spark-url brings one"],
+        ),
+        (
+            {"Egress": "endpoints", "VpcId": "vpc-1", "SlackSecretArn": "arn", "JournalUrl": "postgresql://j@d/j"},
+            ["--vpc-id brings one", "which --journal-url, --slack-secret-arn is not"],
+        ),
+        ({"DatabaseGb": "100"}, ["--database-max-gb 100 is below 1.1 times --database-gb 100", "at least 111"]),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(given: dict[str, str], reasons: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        require_fitting({**defaults(), **given})
+
+    for reason in reasons:
+        assert reason in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"ReservedConcurrency": "5"},
+        {"MaximumConcurrency": "10", "SparkSize": "large", "DatabaseClass": "db.t4g.small"},
+        {"MaximumConcurrency": "10", "SparkSize": "large", "DatabaseClass": "db.of.another.time"},
+        {"MaximumConcurrency": "100", **_BROUGHT},
+    ],
+)
+def test_what_fits_is_not_refused(given: dict[str, str]) -> None:
+    require_fitting({**defaults(), **given})
+
+
+@pytest.mark.parametrize(
+    ("database_class", "expected"),
+    [
+        ("db.t4g.micro", 78),
+        ("db.t4g.small", 157),
+        ("db.t4g.medium", 315),
+        ("db.t4g.large", 630),
+        ("db.m7g.large", 630),
+        ("db.r7g.large", 1261),
+        ("db.r7g.24xlarge", 5000),
+        ("db.serverless", None),
+        ("db.x2g.large", None),
+    ],
+)
+def test_connections_by_class(database_class: str, expected: int | None) -> None:
+    assert max_connections(database_class) == expected

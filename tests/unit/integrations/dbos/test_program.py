@@ -1,0 +1,213 @@
+"""``python -m lakegate.integrations.dbos``: what it is given, and what it says when that will not do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lakegate.config import JournalSettings
+from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.integrations import extras
+from lakegate.integrations.dbos import __main__ as front
+from lakegate.integrations.dbos import workflows
+from lakegate.integrations.dbos.configuration import Configuration, held_executor_id, load_configuration
+
+SECRET = "correct-horse"  # noqa: S105 - looked for where it must not be
+VARIABLES = ("TABLE_NAME", "NAMESPACE", "S3_PATH", "BRANCH_NAME", "RUN_ID", "DBOS_SYSTEM_DATABASE_URL")
+
+
+@pytest.fixture(autouse=True)
+def project(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(workflows, "_opener", workflows._opener)  # noqa: SLF001 - the program puts its own there
+    return in_a_project
+
+
+def load(home: Path, text: str | None = None, **environ: str) -> Configuration:
+    if text is not None:
+        (home / "dbos-config.yaml").write_text(text, encoding="utf-8")
+    return load_configuration(None, home=home, journal=JournalSettings(), environ=environ)
+
+
+def test_without_a_file_everything_is_beside_the_journal(project: Path) -> None:
+    config = load(project).dbos
+    assert config["name"] == "lakegate"
+    assert config["system_database_url"] == f"sqlite:///{project / '.lakegate' / 'dbos.db'}"
+    assert (config["application_version"], config["executor_id"]) == ("lakegate-1", "local")
+
+
+def test_dbos_shares_the_journals_postgres(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOURNAL_PASSWORD", "p@ss:word")
+    journal = JournalSettings(url="postgresql+pg8000://me@db.example.com/lake", password="env:JOURNAL_PASSWORD")  # noqa: S106
+    config = load_configuration(None, home=project, journal=journal, environ={}).dbos
+    assert config["system_database_url"] == "postgresql://me:p%40ss%3Aword@db.example.com/lake"
+
+
+def test_the_file_says_what_dbos_is_given(project: Path) -> None:
+    text = """
+name: my-app
+language: python
+system_database_url: postgresql://me:${DB_PASSWORD}@db.example.com/dbos
+dbos_system_schema: workflows
+runtimeConfig:
+  start: ["python -m lakegate.integrations.dbos serve"]
+  max_executor_threads: 8
+database:
+  sys_db_pool_size: 5
+telemetry:
+  logs: {logLevel: DEBUG}
+env: {TABLE_NAME: trips, NAMESPACE: nyc}
+"""
+    configuration = load(project, text, DB_PASSWORD=SECRET, NAMESPACE="other")
+    config = configuration.dbos
+    assert config["system_database_url"] == f"postgresql://me:{SECRET}@db.example.com/dbos"
+    assert (config["name"], config["dbos_system_schema"]) == ("my-app", "workflows")
+    assert (config["max_executor_threads"], config["sys_db_pool_size"], config["log_level"]) == (8, 5, "DEBUG")
+    assert (configuration.variables["TABLE_NAME"], configuration.variables["NAMESPACE"]) == ("trips", "other")
+    assert configuration.logs_all
+
+
+def test_variables_win_over_the_file(project: Path) -> None:
+    given = {"DBOS_SYSTEM_DATABASE_URL": "sqlite:///x.db", "DBOS__APPVERSION": "7", "DBOS__VMID": "pod-1"}
+    config = load(project, "system_database_url: sqlite:///y.db", **given).dbos
+    assert config["system_database_url"] == "sqlite:///x.db"
+    assert (config["application_version"], config["executor_id"]) == ("7", "pod-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nmae: app", "dbos-config.yaml: nmae: is not a key"),
+        ("name: A", "dbos-config.yaml: name: "),
+        ("database: {hostname: x}", "database.hostname: is not a key"),
+        ("runtimeConfig: {max_executor_threads: many}", "runtimeConfig.max_executor_threads: "),
+        ("- a", "holds no keys"),
+        ("name: [", "is not valid YAML"),
+        ("system_database_url: mysql://me:correct-horse@db/x", "system_database_url is not a URL"),
+        ("system_database_url: correct-horse", "system_database_url is not a URL"),
+        ("system_database_url: postgresql://me:${NO_SUCH}@db/x", "needs the variable NO_SUCH, which is not set"),
+    ],
+)
+def test_what_is_wrong_with_the_file_is_said_by_name(project: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load(project, text)
+    assert said in caught.value.message
+    assert SECRET not in f"{caught.value.message} {caught.value.hint} {caught.value.context}"
+
+
+def test_a_file_that_is_named_must_be_there(project: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no\.yaml cannot be read"):
+        load_configuration(Path("no.yaml"), home=project, journal=JournalSettings(), environ={})
+
+
+WRONG = [
+    ([], {}, "TABLE_NAME (--table_name)"),
+    (["--table_name", "nyc.trips"], {}, "S3_PATH (--s3_path)"),
+    (["--table_name", "trips"], {}, "NAMESPACE (--namespace)"),
+    ([], {"TABLE_NAME": "trips", "NAMESPACE": "n y c"}, "TABLE_NAME (--table_name)"),
+    (["--table_name", "nyc.trips"], {"NAMESPACE": "other"}, "NAMESPACE (--namespace) 'other'"),
+    (["--table_name", "nyc.trips", "--s3_path", "x"], {"RUN_ID": "a b"}, "RUN_ID (--run_id)"),
+    (["serve", "--table_name", "nyc.trips", "--schedule", "*/5 * * * *"], {}, "S3_PATH (--s3_path)"),
+    (["serve", "--table_name", "a.b", "--s3_path", "x", "--schedule", "often"], {}, "--schedule 'often'"),
+    (["serve", "--table_name", "a.b", "--s3_path", "/no/such", "--schedule", "* * * * *"], {}, "'/no/such' does not"),
+    (["enqueue", "--table_name", "a.b", "--s3_path", "x", "-c", "not_nul(id)"], {}, "no check called 'not_nul'"),
+    (["sevre"], {}, "'sevre' is not one of"),
+    (["--parallel", "0", "backfill"], {}, "--parallel"),
+]
+
+
+@pytest.mark.parametrize(("words", "variables", "said"), WRONG)
+def test_a_wrong_or_missing_value_is_one_line_that_names_it(
+    words: list[str],
+    variables: dict[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert front.start(words) == 2
+    error, *hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert said in error
+    assert len(hint) <= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "variables"),
+    [
+        (["--table_name", "nyc.trips"], {}),
+        (["--table-name", "trips", "--namespace", "nyc"], {}),
+        ([], {"TABLE_NAME": "trips", "NAMESPACE": "nyc"}),
+        ([], {"TABLE_NAME": "nyc.trips"}),
+        ([], {"TABLE_NAME": "nyc.trips", "NAMESPACE": "nyc"}),
+        (["--table_name", "nyc.trips"], {"TABLE_NAME": "other.one"}),
+    ],
+)
+def test_a_table_may_be_given_in_one_or_in_two(
+    words: list[str], variables: dict[str, str], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = []
+
+    def told(_configuration: Configuration, given: front._Given, _flags: object) -> int:
+        orders.append(given.order())
+        return 0
+
+    monkeypatch.setitem(front._MODES, "run", told)  # noqa: SLF001
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert front.start([*words, "--s3_path", "x", "--branch_name", "b"]) == 0
+    # Another process, which stands in another folder, may be the one to read it.
+    assert orders == [{"table": "nyc.trips", "paths": [str(project / "x")], "checks": [], "branch": "b"}]
+
+
+def test_dbos_database_away_at_the_start_is_said_without_the_password(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DBOS_SYSTEM_DATABASE_URL", f"postgresql://me:{SECRET}@127.0.0.1:1/lake?connect_timeout=2")
+    for mode in ("run", "enqueue"):
+        assert front.start([mode, "--table_name", "nyc.trips", "--s3_path", "x"]) == 3
+        said = capsys.readouterr().err
+        assert "DBOS's database at 127.0.0.1:1/lake does not answer" in said
+        assert SECRET not in said
+        assert "Traceback" not in said
+
+
+def test_the_extra_is_named_when_dbos_is_missing_or_too_new(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extras, "version", lambda _: "4.0.1")
+    assert front.start(["--table_name", "nyc.trips", "--s3_path", "x"]) == 2
+    said = capsys.readouterr().err
+    assert "dbos 4.0.1 is installed" in said
+    assert "pip install 'lakegate[dbos]'" in said
+
+
+def test_help_shows_examples_and_needs_no_dbos() -> None:
+    code = (
+        "import sys; sys.modules['dbos'] = None; from lakegate.integrations.dbos.__main__ import start; start(['-h'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "python -m lakegate.integrations.dbos serve --table_name nyc.trips" in done.stdout
+
+
+def test_an_executor_id_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with held_executor_id(tmp_path, "local") as first, held_executor_id(tmp_path, "local") as second:
+        assert (first, second) == ("local", "local.2")
+    with held_executor_id(tmp_path, "local") as again:
+        assert again == "local"
+
+
+def test_an_error_of_the_lake_ends_with_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> int:
+        raise LakegateError("It failed.", hint="Do this.")
+
+    monkeypatch.setitem(front._MODES, "run", fails)  # noqa: SLF001
+    assert front.start([]) == 2
+    assert capsys.readouterr().err == "error: It failed.\nhint:  Do this.\n"

@@ -1,0 +1,357 @@
+"""The DBOS workflow on SQLite, over a lake that does as it is told: what each step is given, retried, undone, kept."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import pytest
+from dbos import DBOS, SetWorkflowID
+from filelock import FileLock
+
+from lakegate.config import JournalSettings
+from lakegate.errors import CatalogUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
+from lakegate.integrations.dbos import program, queues, workflows
+from lakegate.integrations.dbos.configuration import Configuration, load_configuration, recover_dead
+from lakegate.integrations.dbos.workflows import Order
+from lakegate.lake import Lake
+from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.run import Run, RunStatus
+
+ORDER = Order(table="nyc.trips", paths=["trips.parquet"], checks=["not_null(id)"])
+AWAY = CatalogUnavailableError("The catalog is away.")
+
+
+class FakeLake:
+    """Runs by id, and what each call is to raise before it does what it should."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.given: dict[str, Any] = {}
+        self.raises: dict[str, list[Exception]] = {}
+        self.verdict: RunStatus = "published"
+        self.runs: dict[str, Run] = {}
+        self.inside = Counter[str]()
+        self.crowd = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, table: str, paths: list[str], *, run_id: str, **options: Any) -> Run:
+        self.given = {"table": table, "paths": paths, **options}
+        return self._do("write", run_id, "staged")
+
+    def audit_run(self, run_id: str) -> Run:
+        return self._do("audit", run_id, "rejected" if self.verdict == "rejected" else "staged")
+
+    def publish_run(self, run_id: str) -> Run:
+        return self._do("publish", run_id, "published")
+
+    def cancel_run(self, run_id: str, *, reason: str) -> Run:
+        if run_id not in self.runs:
+            self.calls.append(("undo", run_id))
+            raise NotFoundError("There is no such run.")
+        published = self.runs[run_id].status == "published"
+        return self._do("undo", run_id, "published" if published else "failed")
+
+    def _do(self, what: str, run_id: str, status: RunStatus) -> Run:
+        self.calls.append((what, run_id))
+        self.inside[run_id] += 1
+        self.crowd = max(self.crowd, self.inside[run_id])
+        try:
+            assert self.gate.wait(30)
+            if self.raises.get(what):
+                raise self.raises[what].pop(0)
+            self.runs[run_id] = run(run_id, status)
+            return self.runs[run_id]
+        finally:
+            self.inside[run_id] -= 1
+
+    def steps(self, run_id: str) -> list[str]:
+        return [what for what, of in self.calls if of == run_id]
+
+
+def run(run_id: str, status: RunStatus) -> Run:
+    reports = (report(run_id),) if status == "rejected" else ()
+    return Run(
+        run_id=run_id,
+        tables=("nyc.trips",),
+        branch=f"wap/{run_id}",
+        status=status,
+        started_at=datetime.now(UTC),
+        reports=reports,
+    )
+
+
+def report(run_id: str) -> AuditReport:
+    result = CheckResult(
+        name="not_null_id",
+        check="not_null(id)",
+        columns=("id",),
+        severity="error",
+        verdict="fail",
+        failing_rows=3,
+        total_rows=1000,
+        evidence="scan",
+        examples=({"name": "a customer's name"},),
+    )
+    return AuditReport(
+        run_id=run_id, table="nyc.trips", branch="b", metadata_location="m", rows=1000, results=(result,), seconds=0.1
+    )
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("dbos") / "dbos.db"
+
+
+@pytest.fixture(scope="module")
+def configuration(database: Path) -> Configuration:
+    variables = {"DBOS_SYSTEM_DATABASE_URL": f"sqlite:///{database}"}
+    return load_configuration(None, home=database.parent, journal=JournalSettings(), environ=variables)
+
+
+@pytest.fixture(scope="module")
+def app(configuration: Configuration) -> Iterator[None]:
+    with program.launched(configuration, queues=queues.QUEUES):
+        queues.register(parallel=2)
+        yield
+
+
+@pytest.fixture
+def lake(app: None, monkeypatch: pytest.MonkeyPatch) -> FakeLake:
+    made = FakeLake()
+    monkeypatch.setattr(workflows, "_opener", lambda _: cast("Lake", made))
+    # DBOS waits seconds between the attempts of a step.
+    monkeypatch.setattr("dbos._outcome.time", SimpleNamespace(sleep=lambda _: None))
+    return made
+
+
+def status_of(workflow_id: str) -> str:
+    found = DBOS.get_workflow_status(workflow_id)
+    assert found is not None
+    return found.status
+
+
+def test_a_batch_goes_through_three_steps_under_the_workflows_id(lake: FakeLake) -> None:
+    outcome = program.run_one(ORDER, "good")
+    assert (outcome["run_id"], outcome["status"], outcome["table"]) == ("good", "published", "nyc.trips")
+    assert lake.steps("good") == ["write", "audit", "publish"]
+    assert lake.given == {"table": "nyc.trips", "paths": ["trips.parquet"], "checks": ["not_null(id)"]}
+    assert [step["function_name"] for step in DBOS.list_workflow_steps("good")] == [
+        "lakegate.write",
+        "lakegate.audit",
+        "lakegate.publish",
+    ]
+
+
+def test_a_rejection_is_the_result_of_a_workflow_that_succeeds(lake: FakeLake) -> None:
+    lake.verdict = "rejected"
+    outcome = program.run_one(ORDER, "bad")
+    assert outcome["status"] == "rejected"
+    assert outcome["failures"] == ["not_null(id): 3 of 1,000 rows"]
+    assert status_of("bad") == "SUCCESS"
+    assert lake.steps("bad") == ["write", "audit"]
+
+
+def test_started_twice_is_once(lake: FakeLake) -> None:
+    first = program.run_one(ORDER, "twice")
+    assert program.run_one(ORDER, "twice") == first
+    with SetWorkflowID("twice"):
+        assert DBOS.start_workflow(workflows.wap, ORDER).get_result() == first
+    assert lake.steps("twice") == ["write", "audit", "publish"]
+
+
+@pytest.mark.parametrize("other", [{"paths": ["other.parquet"]}, {"table": "nyc.zones"}])
+def test_other_files_under_a_known_id_are_refused(
+    lake: FakeLake, configuration: Configuration, other: dict[str, Any]
+) -> None:
+    run_id = f"known-{next(iter(other))}"
+    program.run_one(ORDER, run_id)
+    said = f"Run {run_id} was begun before, with trips.parquet for nyc.trips."
+    order = cast("Order", {**ORDER, **other})
+    with pytest.raises(InputError, match=said):
+        program.run_one(order, run_id)
+    with pytest.raises(InputError, match=said):
+        program.enqueue(configuration, order, run_id)
+    assert lake.steps(run_id) == ["write", "audit", "publish"]
+
+
+@pytest.mark.parametrize("step", ["write", "audit", "publish"])
+@pytest.mark.parametrize("error", [AWAY, OutcomeUnknownError("No answer came.")], ids=["away", "unknown"])
+def test_a_step_is_called_again_when_that_may_help(lake: FakeLake, step: str, error: LakegateError) -> None:
+    run_id = f"again-{step}-{error.code}"
+    lake.raises[step] = [error, error]
+    assert program.run_one(ORDER, run_id)["status"] == "published"
+    assert lake.steps(run_id).count(step) == 3
+    assert "undo" not in lake.steps(run_id)
+
+
+def test_a_final_error_is_not_tried_again_and_the_run_undone(lake: FakeLake) -> None:
+    lake.raises["publish"] = [InputError("No.", hint="Do this.")]
+    with pytest.raises(InputError, match="No") as caught:
+        program.run_one(ORDER, "final")
+    assert caught.value.hint == "Do this."
+    assert lake.steps("final") == ["write", "audit", "publish", "undo"]
+    assert lake.runs["final"].status == "failed"
+    assert status_of("final") == "ERROR"
+
+
+def test_who_asks_later_is_told_the_same_error(lake: FakeLake) -> None:
+    lake.raises["write"] = [InputError("'x' does not exist.")]
+    for _ in range(2):
+        with pytest.raises(InputError, match="'x' does not exist"):
+            program.run_one(ORDER, "later")
+    assert lake.steps("later") == ["write", "undo"]
+
+
+def test_a_run_that_is_given_up_is_undone_and_the_last_error_told(lake: FakeLake) -> None:
+    lake.raises["audit"] = [AWAY] * 100
+    with pytest.raises(CatalogUnavailableError):
+        program.run_one(ORDER, "away")
+    assert lake.steps("away").count("audit") == 8
+    assert lake.steps("away")[-1] == "undo"
+
+
+def test_what_was_published_though_no_answer_came_is_a_success(lake: FakeLake) -> None:
+    real = lake.publish_run
+
+    def publish_run(run_id: str) -> Run:
+        real(run_id)
+        raise OutcomeUnknownError("No answer came.")
+
+    lake.publish_run = publish_run  # type: ignore[method-assign]
+    assert program.run_one(ORDER, "unheard")["status"] == "published"
+    assert status_of("unheard") == "SUCCESS"
+
+
+def test_the_first_error_is_told_when_undoing_fails_too(lake: FakeLake) -> None:
+    lake.raises = {"publish": [InputError("No.")], "undo": [AWAY] * 100}
+    with pytest.raises(InputError, match="No"):
+        program.run_one(ORDER, "both")
+
+
+def test_a_run_that_is_not_the_orders_is_not_undone(lake: FakeLake) -> None:
+    lake.runs["theirs"] = run("theirs", "staged")
+    lake.raises["write"] = [InputError("It is one of another table.")]
+    with pytest.raises(InputError, match="another table"):
+        program.run_one({**ORDER, "run_id": "theirs"}, "mistaken")
+    assert lake.steps("theirs") == ["write"]
+
+
+def test_a_run_that_never_began_needs_no_undoing(lake: FakeLake) -> None:
+    lake.raises["write"] = [InputError("No such file.")]
+    with pytest.raises(InputError, match="No such file"):
+        program.run_one(ORDER, "never")
+    assert lake.runs == {}
+
+
+def test_a_cancelled_workflow_leaves_no_run_behind(lake: FakeLake) -> None:
+    lake.gate.clear()
+    with SetWorkflowID("cancelled"):
+        DBOS.start_workflow(workflows.wap, ORDER)
+    eventually(lambda: lake.steps("cancelled") == ["write"])
+    DBOS.cancel_workflow("cancelled")
+    lake.gate.set()
+    eventually(lambda: lake.runs.get("cancelled", run("cancelled", "staged")).status == "failed")
+    assert lake.steps("cancelled") == ["write", "undo"]
+    with pytest.raises(LakegateError, match="was cancelled"):
+        program.run_one(ORDER, "cancelled")
+
+
+def test_one_workflow_begun_twice_in_a_process_works_one_after_the_other(lake: FakeLake) -> None:
+    lake.gate.clear()
+    with SetWorkflowID("crowded"):
+        handle = DBOS.start_workflow(workflows.wap, ORDER)
+    eventually(lambda: lake.steps("crowded") == ["write"])
+    # What another process does that takes this one for dead.
+    DBOS.resume_workflow("crowded")
+    eventually(lambda: (DBOS.get_workflow_status("crowded") or SimpleNamespace(status="")).status == "PENDING")
+    lake.gate.set()
+    assert handle.get_result()["status"] == "published"
+    assert lake.crowd == 1
+
+
+def test_a_fork_goes_on_with_the_run_that_was_begun(lake: FakeLake) -> None:
+    program.run_one(ORDER, "original")
+    forked = DBOS.fork_workflow("original", 2)
+    assert forked.get_result()["run_id"] == "original"
+    assert lake.steps("original") == ["write", "audit", "publish", "audit", "publish"]
+
+
+def test_the_same_order_is_queued_once_and_another_one_too(lake: FakeLake) -> None:
+    lake.gate.clear()
+    first, same = queues.enqueue(ORDER), queues.enqueue(ORDER)
+    other = queues.enqueue({**ORDER, "paths": ["other.parquet"]})
+    assert first.get_workflow_id() == same.get_workflow_id() != other.get_workflow_id()
+    lake.gate.set()
+    assert {one.get_result()["status"] for one in (first, other)} == {"published"}
+    after = queues.enqueue(ORDER)
+    assert after.get_workflow_id() != first.get_workflow_id()
+    after.get_result()
+
+
+def test_who_enqueues_from_outside_is_worked_off_here(lake: FakeLake, configuration: Configuration) -> None:
+    queued = program.enqueue(configuration, ORDER, "outside")
+    assert queued == "outside"
+    assert program.result_of(DBOS.retrieve_workflow("outside"))["status"] == "published"
+
+
+def test_no_more_than_so_many_chunks_of_a_backfill_at_a_time(lake: FakeLake) -> None:
+    lake.gate.clear()
+    orders = [Order(table="nyc.trips", paths=[f"{number}.parquet"]) for number in range(5)]
+    handles = [queues.enqueue(order, queue=queues.BACKFILL) for order in orders]
+    eventually(lambda: len(lake.calls) == 2)
+    pending = DBOS.list_workflows(status="PENDING", queue_name=queues.BACKFILL)
+    assert len(pending) == 2
+    lake.gate.set()
+    assert {handle.get_result()["status"] for handle in handles} == {"published"}
+
+
+def test_what_a_process_that_died_left_is_recovered_and_what_a_living_one_does_is_not(
+    lake: FakeLake, configuration: Configuration, database: Path
+) -> None:
+    for name in ("dead", "living", "stranger"):
+        program.run_one(ORDER, name)
+    executors = {"dead": "local.3", "living": "local.4", "stranger": "local-2"}
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for name, executor in executors.items():
+            connection.execute(
+                "UPDATE workflow_status SET status = 'PENDING', executor_id = ? WHERE workflow_uuid = ?",
+                (executor, name),
+            )
+    with FileLock(configuration.locks / "dbos-local.4.lock"):
+        assert recover_dead(configuration.locks, "local") == ["dead"]
+    assert program.result_of(DBOS.retrieve_workflow("dead"))["status"] == "published"
+    assert (status_of("living"), status_of("stranger")) == ("PENDING", "PENDING")
+    DBOS.cancel_workflows(["living", "stranger"])
+
+
+def test_the_database_holds_names_and_numbers_and_nothing_of_the_rows(lake: FakeLake, database: Path) -> None:
+    lake.verdict = "rejected"
+    program.run_one(ORDER, "stored")
+    with closing(sqlite3.connect(database)) as connection:
+        dump = "\n".join(line for line in connection.iterdump() if "stored" in line)
+    assert '"status":"rejected"' in dump
+    assert "customer" not in dump
+
+
+def eventually(condition: Any) -> None:
+    done = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        done.wait(0.01)
+    raise TimeoutError

@@ -1,0 +1,81 @@
+"""The flow that takes in what is new, on a lake that does as it is told: runs of others, files at which all fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prefect.client.schemas.objects import State
+
+from lakegate.errors import CatalogUnavailableError, EngineError
+from lakegate.integrations.prefect import flows, intake, steps
+from support.intake_support import FOLDER, TABLE, SteppedLake
+
+pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.usefixtures("prefect_harness")]
+
+
+@pytest.fixture
+def lake(monkeypatch: pytest.MonkeyPatch) -> SteppedLake:
+    made = SteppedLake()
+    for module in (steps, flows, intake):
+        monkeypatch.setattr(module, "open_lake", lambda _home: made)
+    monkeypatch.setattr(steps.write, "retry_delay_seconds", 0)
+    monkeypatch.setattr(steps.write, "retries", 1)
+    return made
+
+
+def look() -> State[Any]:
+    state: State[Any] = intake.intake_flow(FOLDER, TABLE, settle_s=0.0, return_state=True)
+    return state
+
+
+def test_a_run_that_somebody_left_is_gone_on_with(lake: SteppedLake) -> None:
+    lake.leave("a.csv", "b.csv", run_id="files-1")
+    lake.put("c.csv")
+    assert look().message == "Chunks: 2 published."
+    assert [step for step, run_id in lake.steps if run_id == "files-1"] == ["write", "audit", "publish"]
+    assert lake.names() == [["a.csv", "b.csv"], ["c.csv"]]
+    assert lake.known[TABLE, "file:///landing/a.csv"].run_id == "files-1"
+    assert look().message == "Nothing new."
+
+
+def test_a_run_that_somebody_is_at_is_left_to_him_and_stops_no_other(lake: SteppedLake) -> None:
+    lake.leave("a.csv", run_id="files-1")
+    lake.at_work.add("files-1")
+    lake.put("b.csv")
+    assert look().message == "Chunks: 1 published."
+    assert lake.names() == [["b.csv"]]
+
+
+def test_a_run_whose_process_died_is_settled_and_its_files_begun_anew(lake: SteppedLake) -> None:
+    lake.leave("a.csv", run_id="files-1")
+    lake.dead.add("files-1")
+    look()
+    assert look().message == "Chunks: 1 published."
+    assert lake.made["files-1"].status == "failed"
+    assert lake.names() == [["a.csv"]]
+
+
+def test_a_file_at_which_the_engine_fails_goes_apart_and_stops_no_other(lake: SteppedLake) -> None:
+    lake.put("a.csv", "bad.csv", "c.csv")
+    lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
+    assert look().message == "Chunks: 2 failed, 2 published."
+    assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
+
+
+def test_when_the_lake_is_away_the_other_chunks_wait_for_the_next_look(lake: SteppedLake) -> None:
+    lake.put("a.csv", "b.csv")
+    lake.becomes = lambda _: CatalogUnavailableError("Away.")
+    state = intake.intake_flow(FOLDER, TABLE, settle_s=0.0, max_files=1, return_state=True)
+    assert (state.name, state.message) == ("Failed", "Away.")
+    assert set(lake.names()[0]) == {"a.csv"} == {name for names in lake.names() for name in names}
+    assert lake.outcomes() == {}
+
+
+@pytest.mark.parametrize("status", ["staged", "published"])
+def test_a_run_of_another_table_is_not_touched(lake: SteppedLake, status: str) -> None:
+    lake.leave("a.csv", run_id="files-1")
+    lake.made["files-1"] = lake.made["files-1"].model_copy(update={"status": status})
+    state = flows.wap_flow("nyc.zones", "a.csv", run_id="files-1", return_state=True)
+    assert (state.name, lake.made["files-1"].status, lake.steps) == ("Failed", status, [])
+    assert "Run files-1 is one of nyc.trips, not of nyc.zones" in str(state.message)

@@ -1,0 +1,195 @@
+"""What the Prefect adapter says and takes, without a server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from lakegate.errors import ConfigurationError, IdentifierError
+from lakegate.integrations import prefect as adapter
+from lakegate.integrations.extras import require_extra
+from lakegate.integrations.prefect.__main__ import main
+from lakegate.integrations.prefect.report import audit_markdown
+from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.run import Run
+
+PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
+
+
+@pytest.mark.parametrize("found", ["3.8.8", "3.8.12", "3.8.9rc1", "3.8.8.post1", "3.8.10+local.1"])
+def test_a_version_in_the_range_will_do(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+    monkeypatch.setattr("lakegate.integrations.extras.version", lambda _package: found)
+    require_extra("prefect", "prefect", "3.8.8", "3.9")
+
+
+@pytest.mark.parametrize("found", ["3.8.7", "2.20.0", "3.9", "3.9.0", "3.10.1", "4.0.0a1", "unknown"])
+def test_a_version_out_of_range_names_the_extra(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
+    monkeypatch.setattr("lakegate.integrations.extras.version", lambda _package: found)
+    with pytest.raises(ConfigurationError, match=r"needs prefect>=3\.8\.8,<3\.9 here") as caught:
+        require_extra("prefect", "prefect", "3.8.8", "3.9")
+    assert found in caught.value.message
+    assert caught.value.hint == "pip install 'lakegate[prefect]'"
+
+
+def test_without_prefect_the_first_use_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr("lakegate.integrations.extras.version", missing)
+    with pytest.raises(ConfigurationError, match="prefect is not installed") as caught:
+        _ = adapter.wap_flow
+    assert caught.value.hint == "pip install 'lakegate[prefect]'"
+
+
+def test_everything_that_is_promised_is_there() -> None:
+    assert all(getattr(adapter, name) is not None for name in dir(adapter))
+    with pytest.raises(AttributeError, match="no_such_flow"):
+        _ = adapter.no_such_flow
+
+
+def test_help_and_usage_errors_load_no_prefect() -> None:
+    code = "import sys; import lakegate.integrations.prefect.__main__; print('prefect' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--table_name", "nyc.trips"], "Give --s3_path, or a command."),
+        ([], "Give --table_name and --s3_path, or a command."),
+        (["--table-name", "trips", "--s3-path", "x"], "'trips' cannot name a table"),
+        (["--table_name", "nyc.trips", "--s3_path", "x", "--branch_name", "a b"], "'a b' cannot name a branch or tag."),
+        (["--table_name", "nyc.trips", "--s3_path", "x", "--home", "/no/such"], "/no/such"),
+        (["--no-such-option"], "--no-such-option"),
+        (["serve", "x", "--every", "often"], "Invalid duration 'often'."),
+        (["serve", ".", "--table", "nyc.trips", "--every", "0s"], "--every must be greater than zero."),
+        (["serve", "."], "Give either --table, which all files go to, or --route."),
+        (["serve", ".", "--table", "nyc.trips", "--route", "{namespace}/{table}/*"], "Give either --table"),
+        (["serve", ".", "--route", "{other}/*"], "does not say what {namespace} is."),
+        (["serve", "/no/such", "--table", "nyc.trips"], "'/no/such' does not exist."),
+        (["serve", ".", "--table", "nyc.trips", "-c", "not_nul(id)"], "There is no check called 'not_nul'."),
+        (["serve", ".", "--table", "nyc.trips", "--name", "a/b"], "'a/b' cannot name a deployment"),
+        (["announce", "nyc.trips"], "Missing argument"),
+        (["announce", "nyc.trips", ""], "An empty path names no file."),
+    ],
+)
+def test_wrong_values_are_one_line(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lakegate", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    lines = told.err.splitlines()
+    assert (ended.value.code, told.out) == (2, "")
+    assert lines[0].startswith("error: ")
+    assert said in lines[0]
+    assert len(lines) <= 2
+
+
+def test_the_program_ends_as_its_command_line_says() -> None:
+    done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: Give --table_name and --s3_path, or a command.")
+
+
+def report(run: Run, **changes: object) -> AuditReport:
+    failed = CheckResult(
+        name="not_null_fare",
+        check="not_null(fare)",
+        columns=("fare",),
+        severity="error",
+        verdict="fail",
+        failing_rows=1,
+        total_rows=9,
+        evidence="scan",
+        examples=({"note": "a|b <script>[x](y)", "fare": None, "long": "x" * 500, "_file": "f"},),
+    )
+    return AuditReport(
+        run_id=run.run_id,
+        table=run.table,
+        branch=run.branch,
+        metadata_location="mem://1",
+        rows=9,
+        results=(failed.model_copy(update=changes),),
+        seconds=1.25,
+    )
+
+
+@pytest.fixture
+def rejected() -> Run:
+    return Run(
+        run_id="r1",
+        tables=("nyc.trips",),
+        branch="wap/r1",
+        status="rejected",
+        started_at=datetime.now(UTC),
+        branch_kept=True,
+    )
+
+
+def test_a_report_names_the_check_its_rows_and_what_to_type(rejected: Run) -> None:
+    text = audit_markdown(rejected, report(rejected), with_examples=True)
+    assert "# Audit of nyc.trips: failed" in text
+    assert "| `not_null(fare)` | ✗ fail | 1 | 9 | scan |" in text
+    assert "| fare | note | long |" in text
+    commands = ("runs r1", "discard wap/r1", 'publish wap/r1 --accept "REASON"')
+    assert all(f"\nlakegate {command}\n" in text for command in commands)
+
+
+def test_data_in_a_report_is_no_markup(rejected: Run) -> None:
+    text = audit_markdown(rejected, report(rejected), with_examples=True)
+    row = next(line for line in text.splitlines() if line.startswith("| NULL"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 4
+    assert re.search(r"(?<!\\)[<>\[\]`]", row) is None
+    assert r"a\|b \<script\>\[x\]\(y\)" in row
+    assert len(row) < 300
+
+
+def test_examples_are_left_out_when_they_should_be(rejected: Run) -> None:
+    assert "NULL" not in audit_markdown(rejected, report(rejected), with_examples=False)
+
+
+def test_a_report_of_a_dropped_branch_offers_nothing_that_needs_it(rejected: Run) -> None:
+    dropped = rejected.model_copy(update={"branch_kept": False})
+    assert "lakegate publish" not in audit_markdown(dropped, report(dropped), with_examples=True)
+
+
+def test_the_trigger_is_for_one_table_or_all() -> None:
+    assert "lakegate.table.*" in adapter.landed_trigger().model_dump_json()
+    only = adapter.landed_trigger("nyc.trips", checks=["not_null(id)"])
+    assert "lakegate.table.nyc.trips" in only.model_dump_json()
+    assert only.parameters is not None
+    assert only.parameters["checks"] == ["not_null(id)"]
+    assert "event.payload.path" in only.parameters["path"]["template"]
+    with pytest.raises(IdentifierError):
+        adapter.landed_trigger("trips")
+
+
+def test_what_is_served_knows_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    intake, wap = adapter.deployments(
+        ["in", "s3://b/in"],
+        table=None,
+        routes=["in/{namespace}/{table}/*", "s3://b/in/{table}-* => nyc.{table}"],
+        name="x",
+        interval_s=300,
+        checks=[],
+        on_failure=None,
+        home=None,
+    )
+    assert intake.parameters["paths"] == [str(tmp_path / "in"), "s3://b/in"]
+    assert intake.parameters["routes"] == [
+        str(tmp_path / "in/{namespace}/{table}/*"),
+        "s3://b/in/{table}-* => nyc.{table}",
+    ]
+    assert intake.parameters["home"] == wap.parameters["home"] == str(tmp_path)
+    assert intake.concurrency_limit == 1
+    assert intake.entrypoint == "lakegate.integrations.prefect.intake.intake_flow"

@@ -1,0 +1,182 @@
+"""Spans of time, and which one a file's path tells."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakegate.errors import InputError
+from lakegate.loading.periods import (
+    UNITS,
+    Period,
+    Template,
+    TimeRange,
+    Unit,
+    date_in,
+    is_template,
+    parse_period,
+    parse_range,
+)
+
+moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2068, 12, 31), timezones=st.just(UTC))
+units = st.sampled_from(UNITS)
+wildcards = st.sampled_from(["", "*", "green_", "part-?_", "[ab]", "a b+c (1)"])
+# Each tells a time to its own unit; what is between the fields is drawn.
+dates = st.sampled_from(
+    ["%Y", "%Y/%m", "%Y-%m-%d", "%Y%m%d", "%Y/%m/%d/x_%Y-%m-%d", "%y.%m.%d", "%Y-%j", "%Y/%m/%d/%H"]
+)
+TEMPLATE_UNITS: dict[str, Unit] = {"%Y": "year", "%Y/%m": "month", "%Y/%m/%d/%H": "hour"}
+
+
+def filled(text: str) -> str:
+    """Return a path that a pattern without fields matches."""
+    return text.replace("[ab]", "a").replace("*", "some").replace("?", "7")
+
+
+@given(moments, dates, wildcards)
+def test_a_date_formatted_by_a_template_is_read_back(moment: datetime, fields: str, wildcard: str) -> None:
+    template = Template(f"s3://bucket/{wildcard}/{fields}{wildcard}.csv")
+    path = filled(moment.strftime(template.text))
+    assert template.read(path) == Period.of(moment, TEMPLATE_UNITS.get(fields, "day"))
+    assert template.unit == TEMPLATE_UNITS.get(fields, "day")
+
+
+@given(moments, dates, moments, st.integers(0, 4000))
+def test_what_is_in_a_range_is_listed_and_little_else(
+    moment: datetime, fields: str, start: datetime, days: int
+) -> None:
+    template = Template(f"trips/{fields}_*.csv")
+    wanted = TimeRange(start, start + timedelta(days=days, seconds=1))
+    path = filled(moment.strftime(template.text))
+    listed = any(fnmatchcase(path, glob) for glob in template.globs(wanted))
+    period = template.read(f"/data/{path}")
+    assert period is not None
+    if wanted.overlaps(period):
+        assert listed
+    elif listed and fields != "%Y-%j":
+        month = period.widened("month")
+        assert TimeRange(month.start, month.end).overlaps(Period.of(start, "second")) or wanted.overlaps(month)
+
+
+@given(moments, units)
+def test_a_period_holds_its_moment_and_is_read_back_from_its_text(moment: datetime, unit: Unit) -> None:
+    period = Period.of(moment, unit)
+    assert period.start <= moment < period.end
+    assert parse_period(str(period)) == period
+    assert Period.of(period.end, unit).start == period.end
+    assert all(period.widened(wider).start <= period.start for wider in UNITS)
+
+
+@given(moments, units, moments, units)
+def test_what_is_covered_overlaps(start: datetime, unit: Unit, other: datetime, length: Unit) -> None:
+    wanted, period = parse_range(str(Period.of(start, unit)), None), Period.of(other, length)
+    assert wanted.overlaps(period) or not wanted.covers(period)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "start", "end"),
+    [
+        ("2024-01-01", "2024-01-31", "2024-01-01T00:00", "2024-02-01T00:00"),
+        ("2024-01", "2024-02", "2024-01-01T00:00", "2024-03-01T00:00"),
+        ("2023", "2024", "2023-01-01T00:00", "2025-01-01T00:00"),
+        ("2024-01-31T06", "2024-01-31T06", "2024-01-31T06:00", "2024-01-31T07:00"),
+        ("2024-01-31 06:30", "2024-01-31T06:30:00+02:00", "2024-01-31T06:30", None),
+        (date(2024, 1, 31), datetime(2024, 1, 31, 6, tzinfo=UTC), "2024-01-31T00:00", "2024-01-31T06:00:01"),
+        ("9999-12-31", "9999-12-31", "9999-12-31T00:00", "9999-12-31T23:59:59.999999"),
+    ],
+)
+def test_both_ends_are_in_the_range(since: str | date, until: str | date, start: str, end: str | None) -> None:
+    if end is None:
+        with pytest.raises(InputError, match="ends before"):
+            parse_range(since, until)
+        return
+    assert parse_range(since, until) == TimeRange(*(datetime.fromisoformat(f"{text}+00:00") for text in (start, end)))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "2024-13", "2024-02-30", "24-01-01", "2024-1-1", "0000", "2024-01-01T25"]
+)
+def test_what_is_no_time_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InputError, match=re.escape(f"'{text}'")):
+        parse_period(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/a/green_2024-01-31.csv", "2024-01-31"),
+        ("/a/20240131T0600.csv", "2024-01-31"),
+        ("/a/2024_01_31.csv", "2024-01-31"),
+        ("/a/green_tripdata_2024-01.parquet", "2024-01"),
+        ("/2023-05-05/green_2024-01.parquet", "2024-01"),
+        ("/t/year=2024/month=01/day=31/part-0.parquet", "2024-01-31"),
+        ("/t/year=2024/month=1/part-0.parquet", "2024-01"),
+        ("/t/YEAR=2024/a.parquet", "2024"),
+        ("/t/dt=2024-01-31/a.parquet", "2024-01-31"),
+        ("/t/2024/01/31/07/a.parquet", "2024-01-31T07"),
+        ("/t/2024/01/a.parquet", "2024-01"),
+        ("/2023-01-01/in/2024-01-31/a.parquet", "2024-01-31"),
+        ("/a/2024-01-31_copy_of_2024-01-31.csv", "2024-01-31"),
+        ("/a/2024-02-30.csv", None),
+        ("/a/from_2024-01-01_to_2024-01-31.csv", None),
+        ("/a/trips.csv", None),
+        ("/a/123420240131.csv", None),
+        ("/a/2024-01-315.csv", None),
+        ("/t/month=01/day=31/a.csv", None),
+        ("/t/year=2024/month=13/a.csv", None),
+    ],
+)
+def test_the_date_of_a_path(path: str, told: str | None) -> None:
+    found = date_in(path)
+    assert (None if found is None else str(found)) == told
+
+
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        ("t/%Y-%m-%d.csv", "/t/2024-02-30.csv"),
+        ("t/%Y/%Y-%m.csv", "/t/2023/2024-01.csv"),
+        ("t/%Y-%m.csv", "/t/2024-01.csv.bak"),
+        ("t/%Y-%m-%d/%j.csv", "/t/2024-01-31/032.csv"),
+        ("t/%Y-%j.csv", "/t/2023-366.csv"),
+        ("t/%Y.csv", "/t/x/2024.csv"),
+    ],
+)
+def test_a_path_that_does_not_fit_its_template_tells_nothing(template: str, path: str) -> None:
+    assert Template(template).read(path) is None
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "told"),
+    [
+        ("~/t/%Y/**/*.csv", "/home/me/t/2024/a/b/c.csv", "2024"),
+        ("../t/%Y/%m", "/data/t/2024/03/deep/a.csv", "2024-03"),
+        ("./t/%y%m%d.csv", "/data/t/690101.csv", "1969-01-01"),
+        ("100%%/%Y.csv", "/data/100%/2024.csv", "2024"),
+        ("s3://bucket/%Y-%m-%dT%H%M%S.csv", "s3://bucket/2024-01-31T070509.csv", "2024-01-31T07:05:09"),
+    ],
+)
+def test_templates_are_read_wherever_they_lie(template: str, path: str, told: str) -> None:
+    assert str(Template(template).read(path)) == told
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [("t/%Y-%d.csv", "tells no month"), ("t/%Y-%m_%H.csv", "tells no day"), ("t/%Y%q.csv", "holds %q")],
+)
+def test_templates_that_cannot_be_read_say_why(template: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        Template(template)
+
+
+def test_only_paths_with_a_year_are_templates(in_a_project: object) -> None:
+    assert is_template("t/%Y.csv")
+    assert not is_template("file:///t/%d0%bf.csv")
+    assert not is_template("t/10%.csv")
+    with pytest.raises(InputError, match="tells no year"):
+        is_template("t/%m-%d.csv")

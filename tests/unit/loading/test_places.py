@@ -1,0 +1,141 @@
+"""Which files belong to watched paths, and which table they go to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakegate.errors import IdentifierError, InputError
+from lakegate.loading.routes import Places, Routes
+from lakegate.sources.files import to_uri
+from lakegate.sources.listing import list_files
+
+TREE = (
+    "1.csv",
+    "2.parquet",
+    "notes.txt",
+    "_half.csv",
+    ".hidden.csv",
+    "day/3.csv",
+    "day/deep/4.csv.gz",
+    "day/_temporary/5.csv",
+    "day=1/6.csv",
+    "other day/7 [a].csv",
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in TREE:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "1.csv",
+        "notes.txt",
+        "*.csv",
+        "*",
+        "**/*.csv",
+        "day*",
+        "day*/*.csv",
+        "d?y/*.csv",
+        "other day",
+        "[12].*",
+        "gone",
+    ],
+)
+def test_what_a_place_holds_is_what_a_listing_finds(tree: Path, path: str) -> None:
+    watched = str(tree / path) if path else str(tree)
+    places = Places([watched])
+    held = {to_uri(tree / name) for name in TREE if places.hold(to_uri(tree / name))}
+    assert held == {file.uri for file in list_files([watched])}
+
+
+def test_a_place_may_be_relative_or_a_uri(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    for path in ("day", "./day/", tree.as_uri() + "/day", "day/*.csv"):
+        assert Places([path]).hold(to_uri(tree / "day/3.csv"))
+        assert not Places([path]).hold(to_uri(tree / "1.csv"))
+
+
+def test_a_prefix_of_a_store_holds_what_starts_with_it() -> None:
+    places = Places(["s3a://bucket/landing/"])
+    assert places.hold("s3://bucket/landing/2024/1.csv")
+    assert not places.hold("s3://bucket/other/1.csv")
+    assert (places.missing(), places.folders(), places.are_local) == ((), (), False)
+
+
+def test_missing_paths_and_the_folders_of_the_others(tree: Path) -> None:
+    paths = [str(tree / name) for name in ("day", "none", "none/*.csv", "*.none", "1.csv", "day/**/*.csv")]
+    places = Places(paths)
+    assert places.missing() == (paths[1], paths[2])
+    assert set(places.folders()) == {str(tree / "day"), str(tree)}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "uri", "table"),
+    [
+        ("/l/{namespace}/{table}/*.parquet", "file:///l/nyc/trips/a.parquet", "nyc.trips"),
+        ("/l/{namespace}/{table}/*.parquet", "file:///l/nyc/trips/deep/a.parquet", None),
+        ("/l/{namespace}/{table}/**", "file:///l/nyc/trips/deep/a.parquet", "nyc.trips"),
+        ("/l/{table}-*.csv => nyc.{table}", "file:///l/zones-2024-01.csv", "nyc.zones"),
+        ("/l/a.b/* => nyc.all", "file:///l/a.b/x.csv", "nyc.all"),
+        ("/l/a.b/* => nyc.all", "file:///l/aXb/x.csv", None),
+        ("s3://b/{namespace}/{table}/*", "s3://b/nyc/trips/a.csv", "nyc.trips"),
+        ("/l/{org}/{table}/**/*.csv => {org}.raw.{table}", "file:///l/nyc/trips/1/2/a.csv", "nyc.raw.trips"),
+        ("/l/{org}/{table}/**/*.csv => {org}.raw.{table}", "file:///l/nyc/trips/a.csv", "nyc.raw.trips"),
+        ("s3://b/{namespace:nyc|sales}/{table}/**", "s3://b/nyc/trips/a.csv", "nyc.trips"),
+        ("s3://b/{namespace:nyc|sales}/{table}/**", "s3://b/sales/trips/a.csv", "sales.trips"),
+        ("s3://b/{namespace:nyc|sales}/{table}/**", "s3://b/nycx/trips/a.csv", None),
+        ("s3://b/{namespace:nyc|sales}/{table}/**", "s3://b/x/nyc/trips/a.csv", None),
+        ("s3://b/{namespace:n.c}/{table}/**", "s3://b/nyc/trips/a.csv", None),
+    ],
+)
+def test_routes(pattern: str, uri: str, table: str | None) -> None:
+    assert Routes([pattern]).table(uri) == table
+
+
+def test_the_first_route_that_fits_decides() -> None:
+    routes = Routes(["/l/special/* => nyc.special", "/l/{table}/* => nyc.{table}"])
+    assert [routes.table(f"file:///l/{name}/a.csv") for name in ("special", "trips")] == ["nyc.special", "nyc.trips"]
+
+
+def test_a_relative_route_starts_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    routes = Routes(["landing/{namespace}/{table}/*.csv"])
+    assert routes.table(to_uri(tmp_path / "landing/nyc/trips/1.csv")) == "nyc.trips"
+
+
+@pytest.mark.parametrize("name", ["b@d", "a b", "1st", "x`; DROP"])
+def test_names_in_paths_are_validated(name: str) -> None:
+    with pytest.raises(IdentifierError, match="which cannot be one"):
+        Routes(["/l/{namespace}/{table}/*"]).table(to_uri(f"/l/nyc/{name}/a.csv"))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "/l/*.csv",
+        "/l/{table}/*",
+        "/l/{}/{table}",
+        "/l/{table}/{table} => a.{table}",
+        "/l/* => trips",
+        "/l/{namespace:}/{table}",
+        "/l/{namespace:a||b}/{table}",
+    ],
+)
+def test_routes_that_say_no_table(pattern: str) -> None:
+    with pytest.raises(InputError, match="route"):
+        Routes([pattern])
+
+
+def test_a_route_to_one_table_is_validated() -> None:
+    with pytest.raises(IdentifierError):
+        Routes.to("trips")

@@ -1,0 +1,227 @@
+"""Taking with a time limit: runs that are left, found and gone on with; messages that come again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lakegate.errors import CatalogUnavailableError, EngineError, RetryableError, SourceError
+from lakegate.loading.scan import Intake
+from lakegate.wap.deadline import DeadlineReachedError
+from support.cli_support import make_run
+from support.intake_support import START, FakeClock, SteppingLake, make_intake
+
+LATE = DeadlineReachedError("The time was over.")
+
+
+@pytest.fixture
+def lake() -> SteppingLake:
+    return SteppingLake()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def intake(lake: SteppingLake, clock: FakeClock, **options: Any) -> Intake:
+    return make_intake(lake, clock, settle_s=0.0, **options)
+
+
+def take(taking: Intake, changed: Sequence[str] | None = None) -> None:
+    """Take everything that there is to take now; trouble stops only its own chunk."""
+    found = taking.scan(changed)
+    while found.chunks:
+        for chunk in found.chunks:
+            try:
+                taking.take(chunk, timeout_s=60.0)
+            except RetryableError:
+                continue
+        found = taking.scan(())
+
+
+def test_a_run_that_was_left_is_gone_on_with_whichever_of_its_files_comes_again(
+    lake: SteppingLake, clock: FakeClock
+) -> None:
+    lake.put("a.csv", "b.csv", "c.csv")
+    lake.becomes = lambda _: LATE
+    take(intake(lake, clock))
+    assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv", "c.csv"), ("parked", 0))
+    (left,) = lake.made
+    lake.becomes = lambda _: "published"
+    take(intake(lake, clock), ["file:///landing/b.csv"])
+    assert lake.names()[-1] == ["a.csv", "b.csv", "c.csv"]
+    assert list(lake.made) == [left]
+    assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv", "c.csv"), ("done", 1))
+
+
+def test_a_chunk_that_died_without_a_word_is_the_same_run_again(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv", "b.csv")
+    lake.becomes = lambda _: KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        take(intake(lake, clock))
+    assert lake.outcomes() == dict.fromkeys(("a.csv", "b.csv"), ("trying", 0))
+    lake.becomes = lambda _: "published"
+    take(intake(lake, clock))
+    assert len(lake.made) == 1
+
+
+def test_a_run_that_waits_and_is_gone_meanwhile_is_no_obstacle(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv")
+    lake.becomes = lambda _: LATE
+    take(intake(lake, clock))
+    lake.made.clear()
+    lake.becomes = lambda _: "published"
+    take(intake(lake, clock))
+    assert lake.outcomes() == {"a.csv": ("done", 1)}
+
+
+def test_a_file_that_is_replaced_while_its_run_waits_is_not_done_with_it(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv", "b.csv")
+    lake.becomes = lambda _: LATE
+    take(intake(lake, clock))
+    lake.becomes = lambda _: "published"
+    lake.put("a.csv", version=2)
+    again = intake(lake, clock)
+    parked, replaced = again.scan().chunks
+    again.take(parked, timeout_s=60.0)
+    assert again.pending == {"file:///landing/a.csv"}
+    again.take(replaced, timeout_s=60.0)
+    assert not again.pending
+    assert len(lake.made) == 2
+
+
+def test_trouble_with_a_run_that_waits_does_not_repeat_at_once(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv", "b.csv")
+    lake.becomes = lambda _: CatalogUnavailableError("Away.")
+    for _ in range(2):
+        before = len(lake.taken)
+        take(intake(lake, clock))
+        assert len(lake.taken) == before + 1
+    assert len(lake.made) == 1
+
+
+def test_files_at_which_the_engine_fails_together_go_apart_at_once(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv", "bad.csv", "c.csv")
+    lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
+    take(intake(lake, clock))
+    assert lake.names() == [["a.csv", "bad.csv", "c.csv"], ["a.csv"], ["bad.csv"], ["c.csv"]]
+    assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
+    assert lake.made[next(iter(lake.made))].status == "failed"
+
+
+def test_after_a_run_that_left_a_file_to_another_there_can_be_one_more(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv")
+    lake.becomes = lambda _: "skipped"
+    chunk = intake(lake, clock).scan().chunks[0]
+    intake(lake, clock).take(chunk, timeout_s=60.0)
+    lake.known.clear()
+    intake(lake, clock).take(chunk, timeout_s=60.0)
+    assert len(lake.made) == 2
+
+
+def test_what_was_rejected_before_somebody_told_of_it_again_is_tried_again(
+    lake: SteppingLake, clock: FakeClock
+) -> None:
+    lake.put("a.csv")
+    lake.becomes = lambda _: "rejected"
+    uri = "file:///landing/a.csv"
+    take(intake(lake, clock, announced={uri: START}))
+    take(intake(lake, clock, announced={uri: START}))
+    assert len(lake.taken) == 1
+    lake.becomes = lambda _: "published"
+    take(intake(lake, clock, announced={uri: START + timedelta(seconds=1)}))
+    assert lake.outcomes() == {"a.csv": ("done", 1)}
+    assert len(lake.made) == 2, "a run that was rejected is not gone on with"
+    take(intake(lake, clock, announced={uri: START + timedelta(days=1)}))
+    assert len(lake.taken) == 2, "what is done is done"
+
+
+def die(lake: SteppingLake, clock: FakeClock, *, run_known: bool = True, **options: Any) -> None:
+    """Take everything, as a process does that dies of bad.csv; and have its run settled, as others do after a while."""
+    lake.becomes = lambda names: KeyboardInterrupt() if "bad.csv" in names else "published"
+    try:
+        take(intake(lake, clock, **options))
+    except KeyboardInterrupt:
+        lake.dead = {run.run_id for run in lake.made.values() if run.finished_at is None}
+        lake.recover()
+        if not run_known:
+            for run_id in lake.dead:
+                del lake.made[run_id]
+    clock.sleep(600.0)
+
+
+@pytest.mark.parametrize("run_known", [True, False], ids=["in its run", "before its run was begun"])
+def test_a_file_that_kills_who_reads_it_goes_alone_and_is_given_up(
+    lake: SteppingLake, clock: FakeClock, run_known: bool
+) -> None:
+    lake.put("a.csv", "bad.csv", "c.csv")
+    die(lake, clock, run_known=run_known, max_tries=2)
+    assert lake.outcomes() == dict.fromkeys(("a.csv", "bad.csv", "c.csv"), ("trying", 0))
+    for tries in (1, 2):
+        die(lake, clock, run_known=run_known, max_tries=2)
+        assert lake.outcomes()["bad.csv"] == ("trying", tries)
+    assert [one for one in lake.names() if one == ["c.csv"]] == [["c.csv"]], "healthy ones go by themselves, too"
+    take(intake(lake, clock, max_tries=2))
+    assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 2), "c.csv": ("done", 1)}
+    assert [(one.tries, one.reason) for one in lake.given_up] == [(2, "The process that worked on it died.")]
+    taken = len(lake.taken)
+    take(intake(lake, clock, max_tries=2))
+    assert len(lake.taken) == taken
+
+
+def test_trouble_before_a_run_was_begun_counts_no_try(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv")
+
+    def away(*_: object, **__: object) -> Any:
+        raise CatalogUnavailableError("Away.")
+
+    for _ in range(5):
+        taking = intake(lake, clock, max_tries=1)
+        (chunk,) = taking.scan().chunks
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(CatalogUnavailableError):
+            patch.setattr(lake, "ingest", away)
+            taking.take(chunk, timeout_s=60.0)
+        clock.sleep(600.0)
+    take(intake(lake, clock, max_tries=1))
+    assert (lake.outcomes(), lake.given_up) == ({"a.csv": ("done", 1)}, [])
+
+
+def test_who_shares_a_chunk_with_a_damaged_file_has_not_been_tried(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv", "bad.csv", "c.csv")
+    bad = "/landing/bad.csv"
+    lake.becomes = lambda names: SourceError("Damaged.", path=bad) if "bad.csv" in names else "published"
+    take(intake(lake, clock, max_tries=1))
+    assert lake.names() == [["a.csv", "bad.csv", "c.csv"], ["a.csv", "c.csv"], ["bad.csv"]]
+    assert lake.outcomes() == {"a.csv": ("done", 1), "bad.csv": ("failed", 1), "c.csv": ("done", 1)}
+
+
+def test_a_file_at_which_only_the_engine_fails_is_given_up_once_it_works_for_others(
+    lake: SteppingLake, clock: FakeClock
+) -> None:
+    lake.put("bad.csv")
+    lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
+    for _ in range(5):
+        take(intake(lake, clock, max_tries=2))
+        clock.sleep(600.0)
+    assert lake.outcomes() == {"bad.csv": ("parked", 0)}, "as long as it works for nobody, it may be the engine"
+    for number in (1, 2):
+        clock.sleep(600.0)
+        lake.put(f"{number}.csv")
+        lake.made["others"] = make_run("published", run_id="others", started_at=clock.now())
+        take(intake(lake, clock, max_tries=2), ["file:///landing/bad.csv"])
+        assert lake.outcomes()["bad.csv"] == ("failed", number)
+    assert [one.tries for one in lake.given_up] == [2]
+
+
+def test_ids_of_runs_name_table_files_and_states(lake: SteppingLake, clock: FakeClock) -> None:
+    lake.put("a.csv", "b.csv")
+    (chunk,) = intake(lake, clock).scan().chunks
+    lake.put("b.csv", version=2)
+    (other,) = intake(lake, clock).scan().chunks
+    (single,) = intake(lake, clock).scan(["file:///landing/a.csv"]).chunks
+    ids = [chunk.id_after(()), other.id_after(()), single.id_after(()), chunk.id_after(["r1"])]
+    assert len(set(ids)) == 4

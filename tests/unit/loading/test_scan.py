@@ -1,0 +1,429 @@
+"""Looking and taking: which files are offered when, and what is written down of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakegate.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    EngineError,
+    OutcomeUnknownError,
+    RetryableError,
+    SourceError,
+)
+from lakegate.loading.file_outcomes import Ready, in_chunks
+from lakegate.loading.routes import Routes
+from lakegate.loading.scan import Chunk, Intake, Scan
+from lakegate.model.run import RunError
+from lakegate.sources.listing import FoundFile
+from support.cli_support import known, make_run
+from support.intake_support import START, TABLE, FakeClock, FolderLake, Outcome, make_intake
+
+
+@pytest.fixture
+def lake() -> FolderLake:
+    return FolderLake()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def names(found: Scan) -> list[list[str]]:
+    return [[uri.rpartition("/")[2] for uri in chunk.uris] for chunk in found.chunks]
+
+
+def take_all(intake: Intake, changed: Sequence[str] | None = None) -> Scan:
+    found = intake.scan(changed)
+    for chunk in found.chunks:
+        intake.take(chunk)
+    return found
+
+
+def bad(*bad_names: str, outcome: Outcome = "rejected") -> object:
+    return lambda taken: outcome if set(bad_names) & set(taken) else "published"
+
+
+def test_files_come_in_chunks_by_table_number_and_size(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("a/1.csv", "a/2.csv", "a/3.csv", "b/1.csv")
+    lake.put("a/4.csv", size_bytes=100)
+    routes = Routes(["/landing/{table}/*.csv => nyc.{table}"])
+    intake = make_intake(lake, clock, routes=routes, max_files=2, max_bytes=50)
+    found = intake.scan()
+    assert [(chunk.table, len(chunk.uris), chunk.size_bytes, chunk.alone) for chunk in found.chunks] == [
+        ("nyc.a", 2, 20, False),
+        ("nyc.b", 1, 10, True),
+        ("nyc.a", 1, 10, True),
+        ("nyc.a", 1, 100, True),
+    ]
+
+
+def test_what_is_published_is_not_taken_again(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv")
+    assert take_all(make_intake(lake, clock)).done == 0
+    found = make_intake(lake, clock).scan()
+    assert (found.chunks, found.done, found.settling) == ((), 2, 0)
+    lake.put("2.csv", version=2)
+    assert names(make_intake(lake, clock).scan()) == [["2.csv"]]
+
+
+def test_a_file_settles(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", modified_at=START)
+    intake = make_intake(lake, clock, settle_s=5.0)
+    found = intake.scan()
+    assert (found.chunks, found.settling, found.due_s) == ((), 1, 5.0)
+    clock.sleep(4.0)
+    lake.put("1.csv", version=2, modified_at=clock.now())
+    assert intake.scan(()).settling == 1
+    clock.sleep(5.0)
+    assert names(intake.scan(())) == [["1.csv"]]
+
+
+def test_a_time_that_cannot_be_right_is_not_believed(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("tomorrow.csv", modified_at=START + timedelta(days=1))
+    intake = make_intake(lake, clock, settle_s=5.0)
+    assert intake.scan().settling == 1
+    clock.sleep(5.0)
+    assert names(intake.scan()) == [["tomorrow.csv"]]
+
+
+def test_an_old_file_that_grows_is_seen_by_the_second_look(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("still.csv", "grows.csv")
+
+    def grow(seconds: float) -> None:
+        clock.seconds += seconds
+        lake.put("grows.csv", version=2)
+
+    clock.sleep = grow  # type: ignore[method-assign]
+    found = make_intake(lake, clock).scan()
+    assert (names(found), found.settling) == ([["still.csv"]], 1)
+
+
+def test_objects_of_a_store_need_no_second_look(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("s3://landing/1.csv")
+    intake = Intake(lake, ["s3://landing/"], Routes.to(TABLE), clock=clock)  # type: ignore[arg-type]  # a fake
+    assert names(intake.scan()) == [["1.csv"]]
+    assert clock.seconds == 0.0
+
+
+def test_a_file_that_changes_before_it_is_taken_is_left(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv", "3.csv")
+    intake = make_intake(lake, clock)
+    [chunk] = intake.scan().chunks
+    lake.put("2.csv", version=2)
+    del lake.files["file:///landing/3.csv"]
+    assert intake.take(chunk) is not None
+    assert lake.names() == [["1.csv"]]
+    assert lake.outcomes() == {"1.csv": ("done", 1)}
+
+
+def test_nothing_left_of_a_chunk_is_no_run(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv")
+    intake = make_intake(lake, clock)
+    [chunk] = intake.scan().chunks
+    lake.files.clear()
+    assert intake.take(chunk) is None
+    assert (lake.taken, lake.known) == ([], {})
+
+
+def test_a_rejected_chunk_is_taken_file_by_file(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv", "3.csv")
+    lake.becomes = bad("2.csv")  # type: ignore[assignment]
+    intake = make_intake(lake, clock, options={"on_failure": "keep"})
+    take_all(intake)
+    take_all(intake, ())
+    assert lake.names() == [["1.csv", "2.csv", "3.csv"], ["1.csv"], ["2.csv"], ["3.csv"]]
+    assert [options["on_failure"] for options in lake.options] == ["drop", "keep", "keep", "keep"]
+    assert {options["on_busy"] for options in lake.options} == {"skip"}
+    assert lake.outcomes() == {"1.csv": ("done", 1), "2.csv": ("rejected", 1), "3.csv": ("done", 1)}
+    [landing] = intake.scan().given_up
+    assert (landing.run_id, landing.reason is not None) == ("r3", True)
+    assert not intake.pending
+
+
+def test_the_files_that_an_error_names_go_alone_and_the_others_on_together(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv", "3.csv")
+    lake.becomes = bad("2.csv", outcome=SourceError("cut off", path="/landing/2.csv"))  # type: ignore[assignment]
+    intake = make_intake(lake, clock)
+    take_all(intake)
+    take_all(intake, ())
+    assert lake.names() == [["1.csv", "2.csv", "3.csv"], ["1.csv", "3.csv"], ["2.csv"]]
+
+
+def test_a_file_that_fails_is_given_up_until_it_changes(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv")
+    lake.becomes = lambda _: SourceError("1.csv is\ncut off.")
+    intake = make_intake(lake, clock, max_tries=3)
+    tries = 0
+    while not intake.scan().given_up:
+        found = take_all(intake)
+        tries += len(found.chunks)
+        clock.sleep(found.due_s or 0.0)
+    assert (tries, lake.outcomes()) == (3, {"1.csv": ("failed", 3)})
+    again = make_intake(lake, clock, max_tries=3).scan()
+    assert [landing.reason for landing in again.given_up] == ["1.csv is cut off."]
+    assert again.chunks == ()
+    lake.put("1.csv", version=2)
+    assert names(intake.scan()) == [["1.csv"]]
+
+
+def test_between_tries_there_is_a_pause_but_not_for_who_starts_anew(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv")
+    lake.becomes = lambda _: SourceError("no")
+    intake = make_intake(lake, clock)
+    take_all(intake)
+    found = intake.scan()
+    assert (found.chunks, found.waiting, found.due_s) == ((), 1, 30.0)
+    clock.sleep(1.0)
+    assert names(make_intake(lake, clock).scan()) == [["1.csv"]]
+
+
+def test_again_takes_up_what_was_given_up(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv")
+    lake.becomes = bad("1.csv")  # type: ignore[assignment]
+    intake = make_intake(lake, clock)
+    take_all(intake)
+    take_all(intake)
+    clock.sleep(1.0)
+    lake.becomes = lambda _: "published"
+    again = make_intake(lake, clock, again=True)
+    assert names(take_all(again)) == [["1.csv"]]
+    assert lake.outcomes() == {"1.csv": ("done", 1), "2.csv": ("done", 1)}
+
+
+@pytest.mark.parametrize("error", [CatalogUnavailableError("away"), OutcomeUnknownError("?"), RetryableError("busy")])
+def test_trouble_is_not_the_files_fault(lake: FolderLake, clock: FakeClock, error: Exception) -> None:
+    lake.put("1.csv", "2.csv")
+    lake.becomes = lambda _: error
+    intake = make_intake(lake, clock)
+    for _ in range(5):
+        [chunk] = intake.scan().chunks[:1]
+        with pytest.raises(type(error)):
+            intake.take(chunk)
+        found = intake.scan()
+        assert (found.chunks, found.waiting) == ((), 2)
+        clock.sleep(300.0)
+    assert lake.known == {}
+    lake.becomes = lambda _: "published"
+    take_all(intake)
+    assert set(lake.outcomes().values()) == {("done", 1)}
+
+
+def test_an_engine_that_fails_at_one_file_only_is_that_files_fault(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv")
+    lake.becomes = bad("2.csv", outcome=EngineError("out of memory"))  # type: ignore[assignment]
+    intake = make_intake(lake, clock, max_tries=2)
+    for number in range(20):
+        lake.put(f"good{number}.csv")
+        for chunk in intake.scan().chunks:
+            try:
+                intake.take(chunk)
+            except EngineError:
+                clock.sleep(1.0)
+        clock.sleep(300.0)
+    assert lake.outcomes()["2.csv"] == ("failed", 2)
+    assert {lake.outcomes()[name] for name in ("1.csv", "good0.csv", "good19.csv")} == {("done", 1)}
+
+
+def test_a_run_that_was_given_up_because_the_engine_failed_counts_where_others_worked(
+    lake: FolderLake, clock: FakeClock
+) -> None:
+    lake.put("1.csv")
+    [chunk] = make_intake(lake, clock).scan().chunks
+    ended = make_run("failed", run_id="r1")
+    for others_worked, noted in ((False, {}), (True, {"1.csv": ("failed", 1)}), (True, {"1.csv": ("failed", 2)})):
+        intake = make_intake(lake, clock, max_tries=2)
+        intake.note(chunk, ended, EngineError("Out of memory."), others_worked=others_worked)
+        assert lake.outcomes() == noted
+    assert [file.run_id for file in lake.given_up] == ["r1"]
+    both = replace(chunk, alone=False)
+    make_intake(lake, clock).note(both, ended, EngineError("Out of memory."))
+    assert lake.outcomes() == {"1.csv": ("failed", 0)}
+
+
+def test_wrong_settings_are_nobodys_try(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv")
+    lake.becomes = lambda _: ConfigurationError("no token")
+    intake = make_intake(lake, clock)
+    with pytest.raises(ConfigurationError):
+        take_all(intake)
+    assert lake.known == {}
+
+
+def test_a_file_that_trips_us_up_counts_as_failed(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv")
+    lake.becomes = lambda _: ZeroDivisionError("oh")
+    intake = make_intake(lake, clock)
+    take_all(intake)
+    [landing] = intake.noted
+    assert (landing.outcome, landing.reason) == ("failed", "Internal error: ZeroDivisionError: oh")
+
+
+def test_what_another_run_is_at_is_looked_at_later(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv")
+    lake.run_status = {"theirs": "running", "before": "published"}
+    [chunk] = make_intake(lake, clock).scan().chunks
+    busy, published = (known(name, run) for name, run in (("1.csv", "theirs"), ("2.csv", "before")))
+    there = {one.file.uri.rpartition("/")[2]: one for one in (busy, published)}
+    skipped = tuple(
+        one.model_copy(update={"file": one.file.model_copy(update={"uri": f"file:///landing/{name}"})})
+        for name, one in there.items()
+    )
+    intake = make_intake(lake, clock)
+    intake.note(chunk, make_run("skipped", run_id="mine", skipped_files=skipped))
+    assert lake.outcomes() == {"2.csv": ("done", 1)}
+    assert lake.known[TABLE, "file:///landing/2.csv"].run_id == "before"
+    assert intake.scan().waiting == 1
+    clock.sleep(5.0)
+    assert names(intake.scan()) == [["1.csv"]]
+
+
+@pytest.mark.parametrize(
+    ("run", "noted"),
+    [
+        (make_run("failed", error=RunError(code="source", message="cut off")), {"1.csv": ("failed", 1)}),
+        (make_run("failed", error=RunError(code="catalog-unavailable", message="away")), {}),
+        (make_run("staged", finished_at=None), {}),
+        (make_run("discarded"), {"1.csv": ("failed", 1)}),
+        (make_run("reverted"), {"1.csv": ("done", 1)}),
+        (None, {"1.csv": ("failed", 1)}),
+    ],
+)
+def test_orchestrators_note_what_they_ran(lake: FolderLake, clock: FakeClock, run: object, noted: object) -> None:
+    lake.put("1.csv")
+    intake = make_intake(lake, clock)
+    [chunk] = intake.scan().chunks
+    intake.note(chunk, run)  # type: ignore[arg-type]  # parametrised
+    assert lake.outcomes() == noted
+
+
+def test_only_what_changed_is_looked_at(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put(*(f"{number}.csv" for number in range(50)))
+    lake.put("notes.txt", "_hidden.csv", "file:///elsewhere/1.csv")
+    intake = make_intake(lake, clock)
+    changed = [f"file:///landing/{name}" for name in ("7.csv", "notes.txt", "_hidden.csv", "gone.csv")]
+    found = intake.scan([*changed, "file:///elsewhere/1.csv"])
+    assert names(found) == [["7.csv"]]
+
+
+def test_files_that_go_nowhere_are_told_of(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("nyc/trips/1.csv", "nyc/b@d/1.csv", "loose.csv")
+    found = make_intake(lake, clock, routes=Routes(["/landing/{namespace}/{table}/*.csv"])).scan()
+    assert [chunk.table for chunk in found.chunks] == [TABLE]
+    assert {uri for uri, _ in found.unrouted} == {"file:///landing/nyc/b@d/1.csv", "file:///landing/loose.csv"}
+
+
+def test_a_burst_is_taken_in_bounded_looks(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put(*(f"{number:05}.csv" for number in range(10_000)))
+    intake = make_intake(lake, clock, max_files=100)
+    most = 0
+    while (found := take_all(intake)).chunks:
+        most = max(most, sum(len(chunk.uris) for chunk in found.chunks))
+        assert len(intake.pending) <= 1_500
+    assert most <= 1_500
+    assert len(lake.taken) == 100
+    assert sorted(uri for uris in lake.taken for uri in uris) == sorted(lake.files)
+
+
+FILES = st.lists(st.tuples(st.sampled_from(["nyc.a", "nyc.b"]), st.integers(0, 30), st.booleans()), max_size=60)
+
+
+@given(files=FILES, max_files=st.integers(1, 7), max_bytes=st.integers(1, 60))
+def test_every_file_is_in_one_chunk(files: list[tuple[str, int, bool]], max_files: int, max_bytes: int) -> None:
+    ready = [
+        Ready(table, FoundFile(f"file:///{number}", size, "s", START), alone)
+        for number, (table, size, alone) in enumerate(files)
+    ]
+    chunks = in_chunks(ready, max_files=max_files, max_bytes=max_bytes)
+    assert sorted((c.table, uri) for c in chunks for uri in c.uris) == sorted((r.table, r.file.uri) for r in ready)
+    assert all(len(chunk.uris) <= max_files for chunk in chunks)
+    assert all(chunk.size_bytes <= max_bytes or len(chunk.uris) == 1 for chunk in chunks)
+    assert all(len(chunk.uris) == len(chunk.stamps) and chunk.alone == (len(chunk.uris) == 1) for chunk in chunks)
+    alone = {one.file.uri for one in ready if one.alone}
+    assert all(chunk.alone for chunk in chunks if alone & set(chunk.uris))
+
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 11)),
+        st.tuples(st.just("wait"), st.integers(1, 40)),
+        st.tuples(st.just("look"), st.booleans()),
+        st.tuples(st.just("restart"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=150)
+@given(moves=MOVES, bad_ones=st.sets(st.integers(0, 11)), max_files=st.integers(1, 4))
+def test_each_state_of_a_file_is_published_once_or_given_up(
+    moves: list[tuple[str, int]], bad_ones: set[int], max_files: int
+) -> None:
+    lake, clock = FolderLake(), FakeClock()
+    lake.becomes = bad(*(f"{number:02}.csv" for number in bad_ones))  # type: ignore[assignment]
+    intake = make_intake(lake, clock, max_files=max_files, settle_s=5.0)
+    good: list[tuple[str, str]] = []
+    alone: list[tuple[str, str]] = []
+
+    def look(changed: list[str] | None) -> Scan:
+        found = intake.scan(changed)
+        offered = [uri for chunk in found.chunks for uri in chunk.uris]
+        assert len(offered) == len(set(offered))
+        assert all(len(chunk.uris) <= max_files for chunk in found.chunks)
+        for chunk in found.chunks:
+            _remember(intake, chunk, good, alone)
+        return found
+
+    for version, (move, argument) in enumerate(moves):
+        if move == "put":
+            lake.put(f"{argument:02}.csv", version=version, modified_at=clock.now())
+        elif move == "wait":
+            clock.sleep(argument)
+        elif move == "look":
+            look([] if argument else None)
+        else:
+            intake = make_intake(lake, clock, max_files=max_files, settle_s=5.0)
+    for _ in range(20):
+        clock.sleep(6.0)
+        look(None)
+    assert len(good) == len(set(good))
+    assert len(alone) == len(set(alone))
+    states = {(uri, file.stamp) for uri, file in lake.files.items()}
+    assert states <= {*good, *alone}
+    assert {int(uri[-6:-4]) for uri, _ in alone} <= bad_ones
+
+
+def _remember(intake: Intake, chunk: Chunk, good: list[tuple[str, str]], alone: list[tuple[str, str]]) -> None:
+    run = intake.take(chunk)
+    assert run is not None
+    if run.status == "published":
+        good += zip(chunk.uris, chunk.stamps, strict=True)
+    elif chunk.alone:
+        alone += zip(chunk.uris, chunk.stamps, strict=True)
+
+
+def test_a_look_that_stopped_goes_on_behind_the_last_file_and_finds_what_landed_before_it(
+    lake: FolderLake, clock: FakeClock
+) -> None:
+    names = [f"{number:05}.csv" for number in range(10_000)]
+    lake.put(*names[1:])
+    intake = make_intake(lake, clock, settle_s=0.0, max_files=100)
+    looks = 0
+    found = intake.scan()
+    lake.put(names[0])  # in front of where the listing is by now
+    while found.chunks:
+        looks += 1
+        for chunk in found.chunks:
+            intake.take(chunk)
+        found = intake.scan()
+    assert looks >= 10
+    assert sum(map(len, lake.names())) == 10_000, "each once"
+    assert lake.listed < 4.1 * 10_000, "two listings, one for what landed meanwhile, and a look before each is taken"

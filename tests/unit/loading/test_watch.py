@@ -1,0 +1,366 @@
+"""The loop, on a lake that is told how every ingest ends; and the real events of a folder."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, ExitCode, LakegateError, SourceError
+from lakegate.loading.routes import Routes
+from lakegate.loading.scan import Chunk, Intake, Scan
+from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
+from lakegate.model.journal import FileCheckpoint
+from lakegate.model.run import Run
+from lakegate.sources.files import to_uri
+from lakegate.sources.listing import list_files
+from support.intake_support import START, TABLE, FakeClock, FolderLake, SteppedLake, make_intake
+
+BOUND_S = 60.0
+
+
+class Seen:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.took_names: list[list[str]] = []
+        self.troubles: list[str] = []
+        self.waits = 0
+
+    def scanned(self, found: Scan) -> None:
+        pass
+
+    def took(self, chunk: Chunk, run: Run | None, noted: Collection[FileCheckpoint]) -> None:
+        self.took_names.append([uri.rpartition("/")[2] for uri in chunk.uris])
+
+    def troubled(self, error: LakegateError, pause_s: float) -> None:
+        assert 0 < pause_s <= 60
+        self.troubles.append(error.message)
+
+    @contextmanager
+    def waiting(self, summary: Summary, found: Scan | None) -> Iterator[None]:
+        self.waits += 1
+        yield
+
+
+class ScriptedFeed:
+    """Answers waits from a script, and stops the watch at its end."""
+
+    def __init__(self, *hints: Callable[[], Collection[str] | None]) -> None:
+        self.hints = list(hints)
+        self.acknowledged: list[set[str]] = []
+        self.stop: Callable[[], None] = lambda: None
+
+    def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
+        if not self.hints:
+            self.stop()
+            return ()
+        return self.hints.pop(0)()
+
+    def acknowledge(self, uris: Collection[str]) -> None:
+        self.acknowledged.append(set(uris))
+
+    def wake(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def watching(lake: Any, feed: Feed, *, intake: Intake | None = None, **options: Any) -> tuple[Watch, Seen]:
+    seen = Seen()
+    made = intake or make_intake(lake, FakeClock(), settle_s=0.0)
+    reopen = options.pop("reopen", lambda: lake)
+    watch = Watch(made, feed, seen, reopen=reopen, settle_s=0.0, **options)
+    if isinstance(feed, ScriptedFeed):
+        feed.stop = watch.stop
+    return watch, seen
+
+
+def failing_on(*names: str, outcome: Any = "rejected") -> Any:
+    return lambda taken: outcome if set(names) & set(taken) else "published"
+
+
+def test_a_watch_takes_what_is_there_and_what_comes() -> None:
+    lake = FolderLake()
+    lake.put("1.csv", "2.csv")
+
+    def more() -> Collection[str]:
+        lake.put("3.csv")
+        return ["file:///landing/3.csv"]
+
+    feed = ScriptedFeed(more)
+    watch, seen = watching(lake, feed)
+    summary = watch.run()
+    assert seen.took_names == [["1.csv", "2.csv"], ["3.csv"]]
+    assert (summary.published, summary.files, summary.exit_code) == (2, 3, ExitCode.OK)
+    assert feed.acknowledged == [{"file:///landing/3.csv"}]
+
+
+def test_only_files_with_nothing_left_to_do_are_acknowledged() -> None:
+    lake = FolderLake()
+    lake.becomes = failing_on("1.csv", outcome=SourceError("no"))
+
+    def more() -> Collection[str]:
+        lake.put("1.csv", "2.csv")
+        return ["file:///landing/1.csv", "file:///landing/2.csv", "file:///landing/gone.csv"]
+
+    feed = ScriptedFeed(more)
+    watch, _ = watching(lake, feed)
+    watch.run()
+    assert set().union(*feed.acknowledged) == {"file:///landing/2.csv", "file:///landing/gone.csv"}
+
+
+def test_a_bad_file_stops_no_other_and_is_told_of_at_the_end() -> None:
+    lake = FolderLake()
+    lake.put("1.csv", "2.csv", "3.csv")
+    lake.becomes = failing_on("2.csv")
+    watch, _ = watching(lake, ScriptedFeed())
+    summary = watch.run()
+    assert (summary.files, summary.rejected, summary.ended_badly) == (2, 2, 1)
+    [landing] = summary.given_up.values()
+    assert landing.uri == "file:///landing/2.csv"
+    again = watching(lake, ScriptedFeed())[0].run()
+    assert (list(again.given_up), again.ended_badly) == (["file:///landing/2.csv"], 0)
+
+
+def test_after_trouble_the_lake_is_opened_again() -> None:
+    lake, other, clock = FolderLake(), FolderLake(), FakeClock()
+    for one in (lake, other):
+        one.put("1.csv")
+    lake.becomes = lambda _: CatalogUnavailableError("The catalog is away.")
+
+    class Later(PollingFeed):
+        def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
+            clock.sleep(60.0)
+            return super().wait(timeout_s)
+
+    intake = make_intake(lake, clock, settle_s=0.0)
+    watch, seen = watching(lake, Later(3600), intake=intake, reopen=lambda: other, once=True)
+    summary = watch.run()
+    assert seen.troubles == ["The catalog is away."]
+    assert (lake.known, other.outcomes()) == ({}, {"1.csv": ("done", 1)})
+    assert (summary.left, summary.trouble, summary.exit_code) == (set(), None, ExitCode.OK)
+
+
+def test_what_another_did_after_trouble_is_not_left() -> None:
+    lake, other, clock = FolderLake(), FolderLake(), FakeClock()
+    for one in (lake, other):
+        one.put("1.csv", "gone.csv")
+    lake.becomes = lambda _: CatalogUnavailableError("The catalog is away.")
+    done = FileCheckpoint(uri="file:///landing/1.csv", stamp="1", outcome="done", run_id="theirs", noted_at=START)
+    other.save_file_checkpoints(TABLE, [done])
+    other.files.pop("file:///landing/gone.csv")
+    intake = make_intake(lake, clock, settle_s=0.0)
+    watch, seen = watching(lake, PollingFeed(3600), intake=intake, reopen=lambda: other, once=True)
+    summary = watch.run()
+    assert seen.troubles == ["The catalog is away."]
+    assert (summary.left, summary.exit_code) == (set(), ExitCode.OK)
+
+
+def test_a_run_that_another_is_at_is_left_to_him_and_stops_no_other() -> None:
+    lake = SteppedLake()
+    lake.leave("1.csv", run_id="files-1")
+    lake.at_work.add("files-1")
+    lake.put("2.csv")
+    lake.ingest = partial(FolderLake.ingest, lake)  # type: ignore[method-assign]
+    watch, _ = watching(lake, PollingFeed(3600), once=True)
+    summary = watch.run()
+    assert lake.names() == [["2.csv"]]
+    assert (summary.left, summary.exit_code) == ({"file:///landing/1.csv"}, ExitCode.RETRYABLE)
+
+
+@pytest.mark.parametrize(
+    ("becomes", "code", "looks"),
+    [
+        (lambda _: "published", ExitCode.OK, ExitCode.OK),
+        (failing_on("2.csv"), ExitCode.AUDIT_FAILED, ExitCode.OK),
+        (failing_on("2.csv", outcome=SourceError("no")), ExitCode.RETRYABLE, ExitCode.AUDIT_FAILED),
+    ],
+)
+def test_once(becomes: Any, code: ExitCode, looks: ExitCode) -> None:
+    lake = FolderLake()
+    lake.put("1.csv", "2.csv", "3.csv")
+    lake.becomes = becomes
+    clock = FakeClock()
+    codes = []
+    for _ in range(2):
+        intake = make_intake(lake, clock, settle_s=0.0, max_tries=2)
+        codes.append(watching(lake, PollingFeed(3600), intake=intake, once=True)[0].run().exit_code)
+        clock.sleep(1.0)
+    assert codes == [code, looks]
+
+
+def test_once_gives_up_when_the_catalog_stays_away() -> None:
+    lake = FolderLake()
+    lake.put("1.csv")
+    lake.list_files = raising(CatalogUnavailableError("away"))  # type: ignore[method-assign]
+    watch, seen = watching(lake, PollingFeed(3600), once=True)
+    summary = watch.run()
+    assert (summary.exit_code, len(seen.troubles)) == (ExitCode.RETRYABLE, 2)
+
+
+def raising(error: Exception) -> Any:
+    def method(*_: object, **__: object) -> Any:
+        raise error
+
+    return method
+
+
+def test_once_waits_for_files_to_settle_and_leaves_those_that_do_not() -> None:
+    lake, clock = FolderLake(), FakeClock()
+    lake.put("1.csv", "grows.csv", modified_at=START)
+
+    class Grows(PollingFeed):
+        def wait(self, timeout_s: float | None = None) -> Collection[str] | None:
+            clock.sleep(timeout_s or 0.0)
+            lake.put("grows.csv", version=int(clock.seconds * 1000), modified_at=clock.now())
+            return super().wait(0.01)
+
+    intake = make_intake(lake, clock, settle_s=0.6)
+    watch, seen = watching(lake, Grows(3600), intake=intake, once=True)
+    summary = watch.run()
+    assert seen.took_names == [["1.csv"]]
+    assert (summary.settling, summary.exit_code) == (1, ExitCode.OK)
+
+
+def test_a_place_that_cannot_be_looked_at_ends_the_first_look_only() -> None:
+    lake = FolderLake()
+    lake.list_files = raising(SourceError("permission denied"))  # type: ignore[method-assign]
+    with pytest.raises(SourceError):
+        watching(lake, ScriptedFeed())[0].run()
+    lake = FolderLake()
+    real = lake.list_files
+
+    def refused() -> None:
+        lake.list_files = raising(SourceError("permission denied"))  # type: ignore[method-assign]
+
+    def granted() -> tuple[()]:
+        lake.list_files = real  # type: ignore[method-assign]
+        return ()
+
+    watch, seen = watching(lake, ScriptedFeed(refused, granted))
+    watch.run()
+    assert seen.troubles == ["permission denied"]
+
+
+def test_wrong_settings_end_it() -> None:
+    lake = FolderLake()
+    lake.put("1.csv")
+    lake.becomes = lambda _: ConfigurationError("no token")
+    with pytest.raises(ConfigurationError):
+        watching(lake, ScriptedFeed())[0].run()
+
+
+def test_stopped_between_two_chunks() -> None:
+    lake = FolderLake()
+    lake.put("1.csv", "2.csv")
+    feed = PollingFeed(3600)
+    intake = make_intake(lake, FakeClock(), settle_s=0.0, max_files=1)
+    watch, _ = watching(lake, feed, intake=intake)
+
+    def stop(_: Sequence[str]) -> str:
+        watch.stop()
+        return "published"
+
+    lake.becomes = stop
+    assert watch.run().published == 1
+    assert lake.outcomes() == {"1.csv": ("done", 1)}
+
+
+def test_polling() -> None:
+    feed = PollingFeed(0.05)
+    assert list(feed.wait(0.0) or ()) == []
+    assert feed.wait() is None
+    slow = PollingFeed(3600)
+    slow.wake()
+    assert list(slow.wait() or ()) == []
+
+
+class RealFolderLake(FolderLake):
+    """Like its base, with files that are there."""
+
+    def list_files(self, paths: Sequence[str], **options: Any) -> Any:
+        return list_files(paths, **options)
+
+
+@contextmanager
+def running(watch: Watch) -> Iterator[None]:
+    thread = threading.Thread(target=watch.run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+        thread.join(BOUND_S)
+        assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_events_of_a_real_folder(tmp_path: Path) -> None:
+    landing, staging = tmp_path / "landing", tmp_path / "staging"
+    landing.mkdir()
+    (staging / "moved").mkdir(parents=True)
+    (staging / "moved" / "4.csv").write_text("x", encoding="utf-8")
+    lake = RealFolderLake()
+    feed = EventFeed(lambda: [str(landing)] if landing.is_dir() else [], every_s=3600)
+    intake = Intake(lake, [str(landing)], Routes.to(TABLE), settle_s=0.1)  # type: ignore[arg-type]  # a fake
+    watch, _ = watching(lake, feed, intake=intake)
+    try:
+        with running(watch):
+            (landing / "1.csv").write_text("x", encoding="utf-8")
+            wait_until(lambda: "1.csv" in lake.outcomes())
+            (landing / "notes.txt").write_text("x", encoding="utf-8")
+            shutil.copytree(staging / "moved", landing / "copied", copy_function=shutil.copy)
+            (staging / "moved").rename(landing / "moved")
+            wait_until(lambda: "4.csv" in lake.outcomes())
+    finally:
+        feed.close()
+    assert "notes.txt" not in lake.outcomes()
+
+
+def test_a_folder_that_comes_later_or_anew_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.loading.watch._FOLDERS_LOOKED_AT_S", 0.05)
+    landing = tmp_path / "landing"
+    feed = EventFeed(lambda: [str(landing)], every_s=3600)
+    try:
+        assert feed.wait(0.0) == set()
+        for _ in range(2):
+            landing.mkdir()
+            assert feed.wait() is None
+            (landing / "1.csv").write_text("x", encoding="utf-8")
+            named: set[str] = set()
+            deadline = time.monotonic() + BOUND_S
+            while to_uri(landing / "1.csv") not in named:
+                assert time.monotonic() < deadline
+                named.update(feed.wait(1.0) or ())
+            landing.rename(tmp_path / f"gone{time.monotonic_ns()}")
+            assert feed.wait() is None
+    finally:
+        feed.close()
+
+
+def test_a_flood_of_events_asks_for_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.loading.watch._NAMED_AT_ONCE", 3)
+    feed = EventFeed(lambda: [str(tmp_path)], every_s=3600)
+    try:
+        for number in range(50):
+            (tmp_path / f"{number}.csv").write_text("x", encoding="utf-8")
+        deadline = time.monotonic() + BOUND_S
+        while feed.wait(1.0) is not None:
+            assert time.monotonic() < deadline
+    finally:
+        feed.close()

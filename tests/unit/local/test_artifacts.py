@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import certifi
+import pytest
+
+from lakegate.errors import LocalStackError
+from lakegate.local import artifacts, java
+from lakegate.local.artifacts import prepare, proxy_options
+from lakegate.local.java import build_trust_store, trust_options
+from lakegate.local.servers import machine_memory
+from lakegate.model.artifacts import ARTIFACTS, NESSIE, Artifact, ivy_module
+from lakegate.ports import Step
+
+_CONTENT = b"a jar"
+_SMALL = Artifact(
+    group="g", name="small", version="1", size_bytes=len(_CONTENT), sha256=hashlib.sha256(_CONTENT).hexdigest()
+)
+
+
+class _Silent:
+    @contextlib.contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        yield self
+
+    def progress(self, done: int, total: int, unit: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class _Repository:
+    """Stands in for Ivy: puts ``content`` where Ivy would, and counts."""
+
+    def __init__(self, content: bytes = _CONTENT) -> None:
+        self.content = content
+        self.fetches = 0
+
+    def __call__(self, missing: Sequence[Artifact], folder: Path, work: Path, step: Step) -> None:
+        self.fetches += 1
+        for artifact in missing:
+            path = work / "cache" / artifact.group / artifact.name / "jars" / artifact.file_name
+            path.parent.mkdir(parents=True)
+            path.write_bytes(self.content)
+
+
+@pytest.fixture
+def repository(monkeypatch: pytest.MonkeyPatch) -> _Repository:
+    stand_in = _Repository()
+    monkeypatch.setattr(artifacts, "_run_ivy", stand_in)
+    return stand_in
+
+
+def _prepare(cache: Path) -> Path:
+    return prepare(_Silent(), artifacts=[_SMALL], cache=cache)[_SMALL]
+
+
+def test_a_jar_is_fetched_once(tmp_path: Path, repository: _Repository) -> None:
+    path = _prepare(tmp_path)
+    assert path.read_bytes() == _CONTENT
+    assert _prepare(tmp_path) == path
+    assert repository.fetches == 1
+    assert not list(tmp_path.glob("fetch-*"))
+
+
+@pytest.mark.parametrize("damage", [b"", b"a ja", b"A jar", b"a jar and more"])
+def test_a_damaged_jar_is_fetched_again(tmp_path: Path, repository: _Repository, damage: bytes) -> None:
+    path = _prepare(tmp_path)
+    path.write_bytes(damage)
+    os.utime(path, ns=(1, 1))
+    assert _prepare(tmp_path).read_bytes() == _CONTENT
+    assert repository.fetches == 2
+
+
+def test_a_jar_put_there_by_hand_needs_no_network(tmp_path: Path, repository: _Repository) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / _SMALL.file_name).write_bytes(_CONTENT)
+    _prepare(tmp_path)
+    assert repository.fetches == 0
+
+
+def test_another_jar_than_expected_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "_run_ivy", _Repository(b"not it"))
+    with pytest.raises(LocalStackError, match="is not the jar lakegate was tested with"):
+        _prepare(tmp_path)
+    assert not (tmp_path / "jars" / _SMALL.file_name).exists()
+
+
+def test_what_a_killed_fetch_left_is_cleared(tmp_path: Path, repository: _Repository) -> None:
+    (tmp_path / "fetch-old").mkdir()
+    _prepare(tmp_path)
+    assert not list(tmp_path.glob("fetch-*"))
+
+
+def test_a_full_disk_is_told_before_the_fetch(
+    tmp_path: Path, repository: _Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2**20))
+    with pytest.raises(LocalStackError, match="only 1 MiB left"):
+        _prepare(tmp_path)
+    assert repository.fetches == 0
+
+
+def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path, repository: _Repository) -> None:
+    cache = tmp_path / "cache"
+    cache.touch()
+    with pytest.raises(LocalStackError, match="cannot be used") as caught:
+        _prepare(cache)
+    assert str(cache) in caught.value.message
+
+
+def test_the_ivy_file_asks_for_the_declared_jars_only() -> None:
+    root = ET.fromstring(ivy_module(ARTIFACTS))  # noqa: S314 - we wrote it ourselves
+    dependencies = root.findall("./dependencies/dependency")
+    assert [one.get("name") for one in dependencies] == [artifact.name for artifact in ARTIFACTS]
+    assert {one.get("transitive") for one in dependencies} == {"false"}
+    jar = dependencies[1].find("artifact")
+    assert jar is not None
+    assert jar.get("{http://ant.apache.org/ivy/maven}classifier") == NESSIE.classifier
+
+
+def test_proxies_of_the_environment_reach_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
+    assert proxy_options({}) == ()
+    assert proxy_options({"http": "http://user:secret@p:8080", "no": "localhost,.corp"}) == (
+        "-Dhttp.proxyHost=p",
+        "-Dhttp.proxyPort=8080",
+        "-Dhttp.nonProxyHosts=localhost|*.corp",
+    )
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=other")
+    assert proxy_options({"http": "http://p:8080"}) == ()
+
+
+def test_the_users_own_trust_store_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Djavax.net.ssl.trustStore=/somewhere")
+    assert trust_options(tmp_path) == ()
+
+
+def test_the_systems_trust_store_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "cacerts"
+    store.touch()
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
+    monkeypatch.setattr(java, "_SYSTEM_STORES", (tmp_path / "none", store))
+    assert trust_options(tmp_path) == (f"-Djavax.net.ssl.trustStore={store}",)
+
+
+def test_java_reads_a_trust_store_made_from_pythons_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = tmp_path / "bundle.pem"
+    broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    bundle.write_text(broken + Path(certifi.where()).read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    monkeypatch.setattr(java, "_SYSTEM_STORES", ())
+    options = dict(option.split("=", 1) for option in trust_options(tmp_path / "cache"))
+    store = options["-Djavax.net.ssl.trustStore"]
+    listed = subprocess.run(
+        [java.keytool(), "-list", "-keystore", store, "-storepass", options["-Djavax.net.ssl.trustStorePassword"]],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    context = ssl.create_default_context(cafile=certifi.where())
+    assert listed.count("trustedCertEntry") == len(context.get_ca_certs())
+    assert dict(option.split("=", 1) for option in trust_options(tmp_path / "cache")) == options
+
+
+def test_a_bundle_without_certificates_makes_no_store(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("nothing here")
+    assert build_trust_store(bundle, tmp_path) is None
+
+
+def test_pyspark_without_spark_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    with pytest.raises(LocalStackError, match="client only") as caught:
+        java.spark_jars()
+    assert caught.value.hint is not None
+    assert "pyspark[connect]" in caught.value.hint
+
+
+def test_this_machine_has_memory() -> None:
+    assert machine_memory() > 2**28

@@ -1,0 +1,450 @@
+"""The stack's life with servers of ten lines in place of the real ones; the real ones are in tests/integration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import filelock
+import pytest
+
+from lakegate.config import GcsSettings, LocalSettings, S3Settings
+from lakegate.errors import LocalStackError
+from lakegate.local import LocalStack, StackState, process, stack
+from lakegate.local.health import nessie_answers
+from lakegate.local.servers import SERVERS, Launch, Server
+from lakegate.local.state import SERVICE_NAMES, StackFolder
+from lakegate.local.stores import SparkStores
+from lakegate.ports import Step
+
+_SERVE = """
+import socket, sys
+listener = socket.socket()
+listener.bind(("127.0.0.1", int(sys.argv[1])))
+listener.listen()
+while True:
+    connection, _ = listener.accept()
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n")
+    connection.close()
+"""
+_DIE = "import sys; print('ERROR no luck today with ' + sys.argv[1]); print('bye'); sys.exit(3)"
+_HANG = "import time; time.sleep(600)"
+
+S3 = SparkStores(s3=S3Settings(endpoint="http://127.0.0.1:1", path_style=True))
+ELSEWHERE = SparkStores(s3=S3Settings(endpoint="http://127.0.0.1:2"))
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    @contextlib.contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        self.texts.append(text)
+        yield self
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        assert 0 <= done <= total
+        assert unit
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def _fake(server: Server, script: str) -> Server:
+    def command(launch: Launch) -> tuple[str, ...]:
+        marks = process.marks(launch.folder.home, server.name, launch.instance)
+        return (sys.executable, "-c", script, str(launch.port), *marks)
+
+    return replace(server, command=command, answers=nessie_answers, version=lambda: "1", variables=lambda _: {})
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    def use(name: str, script: str) -> None:
+        for known in SERVICE_NAMES:
+            if known == name:
+                monkeypatch.setitem(SERVERS, known, _fake(SERVERS[known], script))
+
+    for name in SERVICE_NAMES:
+        use(name, _SERVE)
+    monkeypatch.setattr(stack, "prepare", lambda _narrator, **_: {})
+    return use
+
+
+@pytest.fixture
+def home(tmp_path: Path, scripts: Callable[[str, str], None]) -> Iterator[Path]:
+    folder = tmp_path / "a project, ü"
+    folder.mkdir()
+    yield folder
+    for place in tmp_path.iterdir():
+        targets = [process.Target.marked(pid, place) for pid in process.find_marked(place)]
+        process.stop(targets, grace_s=10)
+
+
+def _stack(home: Path, recorder: _Recorder | None = None, timeout_s: float = 30) -> LocalStack:
+    return LocalStack(home, LocalSettings(start_timeout_s=timeout_s), recorder or _Recorder())
+
+
+def _pids(state: StackState) -> tuple[int, int]:
+    return state.nessie.pid, state.spark.pid
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def test_up_starts_both_and_a_second_up_finds_them(home: Path) -> None:
+    first = _stack(home).up()
+    recorder = _Recorder()
+    assert _stack(home, recorder).up() == first
+    assert recorder.texts == []
+    assert first.nessie.port != first.spark.port
+    assert first.spark_url == f"sc://localhost:{first.spark.port}/;token={first.spark.token}"
+    assert first.nessie_uri == f"http://127.0.0.1:{first.nessie.port}/api/v2"
+    assert first.warehouse == f"file://{home}/.lakegate/warehouse"
+    assert first.nessie.token is None
+
+
+def test_the_token_is_long_private_and_not_shown(home: Path) -> None:
+    state = _stack(home).up()
+    token = state.spark.token
+    assert token is not None
+    assert len(token) >= 32
+    assert token not in repr(state)
+    assert not any(token in part for part in process.command_line(state.spark.pid))
+    folder = StackFolder(home)
+    assert folder.state_path.stat().st_mode & 0o777 == 0o600
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_servers_get_a_session_of_their_own(home: Path) -> None:
+    state = _stack(home).up()
+    assert os.getsid(state.nessie.pid) == state.nessie.pid
+    assert os.getsid(state.nessie.pid) != os.getsid(0)
+
+
+def test_down_ends_both_and_ports_are_remembered(home: Path) -> None:
+    first = _stack(home).up()
+    assert _stack(home).down() == ("spark", "nessie")
+    assert not any(process.command_line(pid) for pid in _pids(first))
+    assert _stack(home).down() == ()
+    second = _stack(home).up()
+    assert (second.nessie.port, second.spark.port) == (first.nessie.port, first.spark.port)
+    assert second.spark.token != first.spark.token
+
+
+@pytest.mark.parametrize("victim", SERVICE_NAMES)
+def test_only_the_dead_server_is_started_again(home: Path, victim: str) -> None:
+    first = _stack(home).up()
+    dead, other = (first.nessie, first.spark) if victim == "nessie" else (first.spark, first.nessie)
+    _kill(dead.pid)
+    states = {status.name: status.state for status in _stack(home).status()}
+    assert states == {dead.name: "stopped", other.name: "running"}
+    second = _stack(home).up()
+    assert other in (second.nessie, second.spark)
+    assert dead.pid not in _pids(second)
+
+
+def test_an_unresponsive_server_is_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _stack(home).up()
+    os.kill(first.nessie.pid, signal.SIGSTOP)
+    monkeypatch.setattr(stack, "_UNRESPONSIVE_GRACE_S", 0.1)
+    monkeypatch.setitem(SERVERS, "nessie", replace(SERVERS["nessie"], stop_grace_s=0.2))
+    assert _stack(home).status()[0].state == "unresponsive"
+    recorder = _Recorder()
+    second = _stack(home, recorder, timeout_s=3).up()
+    assert second.nessie.pid != first.nessie.pid
+    assert second.spark == first.spark
+    assert "Nessie does not answer and is started again." in recorder.texts
+
+
+def test_a_remembered_port_that_was_taken_is_given_up(home: Path) -> None:
+    first = _stack(home).up()
+    _stack(home).down()
+    recorder = _Recorder()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", first.nessie.port))
+        other.listen()
+        second = _stack(home, recorder).up()
+        assert second.nessie.port != first.nessie.port
+        assert second.spark.port == first.spark.port
+    assert any(f"Port {first.nessie.port} of Nessie is taken" in text for text in recorder.texts)
+
+
+def test_a_port_lost_between_choice_and_start_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _stack(home).up()
+    _stack(home).down()
+    monkeypatch.setattr(process, "is_free", lambda _port: True)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", first.nessie.port))
+        other.listen()
+        assert _stack(home).up().nessie.port != first.nessie.port
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"home": 1}', '{"home": "/x", "services": {"nessie": {}}}', "\x00"]
+)
+def test_a_broken_state_file_is_healed(home: Path, content: str) -> None:
+    first = _stack(home).up()
+    StackFolder(home).state_path.write_text(content, encoding="utf-8")
+    assert {status.state for status in _stack(home).status()} == {"stopped"}
+    second = _stack(home).up()
+    assert not set(_pids(first)) & set(_pids(second))
+    assert set(process.find_marked(home)) == set(_pids(second))
+
+
+def test_down_ends_servers_whose_folder_was_removed(home: Path) -> None:
+    first = _stack(home).up()
+    shutil.rmtree(StackFolder(home).path)
+    assert {status.state for status in _stack(home).status()} == {"stopped"}
+    assert _stack(home).down() == ("spark", "nessie")
+    assert not any(process.command_line(pid) for pid in _pids(first))
+    assert not StackFolder(home).path.exists()
+
+
+def test_a_reused_pid_is_not_taken_for_ours(home: Path) -> None:
+    state = _stack(home).up()
+    _stack(home).down()
+    folder = StackFolder(home)
+    file = folder.read()
+    assert file is not None
+    folder.write(file.with_service(state.nessie.model_copy(update={"pid": os.getpid()})))
+    assert _stack(home).status()[0].state == "stopped"
+    assert _stack(home).down() == ()
+
+
+def test_a_copy_of_the_project_gets_servers_of_its_own(home: Path) -> None:
+    first = _stack(home).up()
+    copy = home.with_name("copy")
+    shutil.copytree(home, copy)
+    assert {status.state for status in _stack(copy).status()} == {"stopped"}
+    second = _stack(copy).up()
+    assert not set(_pids(first)) & set(_pids(second))
+    assert _stack(home).up() == first
+    _stack(copy).down()
+    assert _stack(home).up() == first
+
+
+def test_servers_of_a_moved_project_are_replaced(home: Path) -> None:
+    first = _stack(home).up()
+    moved = home.rename(home.with_name("moved"))
+    second = _stack(moved).up()
+    assert not set(_pids(first)) & set(_pids(second))
+    assert not any(process.command_line(pid) for pid in _pids(first))
+
+
+def test_when_one_dies_none_is_left_and_the_log_is_quoted(home: Path, scripts: Callable[[str, str], None]) -> None:
+    scripts("spark", _DIE)
+    with pytest.raises(LocalStackError, match="ERROR no luck today") as caught:
+        _stack(home).up()
+    assert "Spark Connect did not start: it ended with exit code 3" in caught.value.message
+    assert str(StackFolder(home).log("spark")) in caught.value.message
+    assert process.find_marked(home) == {}
+    assert {status.state for status in _stack(home).status()} == {"stopped"}
+    scripts("spark", _SERVE)
+    assert _stack(home).up().spark.pid in process.find_marked(home)
+
+
+def test_a_failed_start_leaves_the_one_that_ran_before(home: Path, scripts: Callable[[str, str], None]) -> None:
+    first = _stack(home).up()
+    _kill(first.spark.pid)
+    scripts("spark", _DIE)
+    with pytest.raises(LocalStackError, match="Spark Connect"):
+        _stack(home).up()
+    assert process.find_marked(home) == {first.nessie.pid: "nessie"}
+    assert _stack(home).status()[0].state == "running"
+
+
+def test_a_server_that_never_answers_is_given_up(home: Path, scripts: Callable[[str, str], None]) -> None:
+    scripts("nessie", _HANG)
+    with pytest.raises(LocalStackError, match=r"Nessie did not answer within 1\.5 s") as caught:
+        _stack(home, timeout_s=1.5).up()
+    assert caught.value.hint is not None
+    assert "start_timeout_s" in caught.value.hint
+    assert process.find_marked(home) == {}
+
+
+def test_an_interrupt_ends_what_was_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(port: int) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(SERVERS, "spark", replace(SERVERS["spark"], answers=interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        _stack(home).up()
+    assert process.find_marked(home) == {}
+
+
+def test_a_start_that_was_killed_halfway_is_continued(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _stack(home).up()
+    folder = StackFolder(home)
+    file = folder.read()
+    assert file is not None
+    _kill(first.spark.pid)
+    folder.write(file.without("spark"))  # as after a kill between the two starts
+    second = _stack(home).up()
+    assert second.nessie == first.nessie
+    assert second.spark.pid != first.spark.pid
+
+
+def test_two_at_once_start_one_stack(home: Path) -> None:
+    states: list[StackState] = []
+    threads = [threading.Thread(target=lambda: states.append(_stack(home).up())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({_pids(state) for state in states}) == 1
+    assert len(states) == 4
+    assert len(process.find_marked(home)) == 2
+
+
+def test_who_waits_too_long_for_the_lock_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = StackFolder(home)
+    folder.create()
+    monkeypatch.setattr(stack, "_LOCK_MARGIN_S", 0.1)
+    with (
+        filelock.FileLock(folder.lock_path),
+        pytest.raises(LocalStackError, match="Another lakegate has been starting or stopping"),
+    ):
+        _stack(home, timeout_s=0.1).up()
+
+
+def test_status_of_a_project_that_never_ran_creates_nothing(home: Path) -> None:
+    states = _stack(home).status()
+    assert [(status.name, status.state, status.pid) for status in states] == [
+        ("nessie", "stopped", None),
+        ("spark", "stopped", None),
+    ]
+    assert list(home.iterdir()) == []
+    assert _stack(home).down() == ()
+    assert list(home.iterdir()) == []
+
+
+def test_status_of_running_servers(home: Path) -> None:
+    state = _stack(home).up()
+    nessie, spark = _stack(home).status()
+    assert (nessie.state, nessie.pid, nessie.address) == ("running", state.nessie.pid, state.nessie_uri)
+    assert spark.address == f"sc://localhost:{state.spark.port}"
+    assert spark.memory_bytes
+    assert spark.uptime_s is not None
+    assert spark.log == str(StackFolder(home).log("spark"))
+
+
+def test_a_home_that_is_a_file_is_a_clear_error(tmp_path: Path, scripts: Callable[[str, str], None]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(LocalStackError, match="cannot use") as caught:
+        _stack(file).up()
+    assert str(file) in caught.value.message
+    assert {status.state for status in _stack(file).status()} == {"stopped"}
+    assert _stack(file).down() == ()
+
+
+def test_a_full_disk_is_a_clear_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(home)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=2**20))
+    with pytest.raises(LocalStackError, match="has only 1 MiB left"):
+        _stack(home).up()
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_a_clear_error(home: Path) -> None:
+    home.chmod(0o500)
+    try:
+        with pytest.raises(LocalStackError, match="Permission denied"):
+            _stack(home).up()
+    finally:
+        home.chmod(0o700)
+
+
+def test_a_state_file_that_cannot_be_written_leaves_no_server(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device", str(source))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(LocalStackError, match="No space left on device"):
+        _stack(home).up()
+    monkeypatch.undo()
+    assert process.find_marked(home) == {}
+    assert not list(StackFolder(home).path.glob("stack.json*"))
+
+
+def test_spark_is_started_anew_to_read_from_s3_once_and_remembers_it(home: Path) -> None:
+    plain = _stack(home).up()
+    recorder = _Recorder()
+    reading = _stack(home, recorder).up(S3)
+    assert recorder.texts == ["Stopping Spark Connect", "Starting Spark Connect"]
+    assert (reading.nessie, reading.spark.port) == (plain.nessie, plain.spark.port)
+    assert (plain.spark.stores, reading.spark.stores, reading.nessie.stores) == (SparkStores(), S3, SparkStores())
+    assert _stack(home).up() == reading
+    assert _stack(home).up(S3) == reading
+    _stack(home).down()
+    assert _stack(home).up().spark.stores == S3
+    assert _stack(home).up(ELSEWHERE).spark.stores == ELSEWHERE
+
+
+def test_spark_is_not_started_anew_under_its_users(home: Path) -> None:
+    user, other = _stack(home), _stack(home)
+    using = user.use()
+    for act in (other.up, other.use):
+        with pytest.raises(LocalStackError, match="another lakegate is using it") as caught:
+            act(S3)
+        assert "lakegate down" in str(caught.value.hint)
+    assert user.up() == using
+    assert user.use(S3).spark.stores == S3  # its only user may
+    assert other.use(S3).spark.stores == S3
+    other.release()
+    user.release()
+    assert other.up(ELSEWHERE).spark.stores == ELSEWHERE
+
+
+def test_other_credentials_are_no_reason_to_end_the_work_of_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user, other = _stack(home), _stack(home)
+    first = user.use(S3)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-new-secret")
+    assert other.up(S3) == first
+    user.release()
+    second = other.up(S3)
+    assert second.spark.instance != first.spark.instance
+    assert "a-new-secret" not in StackFolder(home).state_path.read_text(encoding="utf-8")
+
+
+def test_switching_tells_whether_spark_is_another_one(home: Path) -> None:
+    local = _stack(home)
+    local.use()
+    with pytest.raises(LocalStackError, match="a transaction of this program is using it"):
+        local.switch(S3, in_transaction=True)
+    assert local.switch(S3, in_transaction=False)
+    assert not local.switch(S3, in_transaction=False)
+    assert not local.switch(S3, in_transaction=True)
+    local.release()
+
+
+def test_spark_reaches_the_warehouse_from_the_start_and_other_stores_beside_it(home: Path) -> None:
+    recorder, google = _Recorder(), GcsSettings()
+    local = LocalStack(home, LocalSettings(), recorder, lambda: S3)
+    assert local.up().spark.stores == S3
+    assert local.switch(SparkStores(gcs=google), in_transaction=False)
+    assert local.use().spark.stores == SparkStores(s3=S3.s3, gcs=google)
+    assert recorder.texts == ["Starting Nessie and Spark Connect", "Stopping Spark Connect", "Starting Spark Connect"]
+    local.release()
+
+
+def test_a_spark_that_does_not_reach_the_warehouse_is_started_anew_to_be_used(home: Path) -> None:
+    plain, local = _stack(home).up(), LocalStack(home, LocalSettings(), _Recorder(), lambda: S3)
+    assert (local.up(), local.use().spark.stores) == (plain, S3)
+    local.release()

@@ -1,0 +1,245 @@
+"""What the user typed becomes files, and files become URIs and come back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakegate.errors import InputError, SourceError
+from lakegate.sources import changed_files, discover, from_uri, to_uri
+from lakegate.sources.files import is_ignored
+from lakegate.sources.local import resolve
+
+SUFFIXES = (".csv", ".parquet")
+CSV = "a,b\n1,2\n"
+
+
+def write(path: Path, text: str = CSV) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def found(*paths: str) -> list[str]:
+    files, problems = resolve(paths, SUFFIXES)
+    assert problems == []
+    return [file.path for file in files]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_a_uri_gives_its_path_back(path: str) -> None:
+    uri = to_uri("/" + path)
+    assert uri.isascii()
+    assert not set(uri) & set(" *?[]{}\"'\\#")
+    assert from_uri(uri) == "/" + path
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a+b", "a#b", "日本", "x[1]", "x{a}", "a*b", "a?b", "a\\b", "50%"])
+def test_odd_names_are_found_literally_and_by_uri(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / f"{name}.csv")
+    write(tmp_path / "x1.csv")
+    assert found(str(file)) == [str(file)]
+    assert found(to_uri(file)) == [str(file)]
+    batch = discover([to_uri(file)])
+    assert [from_uri(uri) for uri in batch.uris] == [str(file)]
+
+
+@pytest.mark.parametrize("form", ["file://{}", "file:{}", "file://localhost{}", "FILE://{}"])
+def test_all_spellings_of_a_file_uri(tmp_path: Path, form: str) -> None:
+    file = write(tmp_path / "a.csv")
+    assert found(form.format(file)) == [str(file)]
+
+
+def test_a_wildcard_in_a_uri_is_one_only_when_it_is_not_encoded(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "a b1.csv"), write(tmp_path / "a b2.csv")
+    assert found(f"file://{tmp_path}/a%20b*.csv") == [str(one), str(two)]
+    _, (problem,) = resolve([f"file://{tmp_path}/a%20b%2A.csv"], SUFFIXES)
+    assert "does not exist" in problem.message
+
+
+def test_globs(tmp_path: Path) -> None:
+    a, b, deep = write(tmp_path / "a.csv"), write(tmp_path / "b.csv"), write(tmp_path / "x/y/c.csv")
+    write(tmp_path / "_hidden.csv")
+    write(tmp_path / "x/_temporary/0.csv")
+    write(tmp_path / "x/notes.txt")
+    assert found(f"{tmp_path}/*.csv") == [str(a), str(b)]
+    assert found(f"{tmp_path}/[b-z].csv") == [str(b)]
+    assert found(f"{tmp_path}/?.csv") == [str(a), str(b)]
+    assert found(f"{tmp_path}/**/*.csv") == [str(a), str(b), str(deep)]
+    assert found(f"{tmp_path}/x*") == [str(deep)]
+
+
+def test_a_folder_is_searched_to_the_bottom_without_what_spark_ignores(tmp_path: Path) -> None:
+    keep = [write(tmp_path / name) for name in ("a.csv", "B.CSV", "deep/er/c.csv")]
+    for name in ("_SUCCESS", ".hidden.csv", "_x.csv", "_temporary/0/d.csv", ".git/e.csv", "readme.txt"):
+        write(tmp_path / name)
+    (tmp_path / "deep" / "loop").symlink_to(tmp_path)
+    assert found(str(tmp_path)) == sorted(map(str, keep))
+
+
+def test_each_file_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "a.csv")
+    (tmp_path / "latest.csv").symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert found(str(tmp_path), "a.csv", "./a.csv", "~/a.csv", to_uri(file), "*.csv", "latest.csv") == [str(file)]
+
+
+def test_dot_dot_after_a_link_is_the_parent_of_its_target(tmp_path: Path) -> None:
+    file = write(tmp_path / "real/a.csv")
+    (tmp_path / "real/sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real/sub")
+    assert found(f"{tmp_path}/link/../a.csv") == [str(file)]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("ftp://bucket/a.parquet", "ftp:// is not supported"),
+        ("https://example.org/a.csv", "https:// is not supported"),
+        ("file://elsewhere/a.csv", "not the URI of a file here"),
+        ("", "empty path"),
+        ("a\0b", "NUL"),
+    ],
+)
+def test_paths_that_cannot_be_used(path: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        discover([path])
+    assert caught.value.hint
+
+
+def test_no_paths_at_all() -> None:
+    with pytest.raises(InputError, match="No source files"):
+        discover([])
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "other/readme.txt")
+    write(tmp_path / "zero.csv", "")
+    write(tmp_path / "_x.csv")
+    (tmp_path / "dangling.csv").symlink_to(tmp_path / "nowhere")
+    names = ["missing.csv", "no*.csv", "empty", "other", "zero.csv", "_x.csv", "dangling.csv"]
+    with pytest.raises(SourceError, match="7 problems") as caught:
+        discover([str(tmp_path / name) for name in names])
+    message = caught.value.message
+    for words in (
+        "missing.csv' does not exist",
+        "No file matches",
+        "empty' is empty",
+        "other' holds no file that ends in .parquet, .csv, .csv.gz, .tsv or .tsv.gz",
+        "zero.csv' is empty (0 bytes)",
+        "_x.csv' has a name that Spark takes for a hidden",
+        "link to a file that does not exist",
+    ):
+        assert words in message
+
+
+def test_a_long_list_of_problems_is_cut(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        discover([str(tmp_path / f"{number}.csv") for number in range(25)])
+    assert "25 problems" in caught.value.message
+    assert "and 15 more" in caught.value.message
+
+
+def test_other_kinds_of_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(SourceError, match="not a regular file"):
+        discover([str(tmp_path / "pipe.csv")])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv").chmod(0)
+    with pytest.raises(SourceError, match=r"cannot be read: Permission denied"):
+        discover([str(tmp_path / "a.csv")])
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "a.csv")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SourceError, match=r"a\.csv' cannot be read: Permission denied"):
+        discover([str(file)])
+
+
+def test_names_that_spark_cannot_read(tmp_path: Path) -> None:
+    write(tmp_path / "10:00 [1].csv")
+    with pytest.raises(SourceError, match="which Spark cannot read"):
+        discover([str(tmp_path / "10:00 [1].csv")])
+    assert discover([str(write(tmp_path / "10:00.csv"))]).rows == 1
+
+
+def test_what_spark_ignores() -> None:
+    ignored = [name for name in ("_SUCCESS", "_a=1", ".a", "a", "a._COPYING_", "_temporary") if is_ignored(name)]
+    assert ignored == ["_SUCCESS", ".a", "a._COPYING_", "_temporary"]
+
+
+def test_values_in_folder_names_are_not_lost_silently(tmp_path: Path) -> None:
+    write(tmp_path / "day=1/a.csv")
+    write(tmp_path / "day=2/b.csv")
+    with pytest.raises(InputError, match="the file has no column 'day'"):
+        discover([str(tmp_path)])
+    assert discover([f"{tmp_path}/**/*.csv"]).rows == 2
+
+
+def test_the_version_changes_with_the_content_and_the_stamp_with_a_touch(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv")
+    batch = discover([str(file)])
+    before = batch.files[0]
+    assert before == discover([str(file)]).files[0]
+    assert before.version == f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+    assert before.stamp == f"{file.stat().st_size}-{file.stat().st_mtime_ns}"
+    assert not changed_files(batch)
+
+    os.utime(file, ns=(1, 1))
+    touched = discover([str(file)]).files[0]
+    assert touched.version == before.version
+    assert touched.stamp != before.stamp
+    assert list(changed_files(batch)) == [before]
+
+    text = file.read_text()
+    file.write_text(text + text.splitlines()[-1] + "\n")
+    assert discover([str(file)]).files[0].version != before.version
+    file.unlink()
+    assert list(changed_files(batch)) == [before]
+
+
+def test_all_names_of_a_file_are_that_file(tmp_path: Path) -> None:
+    real = write(tmp_path / "real/a.csv")
+    (tmp_path / "folder").symlink_to(tmp_path / "real")
+    (tmp_path / "link.csv").symlink_to(real)
+    (tmp_path / "hard.csv").hardlink_to(real)
+    write(tmp_path / "copy.csv")
+    known = discover([str(real)]).files[0]
+    for link in ("folder/a.csv", "link.csv"):
+        (found_by_link,) = discover([str(tmp_path / link)]).files
+        assert (found_by_link.uri, found_by_link.aliases) == (known.uri, (to_uri(tmp_path / link),))
+    (hard,) = discover([str(tmp_path / "hard.csv")]).files
+    assert hard.uri != known.uri
+    assert hard.is_same_file(known)
+    assert len(discover([str(tmp_path / "link.csv"), str(real), str(tmp_path / "hard.csv")]).files) == 1
+    (copy,) = discover([str(tmp_path / "copy.csv")]).files
+    assert copy.version == known.version
+    assert not copy.is_same_file(known)
+    real.rename(tmp_path / "renamed.csv")
+    assert discover([str(tmp_path / "renamed.csv")]).files[0].is_same_file(known)
+
+
+def test_links_to_names_that_spark_would_read_in_another_way_are_refused(tmp_path: Path) -> None:
+    for name in ("_hidden.csv", "blob"):
+        write(tmp_path / "real" / name)
+    (tmp_path / "a.csv").symlink_to(tmp_path / "real/_hidden.csv")
+    (tmp_path / "b.csv.gz").symlink_to(tmp_path / "real/blob")
+    (tmp_path / "c.csv").symlink_to(tmp_path / "real/blob")
+    _, (hidden, packed) = resolve([str(tmp_path / name) for name in ("a.csv", "b.csv.gz", "c.csv")], SUFFIXES)
+    assert "is a link to" in hidden.message
+    assert "another compression" in packed.message

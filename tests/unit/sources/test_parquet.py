@@ -1,0 +1,286 @@
+"""Parquet files by their footers: damage, types and schemas."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.parquet import encryption
+
+from lakegate.errors import SchemaError, SourceError
+from lakegate.sources import discover
+
+
+def write(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_rows_and_columns(tmp_path: Path) -> None:
+    write(tmp_path / "b.parquet", i=pa.array([1, 2]), t=pa.array([0], pa.timestamp("ns")).take([0, 0]))
+    write(tmp_path / "a.parquet", I=pa.array([], pa.int64()), t=pa.array([], pa.timestamp("ns")))
+    batch = discover([str(tmp_path)])
+    assert batch.format == "parquet"
+    assert [(Path(file.uri).name, file.rows) for file in batch.files] == [("a.parquet", 0), ("b.parquet", 2)]
+    assert [(column.name, column.type) for column in batch.columns] == [("I", "int64"), ("t", "timestamp[ns]")]
+    assert (batch.rows, batch.csv, batch.multiline) == (2, None, False)
+
+
+def test_only_empty_files_are_a_batch_without_rows(tmp_path: Path) -> None:
+    assert discover([str(write(tmp_path / "a.parquet", i=pa.array([], pa.int64())))]).rows == 0
+
+
+def test_a_file_without_ending_is_known_by_its_magic_bytes(tmp_path: Path) -> None:
+    assert discover([str(write(tmp_path / "data", i=[1]))]).format == "parquet"
+
+
+def damaged(tmp_path: Path) -> Iterator[tuple[str, bytes, str]]:
+    whole = write(tmp_path / "whole.parquet", i=list(range(1000))).read_bytes()
+    footer = int.from_bytes(whole[-8:-4], "little")
+    yield "truncated", whole[:-100], "cut off"
+    yield "magic", b"PAR1", "cut off"
+    yield "text", b"a,b\n1,2\n", "does not start with PAR1"
+    yield "encrypted", b"PARE" + whole[4:-4] + b"PARE", "is encrypted parquet"
+    yield "footer", whole[: -footer - 8] + b"\xff" * footer + whole[-8:], "footer cannot be read"
+    yield "length", whole[:-8] + b"\xff\xff\xff\x7f" + whole[-4:], "footer cannot be read"
+    yield "middle", whole[:4] + whole[-footer - 8 :], "names data beyond its end"
+    yield "zero", b"", r"is empty \(0 bytes\)"
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    for name, content, words in damaged(tmp_path):
+        path = tmp_path / f"{name}.parquet"
+        path.write_bytes(content)
+        with pytest.raises(SourceError, match=words) as caught:
+            discover([str(path)])
+        assert name in caught.value.message
+        assert caught.value.hint
+
+
+def test_damage_is_told_for_all_files(tmp_path: Path) -> None:
+    for name, content, _ in damaged(tmp_path):
+        (tmp_path / f"{name}.parquet").write_bytes(content)
+    with pytest.raises(SourceError, match="8 problems"):
+        discover([str(tmp_path)])
+
+
+REFUSED = {
+    "time32[ms]": pa.array([1], pa.time32("ms")),
+    "time64[us]": pa.array([1], pa.time64("us")),
+    "duration[us]": pa.array([1], pa.duration("us")),
+    "halffloat": pa.array([1.5], pa.float16()),
+    "decimal256(40, 2)": pa.array([Decimal("1.5")], pa.decimal256(40, 2)),
+    "uuid": pa.array([b"0123456789abcdef"], pa.uuid()),
+    "struct<t: time64[us]>": pa.array([{"t": dt.time(1)}]),
+    "list<element: timestamp[ns]>": pa.array([[1]], pa.list_(pa.timestamp("ns"))),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_types_that_spark_and_iceberg_cannot_hold(tmp_path: Path, text: str) -> None:
+    file = write(tmp_path / "a.parquet", good=[1], bad=REFUSED[text])
+    with pytest.raises(SchemaError, match="column 'bad' has type") as caught:
+        discover([str(file)])
+    assert text in caught.value.message
+    assert caught.value.hint
+
+
+ACCEPTED = [
+    (pa.array([1], pa.uint64()), "uint64"),
+    (pa.array([1], pa.timestamp("us", tz="America/New_York")), "timestamp[us, tz=UTC]"),
+    (pa.array(["x"]).dictionary_encode(), "string"),
+    (pa.array(["x"], pa.large_string()), "string"),
+    (pa.array([b"xyz"], pa.binary(3)), "binary"),
+    (pa.array([Decimal("1.5")], pa.decimal256(30, 2)), "decimal128(30, 2)"),
+    (pa.array([[1]], pa.large_list(pa.int64())), "list<element: int64>"),
+    (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), "map<string, int64>"),
+    (pa.array([{"a": 1}]), "struct<a: int64>"),
+    (pa.nulls(1), "null"),
+    (pa.array(["{}"], pa.json_()), "string"),
+]
+
+
+@pytest.mark.parametrize(("array", "text"), ACCEPTED)
+def test_types_as_spark_sees_them(tmp_path: Path, array: Any, text: str) -> None:
+    (column,) = discover([str(write(tmp_path / "a.parquet", c=array))]).columns
+    assert column.type == text
+
+
+def test_int96_timestamps_are_instants(tmp_path: Path) -> None:
+    table = pa.table({"t": pa.array([1], pa.timestamp("ns"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert discover([str(tmp_path)]).columns[0].type == "timestamp[us, tz=UTC]"
+
+
+def test_order_case_and_nullability_make_no_difference(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", a=[1], b=["x"])
+    fields: Any = [pa.field("B", pa.string(), nullable=False), pa.field("A", pa.int64())]
+    pq.write_table(pa.table({"B": ["y"], "A": [2]}, schema=pa.schema(fields)), tmp_path / "b.parquet")
+    assert discover([str(tmp_path)]).rows == 2
+
+
+def test_every_difference_of_schema_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", i=[1], f=[1.5], gone=["x"])
+    write(tmp_path / "b.parquet", i=[1], f=[1.5], gone=["x"])
+    write(tmp_path / "c.parquet", i=["1"], f=[1], new=[True])
+    with pytest.raises(SchemaError) as caught:
+        discover([str(tmp_path)])
+    assert "c.parquet' does not have the columns of" in caught.value.message
+    for words in (
+        "'i' is string instead of int64",
+        "'f' is int64 instead of double",
+        "'gone' (string) is missing",
+        "'new' (bool) is additional",
+    ):
+        assert words in caught.value.message
+
+
+def test_the_odd_one_out_is_blamed_whatever_its_place(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", i=["odd"])
+    for name in "bcd":
+        write(tmp_path / f"{name}.parquet", i=[1])
+    with pytest.raises(SchemaError) as caught:
+        discover([str(tmp_path)])
+    assert "a.parquet' does not have the columns of" in caught.value.message
+    assert "problems" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a", "a"], "2 columns of the same name: 'a', 'a'"),
+        (["Fee", "fee"], "'Fee', 'fee' "),
+        (["a", ""], "column 2 has no name"),
+        (["a", "_Pos"], "column '_Pos' has the name of an Iceberg metadata column"),
+        ([], "has no columns"),
+    ],
+)
+def test_column_names(tmp_path: Path, names: list[str], words: str) -> None:
+    arrays = [pa.array([1])] * len(names)
+    pq.write_table(pa.Table.from_arrays(arrays, names=names), tmp_path / "a.parquet")
+    with pytest.raises(SchemaError, match=words):
+        discover([str(tmp_path)])
+
+
+def test_names_inside_structs(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", s=pa.array([{"x": 1, "X": 2}]))
+    with pytest.raises(SchemaError, match="are inside 's'"):
+        discover([str(tmp_path)])
+
+
+def test_mixed_formats(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", i=[1])
+    (tmp_path / "b.csv").write_text("i\n1\n")
+    with pytest.raises(SourceError, match="mixes formats"):
+        discover([str(tmp_path)])
+    assert discover([str(tmp_path)], format="csv").format == "csv"
+    assert discover([str(tmp_path)], format="parquet").format == "parquet"
+
+
+class Recorder:
+    """A narrator that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.last: tuple[int, int, str] | None = None
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Recorder]:
+        self.steps.append(text)
+        yield self
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        self.last = (done, total, unit)
+
+    def note(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def test_many_files_are_narrated(tmp_path: Path) -> None:
+    for number in range(21):
+        write(tmp_path / f"{number}.parquet", i=[number])
+    recorder = Recorder()
+    assert discover([str(tmp_path)], narrator=recorder).rows == 21
+    assert recorder.steps == ["Checking 21 source files", "Fingerprinting 21 source files"]
+    assert recorder.last is not None
+    assert recorder.last[2] == "bytes"
+
+
+def test_few_files_are_not_narrated(tmp_path: Path) -> None:
+    recorder = Recorder()
+    discover([str(write(tmp_path / "a.parquet", i=[1]))], narrator=recorder)
+    assert recorder.steps == []
+
+
+def test_real_files(request: pytest.FixtureRequest) -> None:
+    data = request.config.rootpath.parent / "shared" / "data"
+    if not data.is_dir():
+        pytest.skip("the shared data is not in this checkout")
+    batch = discover([str(data / "green_tripdata_2024-01.parquet")])
+    assert (batch.rows, len(batch.columns)) == (56_551, 20)
+    with pytest.raises(SourceError, match=r"yellow_truncated\.parquet' is cut off"):
+        discover([str(data / "yellow_truncated.parquet")])
+
+
+def encrypted_in_parts(path: Path, **keys: str | list[str]) -> Path:
+    """Write a file whose footer can be read by everybody, and its column ``s`` only with a key."""
+
+    class Kms(encryption.KmsClient):
+        def wrap_key(self, key: bytes, name: str) -> str:
+            return base64.b64encode(name.encode() + key).decode()
+
+    factory = encryption.CryptoFactory(lambda _: Kms())
+    wanted = encryption.EncryptionConfiguration(footer_key="f", plaintext_footer=True, column_keys=keys)
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), wanted)
+    table = pa.table({"i": [1, 2, 3], "s": ["a", "b", "c"]})
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    return path
+
+
+def test_encrypted_columns_behind_a_plain_footer(tmp_path: Path) -> None:
+    encrypted_in_parts(tmp_path / "bad.parquet", k=["s"])
+    write(tmp_path / "good.parquet", i=[1], s=["a"])
+    with pytest.raises(SourceError, match=r"bad\.parquet' is encrypted in parts \(column 's'\)"):
+        discover([str(tmp_path)])
+    assert discover([str(tmp_path / "good.parquet")]).rows == 1
+
+
+DAMAGE = """
+import random, sys
+from pathlib import Path
+from lakegate.errors import InputError
+from lakegate.sources import discover
+path = Path(sys.argv[1])
+whole = path.read_bytes()
+start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+chance = random.Random(7)
+refused = 0
+for _ in range(600):
+    damaged = bytearray(whole)
+    byte = chance.choice([0, 1, 0x1C, 0x2C, 0x7F, 0xFF, chance.randrange(256)])
+    damaged[chance.randrange(start, len(whole) - 4)] = byte
+    path.write_bytes(damaged)
+    try:
+        discover([str(path)])
+    except InputError:
+        refused += 1
+print(refused)
+"""
+
+
+def test_no_damaged_byte_of_a_footer_ends_the_process(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", i=[1, 2, 3], s=["a", None, "c"], l=[[1], [2], None], r=[{"a": 1}] * 3)
+    done = subprocess.run([sys.executable, "-c", DAMAGE, str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 100

@@ -1,0 +1,221 @@
+"""The way to Spark Connect: TLS that is proven, and tokens that never travel in the clear."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from lakegate.errors import ConfigurationError, EngineUnavailableError, LakegateError
+from lakegate.spark import channels
+from lakegate.spark.sessions import remote_sessions
+from support.black_hole import Way, way_to
+from support.oidc_server import oidc_server
+from support.tls_proxy import Authority, tls_proxy
+
+TOKEN = "planted-t0ken"  # noqa: S105 - of no server
+AWAY = "sc://spark.example.com:15002"
+
+
+class GivenToken:
+    def value(self) -> str:
+        return TOKEN
+
+    def renew(self) -> None:
+        pass
+
+
+def refused(url: str, **settings: Any) -> LakegateError:
+    with pytest.raises(LakegateError) as caught:
+        remote_sessions(url, **settings)({})
+    assert TOKEN not in f"{caught.value.to_dict()} {caught.value.__cause__}"
+    return caught.value
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ours")
+
+
+@pytest.fixture(autouse=True)
+def _no_authorities_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [
+        (AWAY, {"token": GivenToken(), "tls": False}),
+        (f"{AWAY}/;use_ssl=false", {"token": GivenToken()}),
+        (f"{AWAY}/;use_ssl=false;token={TOKEN}", {}),
+        (f"{AWAY}/;token={TOKEN}", {"tls": False}),
+    ],
+)
+def test_a_token_is_not_sent_without_tls(url: str, settings: dict[str, Any]) -> None:
+    error = refused(url, **settings)
+    assert isinstance(error, ConfigurationError)
+    assert error.message == f"The token for {AWAY} is not sent without TLS."
+    assert "engine.tls = true" in str(error.hint)
+
+
+def test_the_token_of_sparks_own_variable_is_not_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", TOKEN)
+    assert "not sent without TLS" in refused(AWAY, tls=False).message
+
+
+@pytest.mark.parametrize(
+    ("offered", "reason"),
+    [
+        (lambda ours: ours.server(expired=True), "certificate has expired"),
+        (lambda ours: ours.server(host="other.example.com"), "Hostname mismatch"),
+        (lambda ours: ours.server(protocol="http/1.1"), "speaks TLS, but not HTTP/2"),
+    ],
+    ids=["expired", "another host", "no HTTP/2"],
+)
+@pytest.mark.parametrize("settings", [{"token": GivenToken()}, {"tls": True}], ids=["token", "none"])
+def test_a_server_that_proves_nothing_is_told_nothing(
+    authority: Authority, offered: Callable[[Authority], ssl.SSLContext], reason: str, settings: dict[str, Any]
+) -> None:
+    with tls_proxy(None, offered(authority)) as proxy:
+        error = refused(f"sc://localhost:{proxy.port}", ca_file=authority.file, **{"tls": True, **settings})
+    assert isinstance(error, ConfigurationError)
+    assert reason in error.message
+    assert proxy.heard == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_only_named_authorities_are_trusted(authority: Authority, tmp_path: Path, named: bool) -> None:
+    ca_file = Authority(tmp_path, "theirs").file if named else None
+    with tls_proxy(None, authority.server()) as proxy:
+        error = refused(f"sc://localhost:{proxy.port}", tls=True, ca_file=ca_file, token=GivenToken())
+    assert "unable to get local issuer certificate" in error.message
+    assert "engine.ca_file" in str(error.hint)
+    assert proxy.heard == []
+
+
+def test_a_server_without_tls_is_told_and_gets_no_token(authority: Authority) -> None:
+    with oidc_server() as server, tls_proxy(int(server.url.rpartition(":")[2]), None) as proxy:
+        error = refused(f"sc://localhost:{proxy.port}", tls=True, token=GivenToken())
+    assert isinstance(error, ConfigurationError)
+    assert "does not speak TLS (WRONG_VERSION_NUMBER)" in error.message
+    # The first bytes of a handshake, RFC 8446 §5.1, and no others.
+    assert [heard[:2] for heard in proxy.heard] == [b"\x16\x03"]
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.spark.channels._PROBE_TIMEOUT_S", 0.2)
+    with tls_proxy(None, None) as proxy:
+        error = refused(f"sc://localhost:{proxy.port}", tls=True)
+    assert isinstance(error, EngineUnavailableError)
+    assert "doesn't answer" in error.message
+
+
+def test_a_server_that_speaks_tls_only_is_told(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.spark.sessions._MAX_RETRIES", 0)
+    with tls_proxy(None, authority.server()) as proxy:
+        error = refused(f"sc://localhost:{proxy.port}")
+    assert isinstance(error, ConfigurationError)
+    assert "speaks TLS only" in error.message
+    assert "engine.tls = true" in str(error.hint)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "cannot be read: No such file"), (b"-----BEGIN -----", "holds no certificates")]
+)
+def test_a_file_without_authorities_is_told(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_bytes(content)
+    error = refused(AWAY, tls=True, ca_file=path)
+    assert isinstance(error, ConfigurationError)
+    assert reason in error.message
+    assert str(path) in error.message
+
+
+def test_authorities_without_tls_are_a_mistake(authority: Authority) -> None:
+    assert "is not spoken to by TLS" in refused("sc://localhost:1", tls=False, ca_file=authority.file).message
+
+
+@pytest.mark.parametrize("url", ["http://x", "sc://", "sc://h:1/;token", f"sc://h:1/p;token={TOKEN}", "sc://h:port"])
+def test_what_is_no_address_is_refused_unseen(url: str) -> None:
+    error = refused(url)
+    assert isinstance(error, ConfigurationError)
+    assert "not a Spark Connect address" in error.message
+
+
+class Silent(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC's types are not followed
+    """A server that takes every call, and answers none before its end."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def service(self, handler_call_details: Any) -> Any:
+        def answer(*_: object) -> bytes:
+            self.ended.wait(60.0)
+            return b""
+
+        def answers(*_: object) -> Iterator[bytes]:
+            yield answer()
+
+        if handler_call_details.method.endswith("ExecutePlan"):
+            return grpc.unary_stream_rpc_method_handler(answers)
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+@pytest.fixture
+def way_to_silence() -> Iterator[Way]:
+    silent = Silent()
+    server = grpc.server(ThreadPoolExecutor(4), handlers=(silent,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with way_to(port) as way:
+        yield way
+    silent.ended.set()
+    server.stop(None).wait(10.0)
+
+
+def test_a_connection_that_died_without_a_word_is_found_to_be_dead(
+    way_to_silence: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "_KEEPALIVE_S", 3)
+    monkeypatch.setattr(channels, "_KEEPALIVE_ANSWER_S", 2)
+    channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
+    query = channel.unary_stream("/spark.connect.SparkConnectService/ExecutePlan")(b"")
+    time.sleep(5.0)
+    assert query.is_active(), "a server that is alive may take its time"
+    began = time.monotonic()
+    way_to_silence.fall_silent(for_good=False)
+    with pytest.raises(grpc.RpcError) as caught:
+        next(query)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert time.monotonic() - began < 20.0
+    channel.close()
+
+
+def test_a_call_that_is_not_answered_in_time_is_given_up(way_to_silence: Way) -> None:
+    channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
+    began = time.monotonic()
+    with channels.answered_within(1.0), pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary("/spark.connect.SparkConnectService/Config")(b"")
+    with pytest.raises(grpc.RpcError) as unanswered:
+        channel.unary_unary("/spark.connect.SparkConnectService/Interrupt")(b"")
+    assert {caught.value.code(), unanswered.value.code()} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert time.monotonic() - began < 20.0
+    channel.close()
+
+
+def test_a_call_on_a_connection_that_was_closed_is_an_error_and_no_crash(way_to_silence: Way) -> None:
+    """Spark's client releases in the background what it ran, whoever closed the connection meanwhile."""
+    channel = channels.SparkChannels(f"sc://127.0.0.1:{way_to_silence.port}").toChannel()
+    release = channel.unary_unary("/spark.connect.SparkConnectService/ReleaseExecute", _registered_method=True)
+    channel.close()
+    with pytest.raises(ValueError, match="closed channel"):
+        release(b"", metadata=())

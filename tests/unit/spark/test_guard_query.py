@@ -1,0 +1,111 @@
+"""Queries of users: the text that runs can only read, and valid Spark SQL is not refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakegate.errors import QueryError
+from lakegate.model.sqltext import sql_text, sql_tokens
+from lakegate.spark.guard import query_text
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT 1", "(SELECT 1)"),
+        ("TABLE nyc.trips", "(TABLE nyc.trips)"),
+        ("VALUES (1), (2)", "(VALUES (1), (2))"),
+        ("SELECT * FROM nyc.`select`", "(SELECT * FROM nyc.`select`)"),
+        ("FROM nyc.trips |> WHERE fare < 0", "(FROM nyc.trips |> WHERE fare < 0)"),
+        ("with a as (select 1) select * from a ; -- done", "(with a as (select 1) select * from a)"),
+        ("WITH a AS (SELECT 1 AS x) SELECT insert FROM a", "(WITH a AS (SELECT 1 AS x) SELECT insert FROM a)"),
+        ("(SELECT 1) UNION ALL (SELECT 2)", "((SELECT 1) UNION ALL (SELECT 2))"),
+        ("SELECT /*+ BROADCAST(t) */ 1 /* /* in */ out */ + 1", "(SELECT /*+ BROADCAST(t) */ 1 + 1)"),
+        ("-- why\nSELECT 1\n/* a\nb */+ 2", "(\nSELECT 1\n\n+ 2)"),
+        ("SELECT 1--x\r\n+ 1", "(SELECT 1\n+ 1)"),
+        ("SELECT 'a -- b /* c ; '' \\' d', \"-- ' \"", "(SELECT 'a -- b /* c ; '' \\' d', \"-- ' \")"),
+        ("SELECT r'\\', R\"\\\"", "(SELECT r'\\', R\"\\\")"),
+        ("SELECT `a``b -- ;`, 1.5e-3, x.y[0], -1, transform(xs, x -> x + 1)",) * 2,
+        ("SELECT '${x}', été FROM a.b\u00a0c", "(SELECT '${x}', été FROM a.b c)"),
+        ("SELECT a.id FROM a JOIN b USING (id)", "(SELECT a.id FROM a JOIN b USING (id))"),
+        ("SHOW TABLES IN nyc -- all", "SHOW TABLES IN nyc"),
+        ("describe table nyc.trips;", "describe table nyc.trips"),
+        ("EXPLAIN SELECT 1", "EXPLAIN (SELECT 1)"),
+        ("EXPLAIN SELECT from_xml(x, 'a', map('b', 'c'))", "EXPLAIN (SELECT from_xml(x, 'a', map('b', 'c')))"),
+        ("explain formatted TABLE nyc.trips", "explain formatted (TABLE nyc.trips)"),
+    ],
+)
+def test_a_query_runs_in_parentheses_and_without_comments(sql: str, expected: str) -> None:
+    assert query_text(sql) == (f"({expected})" if expected == sql and "``" in sql else expected)
+
+
+_BY_COMMENT = (
+    ("-- \\\nSELECT /*\nDELETE FROM nyc.trips -- */ 1", "line 1, column 1 ends in a backslash"),
+    ("SELECT 1 -- C:\\\\\nFROM nyc.trips", "line 1, column 10 ends in a backslash"),
+    ("SELECT 1 /* /* */", "never closed"),
+    ("SELECT 1 /* /*+ */ */", "'/*+'"),
+    ("SELECT 2 */ 3", "'*/' at line 1, column 10"),
+    ("SELECT /*+ BROADCAST(t)", "never closed"),
+    ("SELECT 'a", "A text that starts with ' is never closed (line 1, column 8)"),
+    ("SELECT\n  `a", "never closed (line 2, column 3)"),
+    ("SELECT a://b--c\n", "Put an address in quotes"),
+    ("SELECT ${spark.x}", "'$' at line 1, column 8"),
+    ("SELECT a\\b", "'\\' at line 1, column 9"),
+    ("SELECT 1\x00", "'U+0000' at line 1, column 9"),
+    ("SELECT 1\u200b", "is not SQL"),
+    ("SELECT '\ud800'", "not valid Unicode"),
+    ("SELECT 1) UNION (SELECT 2", "')' at line 1, column 9 closes nothing"),
+    ("SELECT 1; DROP TABLE nyc.trips", "more than one statement"),
+)
+_BY_STATEMENT = (
+    ("", "is empty"),
+    ("-- nothing", "is empty"),
+    ("selec 1", "can't start with 'selec'"),
+    ("drop table nyc.trips", "this is a DROP statement"),
+    ("ALTER TABLE nyc.trips ADD COLUMN x int", "this is an ALTER statement"),
+    ("insert into t select 1", "INSERT"),
+    ("with a as (select 1) insert into t select * from a", "INSERT"),
+    ("from nyc.trips insert into t select 1", "INSERT"),
+    ("create table x as select 1", "CREATE"),
+    ("merge into t using s on t.a = s.a when matched then delete", "MERGE"),
+    ("update t set a = 1", "UPDATE"),
+    ("call system.rollback_to_snapshot('x', 1)", "CALL"),
+    ("set spark.sql.x = 1", "SET"),
+    ("ADD JAR '/x.jar'", "ADD"),
+    ("BEGIN DELETE FROM t; END", "more than one statement"),
+    ("EXECUTE IMMEDIATE 'DROP TABLE t'", "can't start with 'EXECUTE'"),
+    ("EXPLAIN DELETE FROM t", "DELETE"),
+    ("select -- all", "The query ends after 'select'"),
+    ("SELECT from_xml(x, 'a INT', map('RowValidationXsdPath', '/x')) FROM t", "has options"),
+    ("SELECT from_xml(x, 'a INT', map(concat('rowValidation', 'XSDPath'), '/x')) FROM t", "has options"),
+    ("SELECT `schema_of_xml`(x, map('row' 'ValidationXSDPath', '/x')) FROM t", "has options"),
+    ("EXPLAIN EXTENDED", "no query to explain"),
+    ("SELECT TRANSFORM(id) USING 'bash -c env' FROM nyc.trips", "runs a program"),
+    ('SELECT * FROM (MAP id USING /* x */ "cat" FROM nyc.trips)', "runs a program"),
+    ("SELECT TRANSFORM(id) using r'cat' FROM nyc.trips", "runs a program"),
+    ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "runs code inside Spark"),
+    ("select * from t where `Try_Reflect` ('x', 'y', a) = java_method('x', 'y')", "runs code inside Spark"),
+    ("SELECT IDENTIFIER('ref' || 'lect')('x', 'y')", "IDENTIFIER() at line 1, column 8"),
+    ("SELECT * FROM text.`/etc/passwd`", "is a file"),
+    ("SELECT * FROM Parquet . `s3://b/k`", "is a file"),
+    ("SELECT * FROM `binaryFile`.`/x`", "is a file"),
+)
+
+
+@pytest.mark.parametrize(("sql", "said"), [*_BY_COMMENT, *_BY_STATEMENT])
+def test_what_is_no_plain_query_is_refused_in_plain_words(sql: str, said: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        query_text(sql)
+    assert said in caught.value.message
+    assert "Token" not in caught.value.message
+
+
+def test_tokens_know_where_they_are() -> None:
+    last = sql_tokens("SELECT 1, -- x\n  /* y\n */ 'z'")[-1]
+    assert (last.place, last.before) == ("line 3, column 5", "\n\n")
+
+
+def test_a_long_text_is_cut_in_linear_time() -> None:
+    text = "SELECT " + ", ".join("'it''s \\' '" for _ in range(20_000))
+    assert sql_text(sql_tokens("SELECT " + "1, " * 50_000 + "1")).endswith("1")
+    assert len(sql_tokens(text)) == 40_000

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    EngineUnavailableError,
+    InputError,
+    LakegateError,
+    QueryError,
+    SourceError,
+    StorageUnavailableError,
+)
+from lakegate.model.batch import FileFormat
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref
+from lakegate.model.schema import Column, PartitionTransform, Schema
+from lakegate.spark import engine as engine_module
+from lakegate.spark.engine import SparkEngine
+from lakegate.spark.failures import first_sentence, translated
+from lakegate.wap.plan import require_fit
+
+SCHEMA = Schema(
+    columns=(
+        Column(name="at", type="timestamp"),
+        Column(name="day", type="date"),
+        Column(name="Tags", type="list<int>"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("StatusCode.UNAVAILABLE: failed to connect to all addresses", EngineUnavailableError),
+        ("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid", EngineUnavailableError),
+        ("StatusCode.UNAUTHENTICATED Invalid auth token", ConfigurationError),
+        ("(org.projectnessie.client.http.HttpClientException) Connection refused", EngineUnavailableError),
+        ("(java.net.ConnectException) Connection refused", EngineUnavailableError),
+        ("(java.net.ConnectException) on s3a: awssdk.SdkClientException: Connection refused", StorageUnavailableError),
+        ("(java.net.SocketException) on s3a: AWSClientIOException: Connection reset", StorageUnavailableError),
+        ("(awssdk.S3Exception) Access Denied (Service: S3, Status Code: 403, Request ID: 1)", ConfigurationError),
+        ("(java.io.IOException) No space left on device", EngineError),
+        ("(java.lang.IllegalStateException) whatever", EngineError),
+    ],
+)
+def test_what_spark_says_becomes_an_error_that_says_what_was_done(text: str, expected: type[LakegateError]) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(expected, match=r"writing nyc\.trips"), translated("writing nyc.trips"):
+        raise PySparkException(text)
+
+
+def test_of_a_chain_of_causes_the_one_that_tells_is_told() -> None:
+    from pyspark.errors import PySparkException
+
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times: Failed to close current writer\n"
+        "\tat org.apache.iceberg.io.RollingFileWriter.closeCurrentWriter(RollingFileWriter.java:128)\n"
+        "Caused by: java.io.UncheckedIOException: Failed to upload\n"
+        "Caused by: awssdk.S3Exception: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)\n"
+        "\tat awssdk.S3Exception$BuilderImpl.build(Service: S3, Status Code: 503)\n"
+    )
+    with pytest.raises(StorageUnavailableError) as caught, translated("writing nyc.trips"):
+        raise PySparkException(text)
+    assert caught.value.message.endswith("nyc.trips: Reduce your rate. (Service: S3, Status Code: 503, Request ID: 1)")
+
+
+def test_a_file_that_cannot_be_read_is_the_files_fault_only_where_files_are_read() -> None:
+    from pyspark.errors import PySparkException
+
+    text = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x.parquet."
+    with pytest.raises(SourceError, match="file:///x"), translated("writing", source=True):
+        raise PySparkException(text)
+    with pytest.raises(EngineError), translated("auditing"):
+        raise PySparkException(text)
+
+
+def test_a_refused_query_is_the_users_and_says_what_was_meant() -> None:
+    from pyspark.errors import PySparkException
+
+    text = "[UNRESOLVED] `nope` cannot be resolved. Did you mean one of the following? [`a`, `b`]. SQLSTATE: 42703; x"
+    with pytest.raises(QueryError, match=r"cannot be resolved\.$") as caught, translated("x", query=True):
+        raise PySparkException(text)
+    assert caught.value.hint == "Did you mean one of `a`, `b`?"
+
+
+def test_our_own_errors_pass_through() -> None:
+    with pytest.raises(InputError, match="mine"), translated("x"):
+        raise InputError("mine")
+
+
+def test_long_messages_are_cut() -> None:
+    assert first_sentence("x" * 1000).endswith("…")
+    assert first_sentence("(java.lang.X) [A.B] it broke\nJVM stacktrace: y") == "it broke"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "column"),
+    [
+        ("days(at)", "days", "at"),
+        ("hours( at )", "hours", "at"),
+        ("bucket(4, day)", "bucket", "day"),
+        ("day", "identity", "day"),
+    ],
+)
+def test_partition_transforms(text: str, name: str, column: str) -> None:
+    transform = PartitionTransform.parse(text)
+    transform.validate_for(SCHEMA)
+    assert (transform.name, transform.column) == (name, column)
+
+
+@pytest.mark.parametrize("text", ["", "weeks(at)", "days(at", "bucket(at)", "days(1, at)", "days()", "x(y(z))"])
+def test_what_is_no_transform_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not a way to partition"):
+        PartitionTransform.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("days(att)", "no such column"), ("hours(day)", "type date"), ("Tags", "list")]
+)
+def test_transforms_that_do_not_fit_the_schema_are_refused(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        PartitionTransform.parse(text).validate_for(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("batch", "table", "file_format", "fits"),
+    [
+        ("int", "long", "parquet", True),
+        ("long", "int", "parquet", False),
+        ("float", "double", "parquet", True),
+        ("long", "double", "parquet", False),
+        ("decimal(5, 2)", "decimal(10, 2)", "parquet", True),
+        ("decimal(10, 2)", "decimal(5, 2)", "parquet", False),
+        ("decimal(5, 2)", "decimal(10, 3)", "parquet", False),
+        ("timestamp", "timestamptz", "parquet", False),
+        ("long", "int", "csv", True),
+        ("double", "decimal(10, 2)", "csv", True),
+        ("long", "string", "csv", True),
+        ("string", "double", "csv", False),
+        ("double", "long", "csv", False),
+    ],
+)
+def test_which_types_fit(batch: str, table: str, file_format: FileFormat, fits: bool) -> None:
+    name = TableIdentifier.parse("a.b")
+    schemas = (Schema(columns=(Column(name="X", type=batch),)), Schema(columns=(Column(name="x", type=table),)))
+    if fits:
+        require_fit(*schemas, name=name, file_format=file_format)
+    else:
+        with pytest.raises(InputError, match=r"doesn't fit a\.b"):
+            require_fit(*schemas, name=name, file_format=file_format)
+
+
+class Frame:
+    schema = None
+
+
+class Session:
+    """Of a classic Spark, as far as a query needs one."""
+
+    def __init__(self) -> None:
+        self.ended = False
+
+    def sql(self, _: str) -> Any:
+        return Frame()
+
+
+def test_a_query_that_somebody_holds_keeps_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "end_session", lambda session: setattr(session, "ended", True))
+    made: list[Session] = []
+
+    def create(_: object) -> Session:
+        made.append(Session())
+        return made[-1]
+
+    engine = SparkEngine(create, lambda _: {}, shares_files=True)
+    frames = [engine.query("SELECT 1", Ref(name="main", hash=f"{n:x}", kind="branch")) for n in range(3)]
+    held = frames.pop(1)
+    frames.clear()
+    for number in range(40):
+        engine.query("SELECT 1", Ref(name="main", hash=f"{100 + number:x}", kind="branch"))
+    assert [session.ended for session in made[:3]] == [True, False, True]
+    assert sum(not session.ended for session in made) == 33
+    del held
+    engine.query("SELECT 1", Ref(name="main", hash="fff", kind="branch"))
+    assert made[1].ended

@@ -1,0 +1,186 @@
+"""What ``Lake`` adds to the packages it calls, on a catalog and journal in memory."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakegate.config import Settings
+from lakegate.errors import ConfigurationError
+from lakegate.journal.schema import HEAD
+from lakegate.lake import Lake
+from lakegate.model.batch import SourceFile
+from lakegate.model.maintenance import GcReport
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import Publication, Run, RunKind, RunStatus
+from lakegate.progress import SilentNarrator
+from lakegate.sources.files import stat_file, to_uri
+from support.fakes import FakeLakehouse
+from support.journals import Actor
+
+TABLE = "nyc.trips"
+START = datetime(2026, 1, 31, 7, tzinfo=UTC)
+
+
+def open_lake(house: FakeLakehouse, **settings: Any) -> Lake:
+    components: Any = SimpleNamespace(
+        require_own_warehouse=lambda: None,
+        settings=Settings.model_validate(settings),
+        home=Path("/project"),
+        journal=house.journal,
+        catalog=house.catalog,
+        context=house.context,
+        files=object(),
+        narrator=SilentNarrator(),
+    )
+    return Lake(components)
+
+
+def run(number: int, kind: RunKind = "ingest", **changes: Any) -> Run:
+    fields: dict[str, Any] = {
+        "run_id": f"20260131T07000{number}-00000000",
+        "kind": kind,
+        "tables": ("nyc.trips",),
+        "branch": f"wap/{number}",
+        "status": "published",
+        "started_at": START + timedelta(hours=number),
+    }
+    return Run.model_validate(fields | changes)
+
+
+def commit(house: FakeLakehouse, message: str) -> str:
+    base = house.catalog.get_ref("main").hash
+    return house.catalog.commit(CommitRequest(branch="main", base=base, message=message, namespaces=((message,),))).hash
+
+
+def test_runs_are_filtered_by_kind_and_time(house: FakeLakehouse) -> None:
+    kinds: tuple[RunKind, ...] = ("ingest", "revert", "ingest")
+    for number, kind in enumerate(kinds):
+        house.journal.save(run(number, kind=kind))
+    lake = open_lake(house)
+    assert [one.branch for one in lake.runs(kind="ingest")] == ["wap/2", "wap/0"]
+    since = START + timedelta(hours=1)
+    assert [one.branch for one in lake.runs(since=since)] == ["wap/2", "wap/1"]
+    assert lake.runs(since=since.replace(tzinfo=None)) == lake.runs(since=since)
+
+
+def test_commits_between_base_and_publish(house: FakeLakehouse) -> None:
+    base = commit(house, "base")
+    commit(house, "first")
+    commit(house, "second")
+    published = commit(house, "publish")
+    commit(house, "later")
+    publication = Publication(run_id="r", target="main", commit=published, tables=("nyc.trips",), rows=1)
+    lake = open_lake(house)
+    ours = run(1, base=base, publication=publication)
+    assert [one.message for one in lake.commits_before(ours, limit=9)] == ["second", "first"]
+    assert [one.message for one in lake.commits_before(ours, limit=1)] == ["second"]
+    assert lake.commits_before(run(1, base=base), limit=9) == []
+
+
+def test_the_status_of_a_journal(house: FakeLakehouse) -> None:
+    lake = open_lake(house)
+    empty = lake.journal_status()
+    assert (empty.location, empty.version) == (str(Path("/project/.lakegate/journal.db")), HEAD)
+    assert (empty.runs, empty.files, empty.newest, empty.synced) == ({}, 0, None, None)
+    house.journal.save(run(1))
+    house.journal.begin(run(2, status="running"))
+    head = lake.rebuild_journal().head
+    full = open_lake(house, journal={"url": "postgresql://me@db/lake"}).journal_status()
+    assert (full.location, full.synced) == ("postgresql://me@db/lake", head.hash)
+    assert (full.runs, full.abandoned, full.newest) == ({"published": 1, "running": 1}, (), run(2).run_id)
+
+
+def test_recover_with_nothing_to_do(house: FakeLakehouse) -> None:
+    assert list(open_lake(house).recover()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "keep", "grace"),
+    [
+        ({}, timedelta(days=7), timedelta(days=1)),
+        ({"keep_rejected": timedelta(0)}, timedelta(0), timedelta(days=1)),
+        ({"keep_rejected": "2h", "grace": timedelta(minutes=5)}, timedelta(hours=2), timedelta(minutes=5)),
+    ],
+)
+def test_gc_takes_spans_or_the_settings(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, given: Any, keep: timedelta, grace: timedelta
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def fake_gc(_context: object, **options: Any) -> GcReport:
+        asked.update(options)
+        return GcReport(dry_run=options["dry_run"])
+
+    monkeypatch.setattr("lakegate.lake.gc", fake_gc)
+    assert open_lake(house).gc(dry_run=True, **given).dry_run
+    assert (asked["keep_rejected"], asked["grace"], asked["history"]) == (keep, grace, None)
+    open_lake(house, gc={"history": "90d"}).gc()
+    assert (asked["history"], asked["dry_run"]) == (timedelta(days=90), False)
+
+
+def test_gc_refuses_what_is_no_length_of_time(house: FakeLakehouse) -> None:
+    with pytest.raises(ConfigurationError, match="soon"):
+        open_lake(house).gc(grace="soon")
+
+
+def claim(house: FakeLakehouse, path: Path, run: Run) -> Actor:
+    """Let a run be at a file in the version that it has now."""
+    found = stat_file(str(path))
+    assert found is not None
+    version, identity = found.content_version(), found.lasting_identity
+    file = SourceFile(uri=to_uri(path), size_bytes=1, version=version, rows=1, identity=identity)
+    actor = Actor(house.journal)
+    actor.begin(run)
+    actor.claim(run.run_id, TABLE, [file])
+    return actor
+
+
+def run_of(run_id: str, status: RunStatus = "running") -> Run:
+    return run(1, run_id=run_id, status=status)
+
+
+def test_each_file_is_new_published_changed_or_busy(house: FakeLakehouse, tmp_path: Path) -> None:
+    lake = open_lake(house)
+    paths = {name: tmp_path / name for name in ("new", "published", "touched", "changed", "vanished", "busy")}
+    for name, path in paths.items():
+        path.write_text(name, encoding="utf-8")
+    lake.known_files(TABLE, [])  # a journal that knows nothing of the history yet would learn it first
+    for name in ("published", "touched", "changed", "vanished"):
+        claim(house, paths[name], run_of(f"r-{name}")).end(run_of(f"r-{name}", status="published"))
+    claim(house, paths["busy"], run_of("r-busy"))
+    paths["touched"].touch()
+    paths["changed"].write_text("other", encoding="utf-8")
+    paths["vanished"].unlink()
+
+    known = lake.known_files(TABLE, [to_uri(path) for path in paths.values()])
+    assert {one.run_id for one in known.published} == {"r-published", "r-touched"}
+    assert [one.run_id for one in known.changed] == ["r-changed"]
+    assert [one.run_id for one in known.busy] == ["r-busy"]
+    assert {file.uri for file in known.free} == {to_uri(paths["new"]), to_uri(paths["vanished"])}
+    assert lake.known_files("nyc.others", [to_uri(paths["published"])]).published == ()
+
+
+def test_another_name_of_a_published_file_is_not_new(house: FakeLakehouse, tmp_path: Path) -> None:
+    lake = open_lake(house)
+    first, other, lone = (tmp_path / name for name in ("first", "other", "lone"))
+    first.write_text("rows", encoding="utf-8")
+    other.hardlink_to(first)
+    lone.write_text("more", encoding="utf-8")
+    (tmp_path / "another of lone").hardlink_to(lone)
+    lake.known_files(TABLE, [])
+    claim(house, first, run_of("r1")).end(run_of("r1", status="published"))
+    known = lake.known_files(TABLE, [to_uri(path) for path in (first, other, lone)])
+    assert {(one.file.uri, one.run_id) for one in known.published} == {(to_uri(first), "r1"), (to_uri(other), "r1")}
+    assert [file.uri for file in known.free] == [to_uri(lone)]
+
+
+def test_files_that_nobody_published_are_not_read(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("lakegate.lake._read_version", pytest.fail)
+    assert len(open_lake(house).known_files(TABLE, [to_uri(tmp_path / "a.parquet")]).free) == 1

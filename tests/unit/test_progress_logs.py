@@ -1,0 +1,188 @@
+"""Lines for machines: what each holds, what is left out, and which run it belongs to."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextvars import Context, copy_context
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakegate import __version__, progress
+from lakegate.progress import FIELDS, LogNarrator, about, bound, bound_to
+from support.cli_support import BRANCH, PUBLISHED, RUN_ID
+
+
+class Log(io.StringIO):
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def records(log: Log) -> Iterator[logging.Logger]:
+    """A logger whose records become lines."""
+    logger = logging.getLogger("tests.progress")
+    handler = LogNarrator(log).handler()
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    yield logger
+    logger.removeHandler(handler)
+
+
+def test_a_line_has_every_field_in_one_order(log: Log) -> None:
+    LogNarrator(log, command="nightly").note("A fact")
+    [line] = log.lines
+    assert tuple(line) == FIELDS
+    assert (line["event"], line["level"], line["command"], line["version"]) == (
+        "A fact",
+        "info",
+        "nightly",
+        __version__,
+    )
+    assert line["run_id"] is line["seconds"] is None
+    told = datetime.fromisoformat(line["timestamp"])
+    assert told.utcoffset() == timedelta(0)
+    assert told <= datetime.now(UTC)
+
+
+def test_lines_carry_what_the_work_is_about(log: Log) -> None:
+    narrator = LogNarrator(log)
+    with bound_to(PUBLISHED), bound(step="write"):
+        narrator.note("inside")
+    narrator.note("outside")
+    inside, outside = log.lines
+    names = ("run_id", "table", "branch", "step")
+    assert [inside[name] for name in names] == [RUN_ID, "nyc.trips", BRANCH, "write"]
+    assert [outside[name] for name in names] == [None] * 4
+
+
+def test_each_thread_has_its_own_run(log: Log) -> None:
+    narrator = LogNarrator(log)
+    together = threading.Barrier(4)
+
+    def work(run_id: str) -> None:
+        with bound(run_id=run_id):
+            together.wait(timeout=30)
+            with narrator.step(run_id):
+                together.wait(timeout=30)
+
+    threads = [threading.Thread(target=work, args=(f"run{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(log.lines) == 8
+    assert {(line["event"], line["run_id"]) for line in log.lines} == {(f"run{n}", f"run{n}") for n in range(4)}
+
+
+def test_leaving_a_block_in_another_context_is_no_error() -> None:
+    block = bound(run_id="r")
+    copy_context().run(block.__enter__)
+    assert not Context().run(block.__exit__, None, None, None)
+    assert "run_id" not in about()
+
+
+def test_a_step_tells_its_beginning_its_end_and_its_seconds(log: Log) -> None:
+    with LogNarrator(log).step("Writing"):
+        pass
+    began, done = log.lines
+    assert [line["state"] for line in (began, done)] == ["began", "done"]
+    assert began["seconds"] is None
+    assert done["seconds"] >= 0
+
+
+def test_a_step_that_fails_says_so_and_its_error_goes_on(log: Log) -> None:
+    with pytest.raises(KeyError), LogNarrator(log).step("Doomed"):
+        raise KeyError
+    failed = log.lines[-1]
+    assert (failed["state"], failed["level"], failed["error"]) == ("failed", "warning", "KeyError")
+
+
+def test_progress_is_told_every_ten_seconds_with_the_steps_own_run(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: clock[0])
+    with bound(run_id="r1"), LogNarrator(log).step("Writing") as step:
+        for second in range(35):
+            clock[0] = 100.0 + second
+            # As pyspark tells of it: in a thread of its own.
+            Context().run(step.progress, second, 0 if second < 15 else 40, "tasks")
+    told = [line for line in log.lines if line["state"] == "running"]
+    assert [(line["seconds"], line["done"], line["total"]) for line in told] == [
+        (10, 10, None),
+        (20, 20, 40),
+        (30, 30, 40),
+    ]
+    assert {line["run_id"] for line in told} == {"r1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sc://host:1/;token=hunter22",
+        "http://me:hunter22@nessie/api/v2",
+        "GET https://b.s3/x?X-Amz-Signature=hunter22&X-Amz-Date=1",
+        "Authorization: Bearer hunter22hunter22",
+        "the value hunter22 itself",
+    ],
+)
+def test_no_secret_gets_into_a_line(log: Log, records: logging.Logger, text: str) -> None:
+    narrator = LogNarrator(log, hidden=("hunter22", ""))
+    narrator.note(text)
+    narrator.line(logging.ERROR, "x", context={"list": [text], "inner": {"value": text}})
+    assert "hunter22" not in log.getvalue()
+    assert len(log.lines) == 2
+    if "value" not in text:
+        records.warning("library says %s", text)
+        assert "hunter22" not in log.getvalue()
+
+
+def test_records_of_logging_become_lines(log: Log, records: logging.Logger) -> None:
+    with bound(run_id="r1"):
+        records.warning("half %d%%", 50, extra={"facts": {"rows": 3}})
+    records.error("lost", exc_info=ZeroDivisionError())
+    records.log(25, "between two levels")
+    half, lost, between = log.lines
+    assert (half["event"], half["level"], half["run_id"], half["rows"]) == ("half 50%", "warning", "r1", 3)
+    assert half["logger"] == "tests.progress"
+    assert "ZeroDivisionError" in lost["exception"]
+    assert between["level"] == "info"
+
+
+def test_a_level_leaves_out_what_is_below(log: Log) -> None:
+    narrator = LogNarrator(log, level="warning")
+    narrator.note("chatter")
+    narrator.line(logging.WARNING, "trouble")
+    assert [line["event"] for line in log.lines] == ["trouble"]
+
+
+def test_a_log_that_cannot_be_written_stops_no_work() -> None:
+    closed = io.StringIO()
+    closed.close()
+    with LogNarrator(closed).step("Writing") as step:
+        step.progress(1, 2, "tasks")
+
+
+@given(
+    st.text(),
+    st.dictionaries(st.text(), st.recursive(st.none() | st.floats() | st.text() | st.binary(), st.lists, max_leaves=5)),
+)
+def test_every_line_is_one_line_of_json(event: str, context: dict[str, Any]) -> None:
+    told = io.BytesIO()
+    stream = io.TextIOWrapper(told, encoding="ascii", errors="strict", write_through=True)
+    LogNarrator(stream).line(logging.INFO, event, context=context)
+    [line] = told.getvalue().decode("ascii").split("\n")[:-1]
+    assert isinstance(json.loads(line, parse_constant=pytest.fail)["event"], str)

@@ -1,0 +1,356 @@
+"""What a branch carries of its run: without the journal, with another one, and on copies, the answer is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from lakegate.checks import parse_checks
+from lakegate.errors import (
+    AlreadyPublishedError,
+    AuditFailedError,
+    InputError,
+    NewerFormatError,
+)
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.model.tables import WriteTarget
+from lakegate.wap import review
+from lakegate.wap.branches import RUN_PROPERTY, carried_by
+from lakegate.wap.history import files_in
+from lakegate.wap.ingest import ingest, resume
+from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.review import accepted
+from lakegate.wap.transaction import Transaction, transaction
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered
+
+RUN = "20260131T070509-0badcafe"
+
+
+def publish(house: FakeLakehouse, branch: str, *checks: str, accept: str | None = None) -> Run:
+    return review.publish_branch(
+        house.context,
+        branch,
+        configured=lambda _: parsed(*checks),
+        acceptance=None if accept is None else accepted(accept),
+    )
+
+
+def look(house: FakeLakehouse, branch: str, *checks: str) -> bool:
+    given = parsed(*checks) if checks else None
+    return review.audit_branch(house.context, TRIPS, branch, checks=given, configured=lambda _: ()).passed
+
+
+def parsed(*texts: str) -> list[Check]:
+    return [check for text in texts for check in parse_checks(text)]
+
+
+def write_by_hand(house: FakeLakehouse, branch: str, rows: Sequence[dict[str, object]], **properties: str) -> None:
+    target = WriteTarget(table=TRIPS, ref=branch, table_schema=None, snapshot_properties=properties)
+    house.append(house.batch(f"by hand {branch}", rows), target)
+
+
+def work(house: FakeLakehouse, body: Callable[[Transaction], None], *, run: str = "tx") -> None:
+    with transaction(
+        house.context,
+        run_id=run,
+        name=None,
+        branch=f"wap/{run}",
+        target="main",
+        configured=lambda _: (),
+        on_failure="keep",
+    ) as tx:
+        body(tx)
+
+
+def files(house: FakeLakehouse) -> list[tuple[str, ...]]:
+    return [tuple(uri for uri, _ in files_in(commit)) for commit in house.catalog.history("main")]
+
+
+def test_a_rejected_run_stays_rejected_without_the_journal(house: FakeLakehouse) -> None:
+    rejected = ingest(house.context, ordered(house, WITH_NULLS))
+    house.lose_journal()
+    scans = house.scans
+
+    with pytest.raises(AuditFailedError, match="failed not_null_passengers"):
+        publish(house, rejected.branch)
+    assert (branches(house), house.scans) == (["main", rejected.branch], scans)
+    learned = house.journal.get("r1")
+    assert learned is not None
+    assert (learned.status, learned.branch_kept, learned.request) == ("rejected", True, rejected.request)
+    assert all(result.examples == () for result in learned.failures)
+
+
+def test_a_run_that_nobody_audited_is_audited_by_its_own_checks_without_the_journal(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house, WITH_NULLS)))
+    house.lose_journal()
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house, CLEAN, run="r2")))
+    house.lose_journal()
+
+    with pytest.raises(AuditFailedError, match="failed not_null_passengers"):
+        publish(house, "wap/nyc.trips_r1")
+    run = publish(house, "wap/nyc.trips_r2", "not_null(id)")
+    assert (run.run_id, run.kind, run.status) == ("r2", "ingest", "published")
+    assert {result.check for report in run.reports for result in report.results} == {
+        "not_null(id)",
+        "not_null(passengers)",
+    }
+    assert files(house) == [("file:///r2.parquet",)]
+    assert ingest(house.context, ordered(house, CLEAN, run="r3", file="r2")).status == "skipped"
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_what_passed_elsewhere_is_asked_again_and_more_if_the_settings_ask_more(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house, CLEAN, checks=()), until="audit", suspends=True)
+    with pytest.raises(AuditFailedError, match="row_count"):
+        publish(house, "wap/nyc.trips_r1", "row_count(min=9)")
+    assert publish(house, "wap/nyc.trips_r1", "row_count(min=9)", accept="small today").status == "published"
+
+
+def test_a_parked_run_that_another_project_published_is_found_published(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house), until="write", suspends=True)
+    ours = house.journal
+    house.lose_journal()
+    assert publish(house, "wap/nyc.trips_r1").status == "published"
+
+    house.journal = ours
+    run = resume(house.context, "r1", until="publish")
+    assert (run.status, run.publication is not None) == ("published", True)
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_copies_of_a_branch_are_one_run(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house), until="write", suspends=True)
+    original = house.catalog.get_ref("wap/nyc.trips_r1")
+    house.catalog.create_branch("copy", original)
+    house.catalog.create_branch("changed", original)
+    write_by_hand(house, "changed", MORE)
+
+    run = publish(house, "copy")
+    assert (run.run_id, run.status, files(house)) == ("r1", "published", [("file:///r1.parquet",)])
+    with pytest.raises(InputError, match=r"was published already, in commit .* differs from that"):
+        publish(house, "changed")
+    assert publish(house, original.name).publication == run.publication
+    assert (branches(house), house.rows_on("main", "nyc.trips")) == (["changed", "main"], CLEAN)
+
+
+def test_files_that_were_published_from_elsewhere_are_not_published_again(house: FakeLakehouse) -> None:
+    rejected = ingest(house.context, ordered(house, WITH_NULLS, file="f"))
+    house.lose_journal()
+    assert ingest(house.context, ordered(house, WITH_NULLS, run="r2", file="f", checks=())).status == "published"
+    with pytest.raises(AlreadyPublishedError, match="by run r2"):
+        publish(house, rejected.branch, accept="it is right")
+    assert house.rows_on("main", "nyc.trips") == WITH_NULLS
+
+
+def test_a_mended_branch_is_audited_by_the_runs_checks(house: FakeLakehouse) -> None:
+    rejected = ingest(house.context, ordered(house, WITH_NULLS, checks=("row_count(min=3)", "not_null(id)")))
+    write_by_hand(house, rejected.branch, [{"id": None, "passengers": 1}])
+    house.lose_journal()
+    with pytest.raises(AuditFailedError, match="failed not_null_id"):
+        publish(house, rejected.branch)
+
+    write_by_hand(house, rejected.branch, MORE)
+    enough = ingest(house.context, ordered(house, CLEAN, run="r2", checks=("row_count(min=3)",)))
+    write_by_hand(house, enough.branch, MORE)
+    run = publish(house, enough.branch)
+    assert (run.run_id, files(house)) == ("r2", [("file:///r2.parquet",)])
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
+
+
+def test_two_runs_on_one_branch_are_refused(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house), until="write", suspends=True)
+    write_by_hand(house, "wap/nyc.trips_r1", MORE, **{RUN_ID_PROPERTY: "r2"})
+    with pytest.raises(InputError, match="rows of 2 runs: r1, r2"):
+        publish(house, "wap/nyc.trips_r1")
+
+
+def test_a_run_of_which_nothing_is_known_is_refused_or_accepted(house: FakeLakehouse) -> None:
+    main = house.catalog.get_ref("main")
+    ingest(house.context, ordered(house))
+    for branch, properties in ((f"wap/nyc.trips_{RUN}", {}), ("old", {RUN_ID_PROPERTY: "lost"}), ("january", {})):
+        house.catalog.create_branch(branch, house.catalog.get_ref("main"))
+        write_by_hand(house, branch, MORE if branch == "january" else WITH_NULLS, **properties)
+    assert main.hash != house.catalog.get_ref("main").hash
+    with pytest.raises(InputError, match=f"is named after run {RUN}, but neither") as named:
+        publish(house, f"wap/nyc.trips_{RUN}")
+    assert "lakegate branch create NAME --from" in (named.value.hint or "")
+    with pytest.raises(InputError, match="holds rows of run lost, but neither"):
+        publish(house, "old")
+    assert publish(house, "january").kind == "branch"
+    taken = publish(house, "old", "not_null(passengers)", accept="I wrote it")
+    assert (taken.run_id, taken.status, len(taken.failures)) == ("lost", "published", 1)
+
+
+def test_a_branch_that_holds_nothing_of_its_run_is_refused(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house, run="r0"))
+    base = house.catalog.get_ref("main")
+    ingest(house.context, ordered(house), until="write", suspends=True)
+    branch = house.catalog.get_ref("wap/nyc.trips_r1")
+    begun = list(house.catalog.history(branch.name, until=base.hash))[-1]
+    house.catalog.assign_ref(branch, branch.model_copy(update={"hash": begun.hash}))
+    write_by_hand(house, branch.name, MORE)
+    with pytest.raises(InputError, match=r"no longer holds what run r1 wrote there \(0 of 2 rows\)"):
+        publish(house, branch.name)
+    house.lose_journal()
+    with pytest.raises(InputError, match="half of it can't be published"):
+        publish(house, branch.name)
+
+
+def test_a_reason_is_not_taken_twice(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ingest(house.context, ordered(house, WITH_NULLS))
+    house.catalog.create_branch("copy", house.catalog.get_ref(run.branch))
+    notes: list[str] = []
+    monkeypatch.setattr(type(house.context.narrator), "note", lambda _, text: notes.append(text))
+    assert publish(house, run.branch, accept="once").accepted is not None
+    assert not any("nothing to accept" in note for note in notes)
+    again = publish(house, "copy", accept="twice")
+    assert (again.status, again.accepted and again.accepted.reason) == ("published", "once")
+    assert any("was published already" in note and "the reason isn't recorded" in note for note in notes)
+
+
+def test_a_transaction_carries_its_checks_and_a_half_written_one_is_refused(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(tx: Transaction) -> None:
+        tx.append("nyc.trips", WITH_NULLS)
+        tx.append("nyc.zones", CLEAN)
+        tx.check("nyc.zones", "not_null(id)", "row_count(min=5)")
+
+    with pytest.raises(AuditFailedError):
+        work(house, body)
+    house.dies_at(monkeypatch, "after-audit", lambda: work(house, body, run="died"))
+    house.lose_journal()
+    for branch in ("wap/tx", "wap/died"):
+        with pytest.raises(AuditFailedError, match="zones failed row_count"):
+            publish(house, branch)
+
+    def half(tx: Transaction) -> None:
+        body(tx)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lakegate.wap.lifecycle.discard", lambda *_, **__: True)
+    with pytest.raises(KeyboardInterrupt):
+        work(house, half, run="half")
+    house.lose_journal()
+    with pytest.raises(InputError, match="half of it can't be published"):
+        publish(house, "wap/half")
+    assert publish(house, "wap/tx", accept="few zones").status == "published"
+    assert house.rows_on("main", "nyc.zones") == CLEAN
+
+
+def test_a_rejected_transaction_that_was_rolled_back_stays_rejected(house: FakeLakehouse) -> None:
+    def body(tx: Transaction) -> None:
+        tx.append("nyc.trips", WITH_NULLS)
+        tx.check("nyc.trips", "not_null(passengers)")
+
+    ingest(house.context, ordered(house, run="r0"))
+    with pytest.raises(AuditFailedError):
+        work(house, body)
+    branch, main = (house.catalog.get_ref(name) for name in ("wap/tx", "main"))
+    there, before = (house.catalog.get_table(TRIPS, ref) for ref in (branch, main))
+    assert there is not None
+    assert before is not None
+    house.versions["rolled-back"] = house.versions[there.metadata_location]
+    back = there.model_copy(update={"metadata_location": "rolled-back", "snapshot_id": before.snapshot_id})
+    house.catalog.commit(CommitRequest(branch="wap/tx", base=branch.hash, message="by hand", puts=(back,)))
+    for lost in (False, True):
+        if lost:
+            house.lose_journal()
+        with pytest.raises(InputError, match="no longer holds what run tx wrote there"):
+            publish(house, "wap/tx", "not_null(passengers)")
+        known = house.journal.get("tx")
+        assert known is None or known.status == "rejected"
+    assert house.catalog.get_ref("main") == main
+
+
+def test_a_look_changes_no_verdict_and_a_re_audit_does(house: FakeLakehouse) -> None:
+    zones = TableIdentifier.parse("nyc.zones")
+    ingest(house.context, ordered(house, CLEAN, run="z", table=zones, checks=()))
+    check = "relationships(passengers, to='nyc.zones', to_columns=id)"
+    rejected = ingest(house.context, ordered(house, MORE, checks=(check,)))
+    before = house.journal.get("r1")
+    assert look(house, rejected.branch, "not_null(id)")
+    assert not look(house, rejected.branch, "row_count(min=100)")
+    assert house.journal.get("r1") == before
+    with pytest.raises(AuditFailedError):
+        publish(house, rejected.branch)
+
+    ingest(house.context, ordered(house, [{"id": 3, "passengers": 1}], run="z2", table=zones, checks=()))
+    house.lose_journal()
+    assert not look(house, rejected.branch), "the branch is where it was, and so is the commit that it is audited at"
+
+
+def test_accepting_is_written_down(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEGATE_ACTOR", "ada")
+    rejected = ingest(house.context, ordered(house, WITH_NULLS))
+    with pytest.raises(InputError, match="needs a reason"):
+        publish(house, rejected.branch, accept=" \n")
+    run = publish(house, rejected.branch, accept="the meters\nwere off")
+
+    commit = next(house.catalog.history("main"))
+    assert run.accepted is not None
+    assert (run.status, run.accepted.actor, run.accepted.reason) == ("published", "ada", "the meters were off")
+    assert [result.name for result in run.failures] == ["not_null_passengers"]
+    assert house.journal.get("r1") == run
+    assert commit.properties["lakegate.accepted"] == "the meters were off"
+    assert commit.properties["lakegate.accepted-by"] == "ada"
+    assert commit.properties["lakegate.audit"] == "0 passed, 0 warned, 1 failed"
+    assert files_in(commit) == (("file:///r1.parquet", "1"),)
+
+
+def test_a_rebuilt_journal_knows_rejected_runs_again(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    rejected = ingest(house.context, ordered(house, WITH_NULLS, run="r2"))
+    house.catalog.create_branch("fresh", house.catalog.get_ref("main"))
+    house.lose_journal()
+    rebuilt = rebuild(house.context, "main")
+    assert (rebuilt.runs, rebuilt.rejected) == (1, 1)
+    found = house.journal.find_by_branch(rejected.branch)
+    assert found is not None
+    assert (found.run_id, found.status, found.branch_kept) == ("r2", "rejected", True)
+    assert [result.name for result in found.failures] == ["not_null_passengers"]
+    assert rebuild(house.context, "main").rejected == 0
+
+
+def test_what_a_newer_lakegate_wrote_is_an_error(house: FakeLakehouse) -> None:
+    rejected = ingest(house.context, ordered(house, WITH_NULLS))
+    branch = house.catalog.get_ref(rejected.branch)
+    properties = {RUN_ID_PROPERTY: "r1", RUN_PROPERTY: '{"format":3,"run":{}}'}
+    house.catalog.commit(
+        CommitRequest(branch=branch.name, base=branch.hash, message="m", at_head=True, properties=properties)
+    )
+    with pytest.raises(NewerFormatError, match="newer lakegate"):
+        publish(house, rejected.branch)
+
+
+def test_a_batch_with_thousands_of_files_fits(house: FakeLakehouse) -> None:
+    order = ordered(house, WITH_NULLS)
+    batch = order.batch
+    many = tuple(
+        batch.files[0].model_copy(update={"uri": f"file:///{n}", "rows": int(n < len(WITH_NULLS))}) for n in range(5000)
+    )
+    house.sources |= {file.uri: WITH_NULLS[n : n + 1] for n, file in enumerate(many)}
+    rejected = ingest(house.context, order.model_copy(update={"batch": batch.only(many)}))
+    [carried] = carried_by(house.context, rejected.branch, rejected.base or "")
+    assert carried.request == rejected.request
+    commit = next(c for c in house.catalog.history(rejected.branch) if RUN_PROPERTY in c.properties)
+    assert len(commit.properties[RUN_PROPERTY]) < 100_000
+
+
+def test_a_branch_by_hand_outlives_a_publish_that_was_killed(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+    house.catalog.create_branch("byhand", house.catalog.get_ref("main"))
+    write_by_hand(house, "byhand", MORE)
+    house.dies_at(monkeypatch, "after-audit", lambda: publish(house, "byhand", "not_null(id)"))
+    assert [run.status for run in recover(house.context)] == ["failed"]
+    assert publish(house, "byhand").status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]

@@ -1,0 +1,403 @@
+"""Runs that meet: on one table, on one file, and on what a dead one left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from lakegate.checks import parse_checks
+from lakegate.errors import CatalogUnavailableError, ConflictError, InputError, RetryableError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.run import Run
+from lakegate.wap.history import files_in, sync
+from lakegate.wap.ingest import ingest
+from lakegate.wap.recover import recover
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
+
+
+def test_a_run_that_was_overtaken_is_replayed_without_writing_again(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+    with when_reached(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, MOST, run="r3"))):
+        run = ingest(house.context, ordered(house, MORE, run="r2"))
+
+    assert run.publication is not None
+    assert (run.status, run.publication.replayed) == ("published", ("nyc.trips",))
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MOST, *MORE]
+    assert house.writes == 3
+    assert branches(house) == ["main"]
+
+
+def while_waiting_for_a_turn(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Do something, once, while a run waits to publish."""
+    pending = [do]
+
+    @contextmanager
+    def turn(_name: str, *, timeout_s: float) -> Iterator[bool]:
+        if pending:
+            pending.pop()()
+            time.sleep(0.01)  # longer than what was looked at counts as current
+        yield timeout_s > 0
+
+    monkeypatch.setattr(house.context.journal, "turn", turn)
+
+
+def test_who_was_overtaken_while_waiting_reads_only_what_was_committed_since(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+    looks: list[str] = []
+    look = house.catalog.get_ref_with_tables
+
+    def counted(name: str, tables: Collection[TableIdentifier]) -> Any:
+        looks.append(name)
+        return look(name, tables)
+
+    def overtake() -> None:
+        ingest(house.context, ordered(house, MOST, run="r3"))
+        looks.clear()
+
+    monkeypatch.setattr(house.catalog, "get_ref_with_tables", counted)
+    while_waiting_for_a_turn(house, monkeypatch, overtake)
+    run = ingest(house.context, ordered(house, MORE, run="r2"))
+
+    assert (run.status, looks) == ("published", [])
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MOST, *MORE]
+
+
+def test_a_file_that_was_published_while_a_run_waited_is_not_published_again(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+
+    def elsewhere() -> None:
+        house.lose_journal()
+        ingest(house.context, ordered(house, MORE, run="r3", file="r2"))
+
+    while_waiting_for_a_turn(house, monkeypatch, elsewhere)
+    ingest(house.context, ordered(house, MORE, run="r2"))
+
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
+
+
+def test_a_target_that_is_reset_while_a_run_waits_for_its_turn_is_looked_at_anew(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+    before = house.catalog.get_ref("main")
+    ingest(house.context, ordered(house, MOST, run="r2"))
+    while_waiting_for_a_turn(
+        house, monkeypatch, lambda: house.catalog.assign_ref(house.catalog.get_ref("main"), before)
+    )
+    run = ingest(house.context, ordered(house, MORE, run="r3"))
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
+
+
+def test_what_is_published_has_the_metadata_trimmed(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+
+    def trimmed(pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
+        assert not without
+        kept.append(at_least)
+        house.versions["mem://trimmed"] = house.versions[pointer.metadata_location]
+        return pointer.model_copy(update={"metadata_location": "mem://trimmed"})
+
+    monkeypatch.setattr(house, "trimmed", trimmed)
+    ingest(house.context, ordered(house))
+
+    found = house.catalog.get_table(TRIPS, house.catalog.get_ref("main"))
+    assert found is not None
+    assert found.metadata_location == "mem://trimmed"
+    assert kept == [1]
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_what_comes_to_a_branch_while_it_is_published_is_not_dropped_with_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_on() -> None:
+        branch = next(ref for ref in house.catalog.list_refs() if ref.name != "main")
+        house.catalog.commit(
+            CommitRequest(branch=branch.name, base=branch.hash, message="late", namespaces=(("late",),))
+        )
+
+    with when_reached(monkeypatch, "before-publish", write_on):
+        run = ingest(house.context, ordered(house))
+
+    assert run.status == "published"
+    assert run.branch_kept
+    assert branches(house) == ["main", run.branch]
+
+
+def test_two_runs_that_create_one_table_both_publish(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    with when_reached(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, MORE, run="r2"))):
+        run = ingest(house.context, ordered(house))
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*MORE, *CLEAN]
+
+
+def test_a_file_is_published_once(house: FakeLakehouse) -> None:
+    first = ingest(house.context, ordered(house))
+    again = ingest(house.context, ordered(house, run="r2", file="r1"))
+
+    assert again.status == "skipped"
+    assert [(known.file.uri, known.run_id) for known in again.skipped_files] == [("file:///r1.parquet", first.run_id)]
+    assert again.detail is not None
+    assert "already published by run r1" in again.detail
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert branches(house) == ["main"]
+
+
+def test_a_file_goes_to_two_tables(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    other = ingest(house.context, ordered(house, run="r2", file="r1", table=TableIdentifier.parse("nyc.copy")))
+
+    assert other.status == "published"
+
+
+def test_a_file_is_published_once_though_the_journal_was_lost(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    house.lose_journal()
+    again = ingest(house.context, ordered(house, run="r2", file="r1"))
+
+    assert again.status == "skipped"
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert house.journal.get("r1") is not None
+
+
+def test_a_file_is_published_once_though_two_journals_let_two_runs_at_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, MOST, run="r0"))
+    journal = house.journal
+
+    def elsewhere() -> None:
+        house.lose_journal()
+        ingest(house.context, ordered(house, run="r2", file="r1"))
+        house.journal = journal
+
+    with when_reached(monkeypatch, "before-publish", elsewhere):
+        run = ingest(house.context, ordered(house))
+
+    assert (run.status, run.skipped_files[0].run_id) == ("skipped", "r2")
+    assert house.rows_on("main", "nyc.trips") == [*MOST, *CLEAN]
+    assert branches(house) == ["main"]
+
+
+def test_other_content_under_a_published_path_is_refused(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    with pytest.raises(InputError, match=r"was published to nyc\.trips by run r1 with other content") as caught:
+        ingest(house.context, ordered(house, MORE, run="r2", file="r1", version="2"))
+    assert caught.value.hint is not None
+    assert "--on-changed" in caught.value.hint
+    assert branches(house) == ["main"]
+
+
+def test_other_content_is_appended_when_asked(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    ingest(house.context, ordered(house, MORE, run="r2", file="r1", version="2", on_changed="append"))
+
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
+
+
+def test_other_content_replaces_the_rows_of_that_file_when_asked(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    ingest(house.context, ordered(house, MOST, run="r0"))
+    run = ingest(house.context, ordered(house, MORE, run="r2", file="r1", version="2", on_changed="replace"))
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*MOST, *MORE]
+    replaced = house.journal.get("r1")
+    assert replaced is not None
+    assert (replaced.status, replaced.reverted_by) == ("reverted", "r2")
+    assert len(list(house.catalog.history("main"))) == 3
+
+
+def test_rows_that_are_replaced_do_not_count_against_unique_keys(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unique = ("unique(id, scope='table')",)
+    ingest(house.context, ordered(house, checks=unique))
+    newer = ordered(house, [*CLEAN, *MORE], run="r2", file="r1", version="2", on_changed="replace", checks=unique)
+    with when_reached(monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, MOST, run="r3"))):
+        run = ingest(house.context, newer)
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == [*MOST, *CLEAN, *MORE]
+
+
+def test_a_unique_key_that_a_rival_published_meanwhile_rejects_the_run(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+    unique = ("unique(id, scope='table')",)
+    with when_reached(
+        monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, MORE, run="r3", checks=unique))
+    ):
+        run = ingest(house.context, ordered(house, MORE, run="r2", checks=unique))
+
+    assert run.status == "rejected"
+    assert [failure.failing_rows for failure in run.failures] == [1]
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
+
+
+def test_a_unique_key_is_asked_again_and_passes_when_the_rival_has_others(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unique = ("unique(id, scope='table')", "not_null(passengers)")
+    ingest(house.context, ordered(house, checks=unique))
+    with when_reached(
+        monkeypatch, "before-publish", lambda: ingest(house.context, ordered(house, MOST, run="r3", checks=unique))
+    ):
+        run = ingest(house.context, ordered(house, MORE, run="r2", checks=unique))
+
+    assert run.status == "published"
+
+
+@pytest.mark.parametrize(
+    ("point", "status", "rows"),
+    [
+        ("before-stage", "failed", []),
+        ("after-branch", "failed", []),
+        ("after-stage", "failed", []),
+        ("after-audit", "failed", []),
+        ("before-publish", "published", CLEAN),
+        ("after-publish", "published", CLEAN),
+        ("after-branch-delete", "published", CLEAN),
+    ],
+)
+def test_a_dead_run_is_finished_or_undone(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, status: str, rows: Sequence[dict[str, Any]]
+) -> None:
+    house.dies_at(monkeypatch, point, lambda: ingest(house.context, ordered(house)))
+
+    (settled,) = recover(house.context)
+    assert (settled.run_id, settled.status) == ("r1", status)
+    assert house.rows_on("main", "nyc.trips") == rows
+    assert branches(house) == ["main"]
+    assert recover(house.context) == ()
+    again = ingest(house.context, ordered(house, run="r2", file="r1"))
+    assert again.status == ("published" if status == "failed" else "skipped")
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_the_next_ingest_recovers_by_itself(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house)))
+    run = ingest(house.context, ordered(house, run="r2", file="r1"))
+
+    assert run.status == "published"
+    assert branches(house) == ["main"]
+
+
+def test_a_dead_run_whose_audit_failed_stays_rejected(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ingest(house.context, ordered(house, WITH_NULLS))
+    house.journal.begin(run.model_copy(update={"status": "staged"}))
+    house.kill()
+
+    (settled,) = recover(house.context)
+    assert (settled.status, settled.branch_kept) == ("rejected", True)
+    assert run.branch in branches(house)
+
+
+def test_a_busy_file_is_left_to_the_other_run_when_asked(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[Run] = []
+
+    def rival() -> None:
+        outcomes.append(ingest(house.context, ordered(house, run="r2", file="r1", on_busy="skip")))
+
+    with when_reached(monkeypatch, "after-stage", rival):
+        ingest(house.context, ordered(house))
+    assert [run.status for run in outcomes] == ["skipped"]
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_a_busy_file_is_waited_for_but_not_for_ever(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[RetryableError] = []
+
+    def rival() -> None:
+        with pytest.raises(RetryableError, match="Run r1 is still working on") as caught:
+            ingest(house.context, ordered(house, run="r2", file="r1", wait_s=0.3))
+        errors.append(caught.value)
+
+    with when_reached(monkeypatch, "after-stage", rival):
+        assert ingest(house.context, ordered(house)).status == "published"
+    assert errors
+
+
+def test_what_cannot_be_replayed_is_run_again_on_the_new_state(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house))
+
+    def drop_table() -> None:
+        head = house.catalog.get_ref("main")
+        house.catalog.commit(CommitRequest(branch="main", base=head.hash, message="drop", deletes=(TRIPS,)))
+
+    with when_reached(monkeypatch, "before-publish", drop_table):
+        run = ingest(house.context, ordered(house, MORE, run="r2"))
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == MORE
+
+
+def test_a_target_that_never_stands_still_ends_as_a_conflict(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request: CommitRequest) -> Ref:
+        if request.branch == "main":
+            raise ConflictError("No.")
+        return commit(request)
+
+    commit = house.catalog.commit
+    monkeypatch.setattr("lakegate.wap.optimistic_commit._ATTEMPTS", 3)
+    monkeypatch.setattr(house.catalog, "commit", refuse)
+    with pytest.raises(ConflictError):
+        ingest(house.context, ordered(house))
+    failed = house.journal.get("r1")
+    assert failed is not None
+    assert (failed.status, failed.branch_kept) == ("failed", True)
+
+
+def test_main_that_was_reset_forgets_the_files_of_the_commits_it_lost(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    before = house.catalog.get_ref("main")
+    ingest(house.context, ordered(house, MORE, run="r2"))
+    house.catalog.assign_ref(house.catalog.get_ref("main"), before)
+    sync(house.context, "main")
+
+    assert ingest(house.context, ordered(house, MORE, run="r3", file="r2")).status == "published"
+    assert ingest(house.context, ordered(house, run="r4", file="r1")).status == "skipped"
+
+
+def test_the_commit_tells_the_files(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    commit = next(house.catalog.history("main"))
+
+    assert files_in(commit) == (("file:///r1.parquet", "1"),)
+    assert parse_checks("not_null(passengers)")
+
+
+def test_recovery_that_fails_leaves_the_run_to_the_next_one(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.dies_at(monkeypatch, "after-stage", lambda: ingest(house.context, ordered(house)))
+
+    def away(*_: object, **__: object) -> None:
+        raise CatalogUnavailableError("Nessie is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "delete_ref", away)
+        with pytest.raises(CatalogUnavailableError):
+            recover(house.context)
+    (settled,) = recover(house.context)
+    assert (settled.status, branches(house)) == ("failed", ["main"])

@@ -1,0 +1,129 @@
+"""Deadlines: a run that runs out of time is suspended, wherever it is, and resumed by the next call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from lakegate.errors import EngineError, LakegateError, RetryableError, SourceError
+from lakegate.model.run import Run
+from lakegate.wap.claims import claim_files
+from lakegate.wap.deadline import NEVER, Deadline, DeadlineReachedError
+from lakegate.wap.ingest import resume
+from lakegate.wap.recover import recover
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, TRIPS, branches, ordered, when_reached
+from support.journals import Actor
+from support.steps_support import commits, ids, known, step
+
+OVER = Deadline(0.0)
+
+
+def call(house: FakeLakehouse, deadline: Deadline = NEVER, run: str = "r1") -> Run:
+    house.kill()
+    order = lambda: ordered(house, CLEAN, run=run)  # noqa: E731 - it is one
+    return resume(house.context, run, until="publish", table=TRIPS, request=order, deadline=deadline)
+
+
+def test_without_time_nothing_is_begun(house: FakeLakehouse) -> None:
+    with pytest.raises(DeadlineReachedError):
+        call(house, OVER)
+    assert house.journal.get("r1") is None
+    assert branches(house) == ["main"]
+
+
+@pytest.mark.parametrize("point", ["after-claim", "after-branch", "after-stage", "after-audit"])
+def test_it_is_parked_and_gone_on_with(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    with (
+        when_reached(monkeypatch, point, lambda: monkeypatch.setattr(Deadline, "left_s", 0.0)),
+        pytest.raises(DeadlineReachedError) as caught,
+    ):
+        call(house, Deadline.after(600))
+    monkeypatch.undo()
+    assert caught.value.context["run_id"] == "r1"
+    assert known(house).finished_at is None
+    assert list(house.journal.suspended()) == ["r1"]
+    assert ids(house) == []
+    assert recover(house.context) == ()
+    assert call(house).status == "published"
+    assert (ids(house), commits(house), branches(house)) == ([1, 2], 1, ["main"])
+
+
+def test_without_time_no_further_run_is_recovered(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = ("dead1", "dead2")
+    for number, run in enumerate(dead):
+        step(house, "audit", [{"id": number, "passengers": 1}], run=run, file=run)
+    for run in dead:
+        actor = Actor(house.journal)
+        actor.resume(run)
+        actor.abandon(run)
+    with (
+        when_reached(monkeypatch, "after-publish", lambda: monkeypatch.setattr(Deadline, "left_s", 0.0)),
+        pytest.raises(DeadlineReachedError),
+    ):
+        call(house, Deadline.after(600))
+    monkeypatch.undo()
+    assert sorted(known(house, run).status for run in dead) == ["published", "staged"]
+    assert [run.status for run in recover(house.context)] == ["published"]
+    assert call(house).status == "published"
+    assert ids(house) == [0, 1, 1, 2]
+
+
+def test_what_is_being_published_is_not_stopped(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    with when_reached(monkeypatch, "before-commit", lambda: monkeypatch.setattr(Deadline, "left_s", 0.0)):
+        assert call(house, Deadline.after(600)).status == "published"
+
+
+@pytest.mark.parametrize("error", [EngineError, SourceError])
+def test_the_engines_work_is_cancelled_again_and_again(house: FakeLakehouse, error: type[LakegateError]) -> None:
+    cancelled = threading.Semaphore(0)
+
+    class Slow:
+        def __getattr__(self, name: str) -> object:
+            return getattr(house, name)
+
+        def append(self, *_: object) -> None:
+            for _again in range(2):  # the first one may come before anything runs
+                assert cancelled.acquire(timeout=60)
+            raise error("Operation has been cancelled.")
+
+        def cancel(self) -> None:
+            cancelled.release()
+
+    context = replace(house.context, engine=Slow)  # type: ignore[arg-type]
+    order = lambda: ordered(house, CLEAN)  # noqa: E731 - it is one
+    with pytest.raises(DeadlineReachedError) as caught:
+        resume(context, "r1", until="publish", table=TRIPS, request=order, deadline=Deadline.after(0.3))
+    assert isinstance(caught.value.__context__, error)
+    assert branches(house) == ["main"], "what was half written is gone"
+    assert list(house.journal.suspended()) == ["r1"]
+    assert call(house).status == "published"
+    assert ids(house) == [1, 2]
+
+
+def test_an_engine_that_fails_in_time_fails(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise EngineError("Out of memory.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house, "append", fail)
+        with pytest.raises(EngineError, match="Out of memory"):
+            call(house, Deadline.after(600))
+    assert not house.cancelled
+    assert call(house).status == "published"
+
+
+def test_who_has_no_time_does_not_wait_for_another_process(house: FakeLakehouse) -> None:
+    order = ordered(house, CLEAN, run="r1")
+    other = order.model_copy(update={"run_id": "r2", "wait_s": 600.0})
+    begun = Run(run_id="r1", tables=(), branch="", status="running", started_at=datetime.now(UTC))
+    tokens = [house.journal.begin(begun.model_copy(update={"run_id": run_id})) for run_id in ("r1", "r2")]
+    claim_files(house.context, order, tokens[0])
+    began = time.monotonic()
+    with pytest.raises(RetryableError, match="Run r1 is still working on"):
+        claim_files(house.context, other, tokens[1], OVER)
+    assert time.monotonic() - began < 300.0

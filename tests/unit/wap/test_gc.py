@@ -1,0 +1,261 @@
+"""Garbage collection over a catalog in memory: what goes, what stays, and what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.model.durations import parse_duration
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref
+from lakegate.model.run import RunStatus
+from lakegate.testing import MemoryCatalog
+from support.gc_world import NAMES, NOW, ROOT, YOUNG, Play, World, key, run_on
+
+STEPS = ("write", "write", "write", "replay", "rewrite", "revert", "drop", "branch", "past", "tag", "discard", "stray")
+STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAMES), st.booleans())
+
+
+@settings(max_examples=400)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAMES), st.booleans()), max_size=40
+    ),
+    back=st.none() | st.integers(0, 40),
+)
+def test_what_any_reference_reaches_stays_and_what_none_reaches_goes(
+    steps: list[tuple[str, int, str, bool]], back: int | None
+) -> None:
+    world = World()
+    play = Play(world)
+    for step in steps:
+        play.step(*step)
+    times = [commit.time for commit in world.catalog.history("main")]
+    since = None if back is None else times[back % len(times)]
+    history = None if since is None else NOW - since
+    expected = {
+        path
+        for path, file in world.files.items()
+        if path in world.needed(since) or file.modified_at == YOUNG or path.startswith(f"{ROOT}/exports")
+    }
+    before = dict(world.files)
+
+    told = world.gc(dry_run=True, history=history)
+    assert world.files == before
+
+    report = world.gc(history=history)
+    assert set(world.files) == expected
+    assert report.problems == ()
+    assert (report.files, report.size_bytes) == (len(before) - len(expected), 10 * (len(before) - len(expected)))
+    assert told.model_copy(update={"dry_run": False}) == report
+    assert world.gc(history=history).files == 0
+
+
+@pytest.mark.parametrize("status", ["rejected", "failed"])
+def test_a_branch_goes_when_its_time_is_over_and_its_files_with_it(status: RunStatus) -> None:
+    world = World()
+    world.write("main", "a")
+    stays = set(world.files)
+    world.branch("wap/x")
+    world.write("wap/x", "a")
+    run = run_on(world, "wap/x", days_ago=8, status=status)
+
+    told = world.gc(dry_run=True)
+    assert [ref.name for ref in world.catalog.list_refs()] == ["main", "wap/x"]
+    assert world.journal.get(run.run_id) == run
+
+    report = world.gc()
+    assert [(branch.branch, branch.run_id, branch.age_s) for branch in report.branches] == [
+        ("wap/x", run.run_id, timedelta(days=8).total_seconds())
+    ]
+    assert [ref.name for ref in world.catalog.list_refs()] == ["main"]
+    assert world.journal.get(run.run_id) == run.model_copy(update={"branch_kept": False})
+    assert set(world.files) == stays
+    assert told.model_copy(update={"dry_run": False}) == report
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "status", "changes"),
+    [
+        (6.9, "rejected", {}),
+        (8, "staged", {}),
+        (8, "running", {}),
+        (8, "rejected", {"branch_kept": False}),
+    ],
+)
+def test_other_branches_stay(days_ago: float, status: RunStatus, changes: dict[str, Any]) -> None:
+    world = World()
+    world.branch("wap/x")
+    world.branch("mine")
+    world.write("wap/x", "a")
+    run_on(world, "wap/x", days_ago=days_ago, status=status, **changes)
+    report = world.gc()
+    assert (report.branches, report.files) == ((), 0)
+    assert {ref.name for ref in world.catalog.list_refs()} == {"main", "mine", "wap/x"}
+
+
+def test_a_branch_that_was_written_to_since_stays_and_is_told_of() -> None:
+    world = World()
+    world.branch("wap/x")
+    world.write("wap/x", "a")
+    run = run_on(world, "wap/x", days_ago=8)
+    world.write("wap/x", "a")
+    report = world.gc()
+    assert (report.branches, report.files) == ((), 0)
+    assert [problem.subject for problem in report.problems] == ["wap/x"]
+    assert run.run_id in report.problems[0].message
+    assert [ref.name for ref in world.catalog.list_refs()] == ["main", "wap/x"]
+
+
+def test_files_of_the_time_when_a_run_began_are_left_alone() -> None:
+    world = World()
+    world.branch("wap/x")
+    world.write("wap/x", "a")
+    run_on(world, "wap/x", days_ago=5, status="running")
+    world.file(f"{world.folder('b')}/data/uncommitted.parquet")
+    report = world.gc()
+    assert (report.files, report.young_files) == (0, 3)
+    assert world.gc(now=NOW + timedelta(days=9)).files == 0
+
+
+def test_what_becomes_reachable_while_it_looks_stays() -> None:
+    world = World()
+    world.write("main", "a")
+    late = world.branch("wap/x")
+    late = world.write("wap/x", "a")
+    world.discard("wap/x")
+    # The files were listed and nothing reaches them; then somebody takes the commit up again.
+    real = world.catalog.list_refs
+    calls = 0
+
+    def listing() -> Iterator[Ref]:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            world.branch("rescued", late.hash)
+        return real()
+
+    world.catalog.list_refs = listing  # type: ignore[method-assign]
+    assert world.gc().files == 0
+    assert calls >= 3
+    assert world.needed() <= set(world.files)
+
+
+def test_a_table_that_cannot_be_read_keeps_all_that_may_be_its() -> None:
+    world = World()
+    world.write("main", "a")
+    damaged = world.catalog.get_table(TableIdentifier.parse("ns.a"), world.catalog.get_ref("main"))
+    assert damaged is not None
+    world.write("main", "b")
+    world.write("main", "b", keep=False)
+    for name in NAMES:
+        world.branch(f"wap/{name}")
+        world.write(f"wap/{name}", name)
+        world.discard(f"wap/{name}")
+    # Files of a run that made the table anew, replayed onto the one that cannot be read.
+    elsewhere = world.file(f"{world.folder('a')}/data/replayed.parquet")
+    garbage = world.file(f"{world.folder('b')}/data/garbage.parquet")
+    world.broken |= {path for path in world.needs[damaged.metadata_location] if "/data/" in path}
+    ours = {path for path in world.files if "/a_" in path}
+
+    report = world.gc()
+    assert [problem.subject for problem in report.problems] == ["ns.a"]
+    assert "damaged" in report.problems[0].message
+    assert ours <= set(world.files)
+    assert elsewhere in world.files
+    assert garbage not in world.files
+    assert report.files == 3
+
+
+def test_views_and_tables_with_names_of_others_keep_their_folders() -> None:
+    world = World()
+    view = world.file("ns/v_1/metadata/00000-1.metadata.json")
+    world.runs_of[view] = "made by a transaction"
+    history = world.catalog.history
+
+    def with_view(ref: str, **options: Any) -> Iterator[Any]:
+        return (commit.model_copy(update={"foreign": (key(view),)}) for commit in history(ref, **options))
+
+    world.catalog.history = with_view  # type: ignore[method-assign]
+    assert world.gc().files == 0
+    world.catalog.history = history  # type: ignore[method-assign]
+    assert world.gc().files == 1
+
+
+def test_a_folder_that_is_no_table_of_ours_is_never_touched() -> None:
+    world = World()
+    world.write("main", "a")
+    folder = next(iter(world.files)).removeprefix(f"{ROOT}/").partition("/data/")[0]
+    kept = [
+        world.file("notes.txt"),
+        world.file("data/notes.txt"),
+        world.file("metadata/v1.metadata.json"),
+        world.file("exports/data/1.parquet"),
+        world.file("other/table/metadata/v1.metadata.json"),
+        world.file("other/table/data/1.parquet"),
+        world.file(f"{folder}/README.md"),
+    ]
+    report = world.gc()
+    assert (report.files, report.ignored_files) == (0, len(kept))
+    assert set(kept) <= set(world.files)
+
+
+def test_a_table_that_a_run_made_by_its_own_sql_is_known_by_its_snapshots() -> None:
+    world = World()
+    world.file("ns/t_0badcafe/data/1.parquet")
+    world.file("ns/t_0badcafe/metadata/00000-1.metadata.json")
+    world.runs_of[world.file("ns/t_0badcafe/metadata/00001-1.metadata.json")] = "20260101T000000-0badcafe"
+    assert world.gc().files == 3
+    assert world.files == {}
+
+
+def test_checksums_go_with_their_files() -> None:
+    world = World()
+    world.write("main", "a")
+    used = next(path for path in world.files if "/data/" in path)
+    folder = used.removeprefix(f"{ROOT}/").rpartition("/")[0]
+    kept = world.file(f"{folder}/.{used.rpartition('/')[2]}.crc")
+    world.file(f"{folder}/garbage.parquet")
+    world.file(f"{folder}/.garbage.parquet.crc", old=False)
+    assert world.gc().files == 1
+    assert kept in world.files
+    assert not [path for path in world.files if "garbage" in path]
+
+
+def test_a_warehouse_under_another_name_loses_nothing() -> None:
+    world = World()
+    world.write("main", "a")
+    # The same files, found by a link.
+    for metadata, needed in list(world.needs.items()):
+        world.needs[metadata] = frozenset(path.replace(ROOT, "file:///private/lake") for path in needed)
+    report = world.gc()
+    assert report.files == 0
+    assert "catalog.warehouse" in str(report.problems[0].hint)
+
+
+def test_nothing_goes_when_the_catalog_fails_midway() -> None:
+    world = World()
+    world.write("main", "a")
+    world.file(f"{world.folder('b')}/data/garbage.parquet")
+    before = dict(world.files)
+
+    def failing(ref: str, **_: Any) -> Iterator[Any]:
+        yield from MemoryCatalog.history(world.catalog, ref)
+        raise LakegateError("gone")
+
+    world.catalog.history = failing  # type: ignore[method-assign]
+    with pytest.raises(LakegateError, match="gone"):
+        world.gc()
+    assert world.files == before
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1.5h", "7 days", "1y", "\u0667d"])
+def test_other_lengths_of_time_are_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="Invalid duration"):
+        parse_duration(text)

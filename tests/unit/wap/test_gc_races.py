@@ -1,0 +1,250 @@
+"""Going back to a state while its files are collected: one of the two always notices the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakegate.errors import CatalogUnavailableError, InputError, LakegateError, NotFoundError, RetryableError
+from lakegate.journal.holder import ProcessHolder
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.maintenance import GcReport
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.run import Run
+from lakegate.model.tables import StoredFile
+from lakegate.wap import reachable
+from lakegate.wap.context import Context
+from lakegate.wap.gc import gc
+from lakegate.wap.reachable import collecting, drop_orphaned_announcements, keep_files_of
+from lakegate.wap.revert import reset_branch, restore_table
+from support.revert_support import A, B, D, House
+
+TRIPS = TableIdentifier.parse("nyc.trips")
+FOLDER = "mem://warehouse/nyc/trips_20260101T000000-00000000"
+LATER = datetime.now(UTC) + timedelta(days=30)
+DELETING = "`lakegate gc` is deleting files"
+
+
+class Lake(House):
+    """A lakehouse with files that go, and something that happens when the first of them are about to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted: set[str] = set()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def reach(self, pointer: TablePointer, walked: set[str] | None = None) -> Iterator[str]:
+        del walked
+        metadata = f"{FOLDER}/metadata/{pointer.metadata_location.rpartition('/')[2]}"
+        if metadata in self.deleted:
+            raise NotFoundError(f"{metadata} does not exist.")
+        yield from (f"{FOLDER}/data/{number}" for number in self.versions[pointer.metadata_location].rows)
+        yield metadata
+
+    def missing(self, paths: Sequence[str]) -> Sequence[str]:
+        return [path for path in paths if path in self.deleted]
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        assert prefix
+        names = {f"metadata/{location.rpartition('/')[2]}" for location in self.versions}
+        names |= {f"data/{number}" for version in self.versions.values() for number in version.rows}
+        for path in sorted(f"{FOLDER}/{name}" for name in names):
+            if path not in self.deleted:
+                yield StoredFile(path=path, size_bytes=1, modified_at=datetime(2026, 1, 1, tzinfo=UTC))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.meanwhile()
+        self.deleted |= set(paths)
+
+    def collect(self) -> GcReport:
+        span = timedelta(days=1)
+        return gc(self.context, files=self, keep_rejected=span, grace=timedelta(0), now=LATER, history=span)
+
+    def restore(self, at: Ref, run: str = "y") -> Run:
+        pinned = Ref(name="main", hash=at.hash, kind="detached")
+        return restore_table(self.context, TRIPS, pinned, new_run_id=run)
+
+    def names(self) -> Sequence[str]:
+        return tuple(ref.name for ref in self.catalog.list_refs())
+
+    def is_whole(self, ref: str = "main") -> bool:
+        pointer = self.catalog.get_table(TRIPS, self.catalog.get_ref(ref))
+        assert pointer is not None
+        return not self.missing(list(self.reach(pointer)))
+
+
+@pytest.fixture
+def lake() -> Lake:
+    return Lake()
+
+
+@pytest.fixture
+def old(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Ref:
+    """A commit whose rows were replaced since: beyond the history that is kept, its files are garbage."""
+    monkeypatch.setattr(reachable, "_POLL_S", 0.01)
+    monkeypatch.setattr(reachable, "_PATIENCE_S", 0.0)
+    lake.add("r1", A)
+    then = lake.head()
+    lake.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    return Ref(name="main", hash=then.hash, kind="detached")
+
+
+def tag(lake: Lake, old: Ref) -> None:
+    with keep_files_of(lake.context, old):
+        lake.catalog.create_tag("x", old)
+
+
+def reset(lake: Lake, old: Ref) -> None:
+    reset_branch(lake.context, "main", old, force=True)
+
+
+WAYS: dict[str, Callable[[Lake, Ref], object]] = {
+    "restore": lambda lake, old: lake.restore(old),
+    "revert": lambda lake, _: lake.undo("over"),
+    "reset": reset,
+    "tag": tag,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_goes_back_to_what_is_being_deleted(lake: Lake, old: Ref, way: str) -> None:
+    """The collection looked at the references, we come, and then it deletes."""
+    refused: list[LakegateError] = []
+
+    def go_back() -> None:
+        with pytest.raises(RetryableError, match=DELETING) as caught:
+            WAYS[way](lake, old)
+        refused.append(caught.value)
+
+    lake.meanwhile = go_back
+    head = lake.head()
+    assert lake.collect().files == 2
+    assert [error.exit_code for error in refused] == [3]
+    assert "lakegate branch delete wap/lakegate.gc/" in str(refused[0].hint)
+    assert (lake.head(), lake.rows(), lake.is_whole(), lake.names()) == (head, D, True, ("main",))
+
+    # And it is gone for good now.
+    with pytest.raises(InputError, match=r"Files of nyc.trips as it was then .*does not exist"):
+        WAYS[way](lake, old)
+    assert (lake.head(), lake.is_whole(), lake.names()) == (head, True, ("main",))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_files_of_a_state_that_somebody_goes_back_to_are_kept(
+    lake: Lake, old: Ref, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """We have announced it, and a whole collection runs before we look for one."""
+    look = reachable._require_no_gc  # noqa: SLF001 - the moment in between
+    reports: list[GcReport] = []
+
+    def collect_first(context: Context) -> None:
+        reports.append(lake.collect())
+        look(context)
+
+    monkeypatch.setattr(reachable, "_require_no_gc", collect_first)
+    WAYS[way](lake, old)
+    assert [report.files for report in reports] == [0]
+    assert lake.is_whole()
+    assert lake.rows() == (D if way == "tag" else A)
+    assert lake.names() == (("main", "x") if way == "tag" else ("main",))
+    lake.collect()
+    assert lake.is_whole("x" if way == "tag" else "main")
+
+
+def test_both_at_once_come_to_an_end(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both announce before either looks: the files are kept, and we wait."""
+    monkeypatch.setattr(reachable, "_PATIENCE_S", 10.0)
+    create, runs = lake.catalog.create_branch, list[Run]()
+    other = threading.Thread(target=lambda: runs.append(lake.restore(old)))
+
+    def announced(name: str, source: Ref) -> Ref:
+        made = create(name, source)
+        if "lakegate.gc" in name:
+            other.start()
+            until = time.monotonic() + 10
+            while not any("lakegate.needed" in one for one in lake.names()) and time.monotonic() < until:
+                time.sleep(0.01)
+            time.sleep(0.1)  # for the commit that says which state
+        return made
+
+    monkeypatch.setattr(lake.catalog, "create_branch", announced)
+    report = lake.collect()
+    other.join()
+    assert report.files == 0
+    assert [run.status for run in runs] == ["published"]
+    assert (lake.rows(), lake.is_whole(), lake.names()) == (A, True, ("main",))
+
+
+def test_a_file_that_is_gone_is_named(lake: Lake, old: Ref) -> None:
+    lake.deleted = {f"{FOLDER}/data/1"}
+    with pytest.raises(InputError, match=r"any more: mem://warehouse/.*/data/1 can't be found\. Nothing was changed"):
+        lake.restore(old)
+    assert (lake.rows(), lake.names()) == (D, ("main",))
+
+
+def test_what_main_needs_anyway_is_not_looked_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.add("r1", A)
+    lake.add("r2", B)
+    asked: list[str] = []
+
+    def note(paths: Sequence[str]) -> Sequence[str]:
+        asked.extend(paths)
+        return []
+
+    monkeypatch.setattr(lake, "missing", note)
+    lake.undo("r2")
+    assert len(asked) == 1
+    assert "/metadata/" in asked[0]
+    with keep_files_of(lake.context, lake.head()):
+        assert lake.names() == ("main",)
+
+
+def test_announcements_of_the_dead_are_dropped(lake: Lake, old: Ref) -> None:
+    ended = lake.restore(old)
+    lake.catalog.create_branch(f"wap/lakegate.needed/{ended.run_id}.0badcafe", old)
+    lake.catalog.create_branch("wap/lakegate.needed/unknown", old)
+    lake.collect()
+    assert lake.names() == ("main", "wap/lakegate.needed/unknown")
+
+
+def test_what_a_killed_process_announced_keeps_nobody_out(
+    lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, pid, _ = ProcessHolder().identity().split(":")
+    gone, elsewhere = f"{host}.{pid}.1", f"{'0' * 16}.{pid}.1"
+    lake.catalog.create_branch(f"wap/lakegate.gc/a.{gone}", old)
+    lake.catalog.create_branch(f"wap/lakegate.needed/a.b-c.0badcafe.{gone}", old)
+    tag(lake, old)  # by whoever goes back
+    assert "wap/lakegate.gc/" not in " ".join(lake.names())
+    lake.catalog.delete_ref(lake.catalog.get_ref("x"))
+
+    lake.catalog.create_branch(f"wap/lakegate.gc/a.{gone}", old)
+    for kind in ("gc", "needed"):
+        lake.catalog.create_branch(f"wap/lakegate.{kind}/b.{elsewhere}", old)
+    drop_orphaned_announcements(lake.context)  # and by the next gc, or recover
+    assert sorted(lake.names()) == ["main", f"wap/lakegate.gc/b.{elsewhere}", f"wap/lakegate.needed/b.{elsewhere}"]
+
+    with pytest.raises(RetryableError, match=DELETING):
+        tag(lake, old)
+    monkeypatch.setattr(ProcessHolder, "is_alive", lambda *_: True)
+    with collecting(lake.context):
+        drop_orphaned_announcements(lake.context)
+        assert len(lake.names()) == 4
+
+
+def test_a_marker_that_cannot_be_dropped_is_told_of(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    context = lake.context
+    monkeypatch.setattr(context.narrator, "note", notes.append)
+
+    def away(_: Ref) -> None:
+        raise CatalogUnavailableError("Nessie does not answer.")
+
+    monkeypatch.setattr(lake.catalog, "delete_ref", away)
+    with collecting(context):
+        pass
+    assert "lakegate branch delete wap/lakegate.gc/" in notes[0]

@@ -1,0 +1,226 @@
+"""Who owns a run in the flow: leases that are lost on the way, and a journal that is away when a run ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from lakegate.errors import ConflictError, LeaseLostError, RetryableError
+from lakegate.journal.journal import open_sqlite
+from lakegate.journal.schema import LEASES, as_text
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.run import Run
+from lakegate.wap import lifecycle
+from lakegate.wap.discard import discard_run
+from lakegate.wap.history import sync
+from lakegate.wap.ingest import ingest, undo
+from lakegate.wap.recover import recover
+from lakegate.wap.revert import revert
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, WITH_NULLS, branches, ordered, when_reached
+
+AWAY = RetryableError("The journal is away.")
+
+
+def expire(house: FakeLakehouse) -> None:
+    """Let all leases run out, as when their owners slept."""
+    with house.database.writing() as connection:
+        connection.execute(update(LEASES).values(expires_at=as_text(datetime(2000, 1, 1, tzinfo=UTC))))
+
+
+def takes_over(house: FakeLakehouse) -> list[Run]:
+    expire(house)
+    return list(recover(house.context))
+
+
+def commits(house: FakeLakehouse) -> int:
+    return len([commit for commit in house.catalog.history("main") if commit.properties])
+
+
+def known(house: FakeLakehouse, run_id: str = "r1") -> tuple[str, bool]:
+    run = house.journal.get(run_id)
+    assert run is not None
+    return run.status, run.finished_at is not None
+
+
+@pytest.mark.parametrize("point", ["before-publish", "before-commit", "after-publish"])
+def test_an_owner_whose_run_was_published_by_its_recovery_says_so(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    with when_reached(monkeypatch, point, lambda: takes_over(house)):
+        run = ingest(house.context, ordered(house))
+    assert (run.status, known(house), commits(house)) == ("published", ("published", True), 1)
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert ingest(house.context, ordered(house, run="r2", file="r1")).status == "skipped"
+
+
+@pytest.mark.parametrize("point", ["after-claim", "before-stage", "after-branch", "after-stage", "after-audit"])
+def test_an_owner_whose_run_was_undone_lost_its_lease(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    with (
+        when_reached(monkeypatch, point, lambda: takes_over(house)),
+        pytest.raises(LeaseLostError, match="Run r1 lost its lease") as caught,
+    ):
+        ingest(house.context, ordered(house))
+    assert (int(caught.value.exit_code), known(house), branches(house)) == (3, ("failed", True), ["main"])
+    assert ingest(house.context, ordered(house, run="r2", file="r1")).status == "published"
+
+
+def test_a_commit_that_comes_after_its_run_was_undone_puts_the_record_right(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no lease can prevent: the commit was on its way already."""
+    ingest(house.context, ordered(house))
+    commit = house.catalog.commit
+
+    def late(request: CommitRequest) -> Ref:
+        monkeypatch.undo()
+        assert [run.status for run in takes_over(house)] == ["failed"]
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", late)
+    run = revert(house.context, "r1", new_run_id="undo")
+    assert (run.status, known(house, "undo"), known(house)[0]) == ("published", ("published", True), "reverted")
+    found = house.journal.get("undo")
+    assert found is not None
+    assert "Was taken for failed" in str(found.detail)
+    assert house.rows_on("main", "nyc.trips") == []
+
+
+def test_a_conflict_whose_commit_was_made_is_no_rival(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = house.catalog.commit
+
+    def twice(request: CommitRequest) -> Ref:
+        made = commit(request)
+        if request.branch == "main":
+            raise ConflictError("It changed.")
+        return made
+
+    monkeypatch.setattr(house.catalog, "commit", twice)
+    assert ingest(house.context, ordered(house)).status == "published"
+    assert revert(house.context, "r1", new_run_id="undo").status == "published"
+    assert (commits(house), known(house)[0], house.rows_on("main", "nyc.trips")) == (2, "reverted", [])
+
+
+@pytest.mark.parametrize("lost_answer", [False, True])
+def test_a_journal_that_is_away_for_a_moment_hears_how_a_run_ended(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, lost_answer: bool
+) -> None:
+    end, answers = house.journal.end, [AWAY, AWAY]
+
+    def flaky(run: Run, token: str) -> Run:
+        if not answers:
+            return end(run, token)
+        if lost_answer:
+            end(run, token)
+        raise answers.pop()
+
+    monkeypatch.setattr(house.journal, "end", flaky)
+    assert ingest(house.context, ordered(house)).status == "published"
+    assert known(house) == ("published", True)
+
+
+@pytest.mark.parametrize(("rows", "status"), [(CLEAN, "published"), (WITH_NULLS, "rejected")])
+def test_a_journal_that_stays_away_changes_nothing_of_how_a_run_ended(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, object]], status: str
+) -> None:
+    def away(*_: object, **__: object) -> Run:
+        raise AWAY
+
+    monkeypatch.setattr(lifecycle, "_LAST_WORD_S", 0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.journal, "end", away)
+        if status == "published":
+            patch.setattr("lakegate.wap.lifecycle.sync", away)
+        assert ingest(house.context, ordered(house, rows)).status == status
+    assert not known(house)[1]
+    assert [run.status for run in takes_over(house)] == [status]
+    assert known(house) == (status, True)
+
+
+def test_ctrl_c_is_heard_when_the_commit_has_its_answer(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = house.catalog.commit
+
+    def slow(request: CommitRequest) -> Ref:
+        if request.branch == "main":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", slow)
+    with pytest.raises(KeyboardInterrupt, match="Run r1 had been published already"):
+        ingest(house.context, ordered(house))
+    assert (known(house), house.rows_on("main", "nyc.trips")) == (("published", True), CLEAN)
+
+
+def test_a_branch_is_not_discarded_from_under_a_run_that_is_worked_on(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakegate.wap.discard._PATIENCE_S", 0.05)
+    order = ordered(house)
+
+    def refused() -> None:
+        with pytest.raises(RetryableError, match="Another process works on run r1"):
+            discard_run(house.context, order.branch)
+
+    with when_reached(monkeypatch, "before-commit", refused):
+        assert ingest(house.context, order).status == "published"
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_what_is_on_main_is_not_discarded(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, answers = ordered(house, MORE), []
+
+    def discarding() -> None:
+        expire(house)
+        answers.append(discard_run(house.context, order.branch))
+
+    with when_reached(monkeypatch, "after-publish", discarding):
+        assert ingest(house.context, order).status == "published"
+    assert [run.status for run in answers if run] == ["published"]
+    sync(house.context, "main")
+    assert known(house) == ("published", True)
+
+
+def test_the_journal_is_nobody_elses_business(tmp_path: Path) -> None:
+    home = tmp_path / ".lakegate"
+    (home / "locks").mkdir(parents=True)
+    for lax in (home, home / "locks"):
+        lax.chmod(0o755)
+    (home / "journal.db").touch(0o644)
+    before = os.umask(0o022)
+    try:
+        journal = open_sqlite(home / "journal.db")
+        with journal.turn("x", timeout_s=1):
+            modes = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in (home, *home.rglob("*"))}
+        journal.close()
+    finally:
+        os.umask(before)
+    assert {Path(".lakegate/journal.db"), Path(".lakegate/journal.db-wal"), Path(".lakegate/locks")} <= set(modes)
+    assert all(mode == (0o700 if (tmp_path / path).is_dir() else 0o600) for path, mode in modes.items()), modes
+
+
+class Stopped(BaseException):
+    """What an orchestrator raises in a flow that it stops."""
+
+
+def test_a_run_that_is_stopped_from_outside_is_undone_without_waiting_for_its_lease(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop() -> None:
+        raise Stopped
+
+    with when_reached(monkeypatch, "after-stage", stop), pytest.raises(Stopped):
+        ingest(house.context, ordered(house), suspends=True)
+    began = time.monotonic()
+    run = undo(house.context, "r1", reason="Its flow run was stopped.")
+
+    assert (run.status, branches(house)) == ("failed", ["main"])
+    assert time.monotonic() - began < house.context.lease_s / 2

@@ -1,0 +1,93 @@
+"""Branches that runs could not drop, as the catalog was away: recovery drops them, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakegate.errors import CatalogUnavailableError, ConflictError, LakegateError
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.tables import WriteTarget
+from lakegate.wap.gc import drop_orphaned_branches
+from lakegate.wap.ingest import ingest
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, TRIPS, WITH_NULLS, branches, ordered
+
+
+def away(*_: object, **__: object) -> Any:
+    raise CatalogUnavailableError("Nessie went away.")
+
+
+def fail(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, order: Any) -> None:
+    """Ingest into a catalog that cannot drop branches."""
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "delete_ref", away)
+        with pytest.raises(LakegateError):
+            ingest(house.context, order)
+
+
+def kept(house: FakeLakehouse, run_id: str = "r1") -> bool:
+    run = house.journal.get(run_id)
+    assert run is not None
+    return run.branch_kept
+
+
+def test_a_branch_that_was_half_written(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = house.append
+
+    def append_and_lose(batch: Any, target: WriteTarget, step: Any = None) -> None:
+        append(batch, target, step)
+        away()
+
+    order = ordered(house)
+    with monkeypatch.context() as patch:
+        patch.setattr(house, "append", append_and_lose)
+        fail(house, monkeypatch, order)
+    assert (branches(house), kept(house)) == (["main", order.branch], True)
+
+    assert [ref.name for ref in drop_orphaned_branches(house.context)] == [order.branch]
+    assert (branches(house), kept(house)) == (["main"], False)
+    assert drop_orphaned_branches(house.context) == ()
+
+
+def test_the_branch_of_a_published_run(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = ordered(house)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "delete_ref", away)
+        assert ingest(house.context, order).status == "published"
+    assert branches(house) == ["main", order.branch]
+
+    drop_orphaned_branches(house.context)
+    assert (branches(house), kept(house)) == (["main"], False)
+    assert house.rows_on("main", str(TRIPS)) == CLEAN
+
+
+def test_a_branch_that_somebody_else_wrote_to_stays(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = ordered(house)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "delete_ref", away)
+        ingest(house.context, order)
+    head = house.catalog.get_ref(order.branch)
+    house.catalog.commit(CommitRequest(branch=head.name, base=head.hash, message="mine", namespaces=(("mine",),)))
+    assert drop_orphaned_branches(house.context) == ()
+    assert (branches(house), kept(house)) == (["main", order.branch], True)
+
+
+def test_branches_that_the_user_may_still_need_stay(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    rejected = ordered(house, WITH_NULLS)
+    assert ingest(house.context, rejected).status == "rejected"
+    conflicting = ordered(house, run="r2")
+    commit = house.catalog.commit
+
+    def refuse(request: CommitRequest) -> Ref:
+        if request.branch == "main":
+            raise ConflictError("main never stands still")
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", refuse)
+    monkeypatch.setattr("lakegate.wap.optimistic_commit._ATTEMPTS", 1)
+    with pytest.raises(ConflictError):
+        ingest(house.context, conflicting)
+    assert drop_orphaned_branches(house.context) == ()
+    assert sorted(branches(house)) == ["main", rejected.branch, conflicting.branch]

@@ -1,0 +1,213 @@
+"""Putting a table back as it was, and moving branches, on a lakehouse in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakegate.errors import InputError, NotFoundError, NotRevertableError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.run import Run, UndoneTable
+from lakegate.wap.recover import rebuild
+from lakegate.wap.revert import reset_branch, restore_table
+from lakegate.wap.transaction import Transaction
+from support.revert_support import A, B, C, D, House
+
+TRIPS = TableIdentifier.parse("nyc.trips")
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def restore(house: House, at: Ref, run: str = "y", table: TableIdentifier = TRIPS) -> Run:
+    pinned = Ref(name="main", hash=at.hash, kind="detached")
+    return restore_table(house.context, table, pinned, new_run_id=run)
+
+
+def test_a_table_is_put_back_and_goes_on_from_there(house: House) -> None:
+    house.add("r1", A)
+    then = house.head()
+    house.add("r2", B)
+    house.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    run = restore(house, then)
+
+    assert house.rows() == A
+    assert (run.kind, run.status, run.reverts) == ("restore", "published", ("over", "r2"))
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=0, data_files=0),)
+    assert house.status("r2") == ("reverted", "y")
+    assert house.add("again-1", A, file="r1").status == "skipped"
+    assert house.add("again-2", B, file="r2").status == "published"
+    assert house.rows() == [*A, *B]
+
+
+def test_a_run_that_wrote_other_tables_too_is_not_reverted_but_its_files_are_free_here(house: House) -> None:
+    house.add("r1", A)
+    then = house.head()
+
+    def both(tx: Transaction) -> None:
+        tx.append("nyc.trips", B)
+        tx.append("nyc.zones", [{"id": 1}])
+
+    house.work("tx", both)
+    restore(house, then)
+
+    assert house.rows() == A
+    assert house.rows("nyc.zones") == [{"id": 1}]
+    assert house.status("tx") == ("published", None)
+    house.undo("tx")
+    assert house.rows() == A
+    assert house.catalog.get_table(TableIdentifier.parse("nyc.zones"), house.head()) is None
+
+
+def test_a_dropped_table_comes_back(house: House) -> None:
+    house.add("r1", A)
+    then = house.head()
+    house.undo("r1")
+    assert house.catalog.get_table(TRIPS, house.head()) is None
+    restore(house, then)
+
+    assert house.rows() == A
+    assert house.add("again", A, file="r1").status == "skipped"
+    house.add("r2", B)
+    assert house.rows() == [*A, *B]
+
+
+def test_files_that_were_reverted_count_as_published_when_their_rows_are_back(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B)
+    then = house.head()
+    house.undo("r2")
+    restore(house, then)
+
+    assert house.rows() == [*A, *B]
+    assert house.add("again", B, file="r2").status == "skipped"
+    house.lose_journal()
+    rebuild(house.context, "main")
+    assert house.add("again", B, file="r2").status == "skipped"
+
+
+def test_files_that_were_replaced_come_back_with_their_rows(house: House) -> None:
+    house.add("r1", A, file="f")
+    then = house.head()
+    house.add("r2", B, file="f", version="2", on_changed="replace")
+    restore(house, then)
+
+    assert house.rows() == A
+    assert house.add("again", A, file="f").status == "skipped"
+    assert house.add("r3", B, file="f", version="2", on_changed="replace").status == "published"
+    assert house.rows() == B
+
+
+def test_a_restore_replaces_files_again_that_a_revert_had_brought_back(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B, file="f")
+    house.add("r3", C, file="f", version="2", on_changed="replace")
+    then = house.head()
+    house.undo("r3")
+    restore(house, then)
+    assert house.rows() == [*A, *C]
+    assert house.status("r2") == ("reverted", "y")
+
+    assert house.status("r3") == ("published", None)
+    with pytest.raises(NotRevertableError, match=r"run y changed what it left of .* and is a restore itself"):
+        house.undo("r3", new="x2", cascade=True)
+
+
+def test_an_undone_restore_can_be_restored_in_turn(house: House) -> None:
+    house.add("r1", A)
+    first = house.head()
+    house.add("r2", B)
+    second = house.head()
+    restore(house, first)
+    restore(house, second, run="z")
+
+    assert house.rows() == [*A, *B]
+    assert house.add("again", B, file="r2").status == "skipped"
+    with pytest.raises(InputError, match="Run z is a restore; it can't be reverted"):
+        house.undo("z")
+
+
+def test_what_others_did_is_undone_as_well(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B)
+    then = house.head()
+    house.rewrite_all_files()
+    house.add("r3", C)
+    restore(house, then)
+
+    assert house.rows() == [*A, *B]
+    assert house.undo("r2").status == "published"
+    assert house.rows() == A
+
+
+def test_a_table_that_stands_so_is_left_alone(house: House) -> None:
+    house.add("r1", A)
+    then = house.head()
+    house.work("other", lambda tx: tx.append("nyc.zones", [{"id": 1}]))
+    head = house.head()
+    run = restore(house, then)
+
+    assert (run.status, house.head()) == ("skipped", head)
+    assert "nothing to do" in (run.detail or "")
+    assert house.journal.get("y") == run
+
+
+def test_a_table_that_did_not_exist_then_is_refused(house: House) -> None:
+    house.add("r1", A)
+    then = house.head()
+    with pytest.raises(NotFoundError, match=r"nyc.zones didn't exist at commit"):
+        restore(house, then, table=TableIdentifier.parse("nyc.zones"))
+
+
+def test_a_commit_of_another_branch_is_refused(house: House) -> None:
+    house.add("r1", A)
+    house.catalog.create_branch("side", house.head())
+    house.catalog.commit(
+        CommitRequest(branch="side", base=house.head().hash, message="side", namespaces=(("elsewhere",),))
+    )
+    house.add("r2", B)
+    with pytest.raises(InputError, match="is not in the history of 'main'"):
+        restore(house, house.catalog.get_ref("side"))
+
+
+def test_a_revert_goes_on_after_a_restore(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B)
+    then = house.head()
+    house.add("r3", C)
+    restore(house, then)
+    house.undo("r2")
+    assert house.rows() == A
+    with pytest.raises(InputError, match="Run r3 is already reverted, by run y"):
+        house.undo("r3")
+
+
+def test_a_branch_is_reset(house: House) -> None:
+    house.add("r1", A)
+    house.catalog.create_branch("dev", house.head())
+    house.add("r2", B)
+    assert house.rows_on("dev", "nyc.trips") == A
+    assert reset_branch(house.context, "dev", house.head()).hash == house.head().hash
+    assert house.rows_on("dev", "nyc.trips") == [*A, *B]
+
+
+def test_main_is_reset_only_by_force_and_its_lost_files_may_be_ingested_again(house: House) -> None:
+    house.add("r1", A)
+    then = house.head()
+    house.add("r2", B)
+    with pytest.raises(InputError, match="throws commits out of its history") as caught:
+        reset_branch(house.context, "main", then)
+    assert "lakegate table restore" in (caught.value.hint or "")
+
+    reset_branch(house.context, "main", then, force=True)
+    assert house.rows() == A
+    assert house.add("again", B, file="r2").status == "published"
+    assert house.add("again-1", A, file="r1").status == "skipped"
+
+
+def test_a_tag_is_not_reset(house: House) -> None:
+    house.catalog.create_tag("v1", house.head())
+    with pytest.raises(InputError, match="'v1' is not a branch"):
+        reset_branch(house.context, "v1", house.head())

@@ -1,0 +1,529 @@
+"""Reverting publishes on a lakehouse in memory: what goes, what stays, and what is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lakegate.errors import (
+    CatalogUnavailableError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    NotRevertableError,
+    OutcomeUnknownError,
+)
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.run import RUN_ID_PROPERTY, UndoneTable
+from lakegate.wap import revert, review
+from lakegate.wap.context import Context
+from lakegate.wap.discard import discard_run
+from lakegate.wap.history import revived_in, sync
+from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.revert_plan import BranchHistory, RevertPlan, plan_revert
+from lakegate.wap.transaction import Transaction
+from support.revert_support import A, B, C, D, House
+
+ZONES = TableIdentifier.parse("nyc.zones")
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def three(house: House) -> House:
+    house.add("r1", A)
+    house.add("r2", B)
+    house.add("r3", C)
+    return house
+
+
+def test_the_middle_of_three_goes_and_its_data_files_exactly(three: House) -> None:
+    run = three.undo("r2")
+
+    assert three.rows() == [*A, *C]
+    assert (run.kind, run.status, run.tables, run.reverts) == ("revert", "published", ("nyc.trips",), ("r2",))
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=-1, data_files=-1),)
+    commit = next(three.catalog.history("main", operations=True))
+    assert run.publication is not None
+    assert run.publication.commit == commit.hash
+    assert commit.properties == {
+        "lakegate.run-id": "x-r2",
+        "lakegate.kind": "revert",
+        "lakegate.tables": "nyc.trips",
+        "lakegate.reverts": "r2",
+    }
+    snapshots = three.snapshots(commit.puts[0])
+    assert [s.operation for s in snapshots] == ["append", "append", "append", "delete"]
+    assert snapshots[-1].summary[RUN_ID_PROPERTY] == "x-r2"
+    assert three.status("r2") == ("reverted", "x-r2")
+    assert three.journal.get("x-r2") == run
+
+
+def test_its_files_may_be_ingested_again_and_those_of_others_not(three: House) -> None:
+    assert three.add("again", B, file="r2").status == "skipped"
+    three.undo("r2")
+
+    assert three.add("again-1", A, file="r1").status == "skipped"
+    assert three.add("again-2", B, file="r2").status == "published"
+    assert three.rows() == [*A, *B, *C]
+    three.undo("again-2")
+    assert three.rows() == [*A, *C]
+
+
+def test_a_lost_journal_learns_of_reverts_from_the_history(three: House) -> None:
+    three.undo("r2")
+    three.lose_journal()
+    rebuild(three.context, "main")
+
+    assert three.status("r2") == ("reverted", "x-r2")
+    assert three.add("again-2", B, file="r2").status == "published"
+
+
+def test_ingesting_goes_on_after_a_revert(three: House) -> None:
+    three.undo("r3")
+    three.add("r4", D)
+    assert three.rows() == [*A, *B, *D]
+
+
+def test_a_table_that_the_run_created_goes_with_it(house: House) -> None:
+    house.add("r1", A)
+    run = house.undo("r1")
+
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=-1, data_files=-1, dropped=True),)
+    assert house.catalog.get_table(TableIdentifier.parse("nyc.trips"), house.head()) is None
+    assert house.add("again", A, file="r1").status == "published"
+    assert house.rows() == A
+
+
+def test_a_table_that_the_run_created_stays_when_others_wrote_to_it(three: House) -> None:
+    run = three.undo("r1")
+    assert not run.undone[0].dropped
+    assert three.rows() == [*B, *C]
+
+
+def test_a_created_table_goes_when_what_was_added_is_gone_too(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B)
+    house.undo("r2")
+    assert house.undo("r1").undone[0].dropped
+
+
+def test_a_transaction_goes_from_all_its_tables_in_one_commit(three: House) -> None:
+    def body(tx: Transaction) -> None:
+        tx.append("nyc.trips", D)
+        tx.append("nyc.zones", [{"id": 9}])
+
+    three.work("tx", body)
+    before = three.head()
+    run = three.undo("tx")
+
+    assert run.tables == ("nyc.trips", "nyc.zones")
+    assert len(list(three.catalog.history("main", until=before.hash))) == 1
+    assert three.rows() == [*A, *B, *C]
+    assert three.catalog.get_table(ZONES, three.head()) is None
+    assert three.status("tx") == ("reverted", "x-tx")
+
+
+def test_what_an_overwrite_replaced_comes_back_and_later_appends_stay(three: House) -> None:
+    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    three.add("r4", [{"id": 6, "passengers": 6}])
+    assert three.rows() == [*D, {"id": 6, "passengers": 6}]
+    files = three.writes
+    three.undo("over")
+
+    assert three.rows() == [*A, *B, *C, {"id": 6, "passengers": 6}]
+    assert three.writes == files
+    three.add("r5", D)
+    assert len(three.rows()) == 6
+
+
+def test_an_upsert_is_undone(three: House) -> None:
+    three.work("up", lambda tx: tx.upsert("nyc.trips", [{"id": 1, "passengers": 9}, *D], keys=["id"]))
+    assert three.rows()[0]["passengers"] == 9
+    run = three.undo("up")
+    assert three.rows() == [*A, *B, *C]
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=-1, data_files=0),)
+
+
+def test_dropping_the_branch_of_a_reverted_run_leaves_it_reverted(three: House) -> None:
+    run = three.journal.get("r2")
+    assert run is not None
+    three.catalog.create_branch(run.branch, three.catalog.get_ref("main"))
+    three.undo("r2")
+
+    discarded = discard_run(three.context, run.branch)
+    assert discarded is not None
+    assert (discarded.status, discarded.branch_kept) == ("reverted", False)
+
+
+def test_the_branch_of_a_reverted_run_is_not_published_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: Ref) -> None:
+        raise CatalogUnavailableError("Nessie is away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(three.catalog, "delete_ref", away)
+        three.add("r4", [{"id": 6, "passengers": 6}])
+    left = three.journal.get("r4")
+    assert left is not None
+    assert (left.status, left.branch_kept) == ("published", True)
+    three.undo("r4")
+
+    trips = TableIdentifier.parse("nyc.trips")
+    assert review.audit_branch(three.context, trips, left.branch, checks=(), configured=lambda _: ()).passed
+    with pytest.raises(InputError, match=r"was published from branch .* and reverted"):
+        review.publish_branch(three.context, left.branch, configured=lambda _: ())
+    undone = three.journal.get("r4")
+    assert undone is not None
+    assert undone.status == "reverted"
+
+
+def test_appends_that_were_reverted_meanwhile_do_not_come_back(three: House) -> None:
+    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    three.add("r4", [{"id": 6, "passengers": 6}])
+    three.add("r5", [{"id": 7, "passengers": 7}])
+    three.undo("r4")
+    three.undo("over")
+    assert three.rows() == [*A, *B, *C, {"id": 7, "passengers": 7}]
+
+
+def test_an_append_that_a_later_run_rewrote_is_refused_naming_it(three: House) -> None:
+    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    head = three.head()
+    with pytest.raises(NotRevertableError, match="alone: run over read its rows in nyc") as caught:
+        three.undo("r2")
+
+    assert caught.value.hint == "To revert them together: lakegate revert r2 --cascade"
+    assert caught.value.context["dependents"] == ["over"]
+    assert three.head() == head
+    assert three.journal.get("x-r2") is None
+
+
+def test_cascade_takes_the_later_run_too_in_one_commit(three: House) -> None:
+    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    three.add("r4", [{"id": 6, "passengers": 6}])
+    before = three.head()
+    run = three.undo("r2", cascade=True)
+
+    assert run.reverts == ("over", "r2")
+    assert three.rows() == [*A, *C, {"id": 6, "passengers": 6}]
+    assert len(list(three.catalog.history("main", until=before.hash))) == 1
+    assert three.status("over") == three.status("r2") == ("reverted", "x-r2")
+
+
+def test_cascade_is_transitive_across_tables(three: House) -> None:
+    def totals(tx: Transaction) -> None:
+        tx.append("nyc.totals", [{"id": len(tx.table("nyc.trips"))}])
+
+    def report(tx: Transaction) -> None:
+        tx.append("nyc.report", [{"id": len(tx.table("nyc.totals"))}])
+
+    three.work("totals", totals)
+    three.add("r4", D)
+    three.work("report", report)
+    with pytest.raises(NotRevertableError, match=r"run totals read its rows in nyc.trips; run report read"):
+        three.undo("r2")
+    run = three.undo("r2", cascade=True)
+
+    assert run.reverts == ("report", "totals", "r2")
+    assert three.rows() == [*A, *C, *D]
+    assert {str(p.table) for p in three.catalog.list_tables(three.head())} == {"nyc.trips"}
+
+
+def test_a_reader_that_was_reverted_does_not_count(three: House) -> None:
+    three.work("totals", lambda tx: tx.append("nyc.totals", [{"id": len(tx.table("nyc.trips"))}]))
+    three.undo("totals")
+    assert three.undo("r2").reverts == ("r2",)
+
+
+def test_an_append_that_asked_only_its_own_table_is_no_dependent(house: House) -> None:
+    unique = ("unique(id, scope='table')",)
+    house.add("r1", A, checks=unique)
+    house.add("r2", B, checks=unique)
+    assert house.undo("r1").reverts == ("r1",)
+    assert house.rows() == B
+
+
+def test_rows_that_were_compacted_by_others_cannot_be_taken_out(three: House) -> None:
+    three.rewrite_all_files()
+    for cascade in (False, True):
+        with pytest.raises(NotRevertableError, match=r"compacted\) changed .* wasn't published by lakegate"):
+            three.undo("r2", cascade=cascade)
+    three.add("r4", D)
+    three.undo("r4")
+    assert three.rows() == [*A, *B, *C]
+
+
+def test_cascade_stops_at_an_undoing(three: House) -> None:
+    three.work("over", lambda tx: tx.overwrite("nyc.trips", D))
+    three.undo("r3", cascade=True)
+    three.work("over2", lambda tx: tx.overwrite("nyc.trips", D))
+    three.undo("over2")
+    assert three.undo("r1").reverts == ("r1",)
+    assert three.rows() == B
+
+
+def test_a_rewrite_before_an_undoing_that_reached_behind_it_is_refused(three: House) -> None:
+    three.add("r4", D, file="r1", version="2", on_changed="replace")
+    three.undo("r2")
+    assert three.rows() == [*C, *D]
+    with pytest.raises(NotRevertableError, match=r"run x-r2 changed what it left of nyc.trips, and is a revert itself"):
+        three.undo("r4", cascade=True)
+
+
+def test_what_a_replacing_run_had_replaced_comes_back(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B, file="f")
+    house.add("r3", C, file="f", version="2", on_changed="replace")
+    assert house.rows() == [*A, *C]
+    house.undo("r3")
+
+    assert house.rows() == [*A, *B]
+    commit = next(house.catalog.history("main"))
+    assert revived_in(commit) == (("nyc.trips", "file:///f.parquet", "1", "r2"),)
+    assert house.status("r2") == ("published", None)
+    assert house.add("r4", B, file="f").status == "skipped"
+    house.undo("r2")
+    assert house.rows() == A
+    assert house.add("r5", B, file="f").status == "published"
+
+
+def test_both_a_replacing_run_and_the_replaced_one_can_go(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B, file="f")
+    house.add("r3", C, file="f", version="2", on_changed="replace")
+    with pytest.raises(InputError, match="Run r2 is already reverted, by run r3"):
+        house.undo("r2")
+    house.undo("r1")
+    assert house.rows() == C
+
+
+def test_files_that_were_published_again_are_not_brought_back_twice(house: House) -> None:
+    house.add("r2", B, file="f")
+    house.add("r3", C, file="f", version="2", on_changed="replace")
+    house.add("r4", B, file="f", on_changed="append")
+    with pytest.raises(NotRevertableError, match=r"bring back file:///f.parquet, which run r4 has published"):
+        house.undo("r3")
+
+
+def test_a_revert_is_reverted_and_puts_the_rows_back(three: House) -> None:
+    three.undo("r2")
+    three.work("other", lambda tx: tx.append("nyc.zones", [{"id": 1}]))
+    run = three.undo("x-r2", new="y")
+
+    assert three.rows() == [*A, *B, *C]
+    assert run.reverts == ("x-r2",)
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=1, data_files=1),)
+    assert three.status("x-r2") == ("reverted", "y")
+    assert three.status("r2") == ("published", None)
+    assert three.add("again", B, file="r2").status == "skipped"
+    three.lose_journal()
+    rebuild(three.context, "main")
+    assert three.add("again", B, file="r2").status == "skipped"
+    with pytest.raises(InputError, match="Run x-r2 is already reverted, by run y"):
+        three.undo("x-r2", new="y2")
+    three.undo("r2", new="x2")
+    assert three.rows() == [*A, *C]
+    assert three.status("r2") == ("reverted", "x2")
+    three.undo("x2", new="y2")
+    three.add("r4", D)
+    assert three.rows() == [*A, *B, *C, *D]
+
+
+def test_a_revert_of_a_transaction_is_reverted_in_all_its_tables(three: House) -> None:
+    def body(tx: Transaction) -> None:
+        tx.overwrite("nyc.trips", D)
+        tx.append("nyc.zones", [{"id": 9}])
+
+    three.work("tx", body)
+    three.undo("tx")
+    assert three.catalog.get_table(ZONES, three.head()) is None
+    three.undo("x-tx", new="y")
+
+    assert three.rows() == D
+    assert three.rows("nyc.zones") == [{"id": 9}]
+    assert three.status("tx") == ("published", None)
+    three.lose_journal()
+    rebuild(three.context, "main")
+    assert three.status("tx") == ("published", None)
+    three.undo("y", new="z")
+    assert three.rows() == [*A, *B, *C]
+    assert three.status("tx")[0] == "reverted"
+
+
+def test_a_revert_stays_when_something_was_published_since(three: House) -> None:
+    """What was published was audited without the rows that would come back."""
+    three.undo("r2")
+    three.add("r4", D)
+    with pytest.raises(NotRevertableError, match=r"alone: run r4 was audited without the rows it took from nyc.trips"):
+        three.undo("x-r2", new="y")
+    assert three.undo("x-r2", new="y", cascade=True).reverts == ("r4", "x-r2")
+    assert three.rows() == [*A, *B, *C]
+
+
+def test_a_revert_stays_when_another_one_came_since_that_reached_behind_it(three: House) -> None:
+    three.undo("r2")
+    three.undo("r1")
+    with pytest.raises(NotRevertableError, match=r"x-r1 was audited without .*, and is a revert itself"):
+        three.undo("x-r2", new="y", cascade=True)
+    assert three.rows() == C
+
+
+def test_a_revert_of_what_had_replaced_files_is_reverted(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B, file="f")
+    house.add("r3", C, file="f", version="2", on_changed="replace")
+    house.undo("r3")
+    house.undo("x-r3", new="y")
+
+    assert house.rows() == [*A, *C]
+    assert house.status("r2")[0] == "reverted"
+    assert house.status("r3") == ("published", None)
+    house.undo("r3", new="x2")
+    assert house.rows() == [*A, *B]
+    for _ in range(2):
+        assert house.status("r2") == ("published", None)
+        assert house.add("again", B, file="f").status == "skipped"
+        house.lose_journal()
+        rebuild(house.context, "main")
+
+
+def test_a_chain_of_replaced_files_goes_back_step_by_step(house: House) -> None:
+    house.add("r1", A, file="f")
+    house.add("r2", B, file="f", version="2", on_changed="replace")
+    house.add("r3", C, file="f", version="3", on_changed="replace")
+    with pytest.raises(InputError, match="Run r1 is already reverted, by run r2"):
+        house.undo("r1")
+    house.undo("r3")
+    assert house.rows() == B
+    house.undo("r2")
+    assert house.rows() == A
+    assert [house.status(run)[0] for run in ("r1", "r2", "r3")] == ["published", "reverted", "reverted"]
+
+
+@pytest.mark.parametrize("cascade", [False, True])
+def test_a_dry_run_tells_and_changes_nothing(three: House, cascade: bool) -> None:
+    head, edits = three.head(), len(three.versions)
+    run = three.undo("r2", dry_run=True, cascade=cascade)
+
+    assert (run.status, run.reverts) == ("skipped", ("r2",))
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=-1, data_files=-1),)
+    assert (three.head(), len(three.versions), three.journal.get("x-r2")) == (head, edits, None)
+
+
+def test_only_what_was_published_and_stands_can_be_reverted(three: House) -> None:
+    with pytest.raises(NotFoundError, match="Run nobody was not published"):
+        three.undo("nobody")
+    three.undo("r2")
+    with pytest.raises(InputError, match="Run r2 is already reverted, by run x-r2"):
+        three.undo("r2", new="x-2")
+
+
+def test_an_ingest_that_is_faster_is_kept(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    rival = _before_commit(three, monkeypatch, lambda: three.add("r4", D))
+    run = three.undo("r2")
+
+    assert rival == []
+    assert run.status == "published"
+    assert three.rows() == [*A, *C, *D]
+
+
+def test_a_dependent_that_is_faster_stops_the_revert(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = _before_commit(three, monkeypatch, lambda: three.work("over", lambda tx: tx.overwrite("nyc.trips", D)))
+    with pytest.raises(NotRevertableError, match="run over"):
+        three.undo("r2")
+    assert over == []
+    assert three.rows() == D
+    assert three.status("x-r2")[0] == "failed"
+    assert three.status("r2") == ("published", None)
+
+
+def test_a_reader_that_is_faster_stops_the_revert(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader puts another table: nothing but the head itself orders the two."""
+
+    def count(tx: Transaction) -> None:
+        tx.append("nyc.zones", [{"id": len(tx.table("nyc.trips"))}])
+
+    rival = _before_commit(three, monkeypatch, lambda: three.work("reader", count))
+    with pytest.raises(NotRevertableError, match="run reader read its rows in"):
+        three.undo("r2")
+    assert (rival, three.rows(), three.status("r2")) == ([], [*A, *B, *C], ("published", None))
+
+
+def test_a_stranger_that_is_faster_has_nothing_planned_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[str] = []
+
+    def plan(context: Context, history: BranchHistory, run_id: str, *, cascade: bool) -> RevertPlan:
+        plans.append(run_id)
+        return plan_revert(context, history, run_id, cascade=cascade)
+
+    monkeypatch.setattr(revert, "plan_revert", plan)
+    rival = _before_commit(three, monkeypatch, lambda: three.add("zones", A, table=ZONES))
+
+    assert three.undo("r2").status == "published"
+    assert (rival, plans, three.rows(), three.rows("nyc.zones")) == ([], ["r2"], [*A, *C], A)
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_lost_answer_is_settled_from_the_history(
+    three: House, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    commit, answers = three.catalog.commit, iter([OutcomeUnknownError("gone")])
+
+    def lossy(request: CommitRequest) -> Ref:
+        error = next(answers, None) if request.branch == "main" else None
+        if error is None:
+            return commit(request)
+        if arrived:
+            commit(request)
+        raise error
+
+    monkeypatch.setattr(three.catalog, "commit", lossy)
+    run = three.undo("r2")
+
+    assert run.status == "published"
+    assert three.rows() == [*A, *C]
+    assert [c.properties[RUN_ID_PROPERTY] for c in three.catalog.history("main")] == ["x-r2", "r3", "r2", "r1"]
+
+
+@pytest.mark.parametrize(("point", "status"), [("before-publish", "failed"), ("after-publish", "published")])
+def test_a_revert_that_was_killed_is_recovered(
+    three: House, monkeypatch: pytest.MonkeyPatch, point: str, status: str
+) -> None:
+    three.dies_at(monkeypatch, point, lambda: three.undo("r2"))
+    recover(three.context)
+    sync(three.context, "main")
+
+    assert three.status("x-r2")[0] == status
+    assert three.status("r2")[0] == ("reverted" if status == "published" else "published")
+    assert three.rows() == ([*A, *C] if status == "published" else [*A, *B, *C])
+
+
+def test_a_main_that_never_stands_still_is_a_conflict(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: CommitRequest) -> Ref:
+        raise ConflictError("moved")
+
+    monkeypatch.setattr("lakegate.wap.optimistic_commit._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(three.catalog, "commit", refuse)
+    with pytest.raises(ConflictError, match="moved"):
+        three.undo("r2")
+    assert three.status("x-r2")[0] == "failed"
+
+
+def _before_commit(house: House, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> list[object]:
+    """Have ``do`` done right before the next commit on main; returns what is still to be done."""
+    # The rival comes in the middle of our turn.
+    monkeypatch.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.0)
+    commit, pending = house.catalog.commit, [do]
+
+    def overtaken(request: CommitRequest) -> Ref:
+        if request.branch == "main" and pending:
+            pending.pop()()
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", overtaken)
+    return pending  # type: ignore[return-value]

@@ -1,0 +1,98 @@
+"""Any publishes and reverts in any order leave what the runs that stand would have left alone."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakegate.errors import NotRevertableError
+from lakegate.model.run import UndoneTable
+from support.revert_support import House
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.just(0)),
+        st.tuples(st.just("overwrite"), st.just(0)),
+        st.tuples(st.just("revert"), st.integers(0, 12)),
+        st.tuples(st.just("cascade"), st.integers(0, 12)),
+    ),
+    max_size=12,
+)
+
+
+class Model:
+    """What each run did to the table, and which ones are reverted; a table is what the others make of it, in order."""
+
+    def __init__(self) -> None:
+        self.house = House()
+        self.runs: list[tuple[str, str]] = []
+        self.reverts: dict[str, tuple[str, ...]] = {}
+        self.there: list[int] = []
+
+    def reverted(self) -> set[str]:
+        found: set[str] = set()
+        for run, reverts in reversed(self.reverts.items()):
+            if run not in found:
+                found.update(reverts)
+        return found
+
+    def rows(self) -> list[int]:
+        found: list[int] = []
+        reverted = self.reverted()
+        for number, (kind, run) in enumerate(self.runs):
+            if run not in reverted:
+                found = [*([] if kind == "overwrite" else found), number]
+        return found
+
+    def write(self, kind: str) -> None:
+        number = len(self.runs)
+        run, rows = f"r{number}", [{"id": number, "passengers": 1}]
+        if kind == "add":
+            self.house.add(run, rows)
+        else:
+            self.house.work(run, lambda tx: tx.overwrite("nyc.trips", rows))
+        self.runs.append((kind, run))
+
+    def revert(self, at: int, *, cascade: bool) -> None:
+        reverted = self.reverted()
+        effective = [run for run in (*self.reverts, *(run for _, run in self.runs)) if run not in reverted]
+        if not effective:
+            return
+        new = f"x{len(self.reverts)}"
+        try:
+            done = self.house.undo(effective[at % len(effective)], new=new, cascade=cascade)
+        except NotRevertableError as error:
+            refusals = ("is a revert itself", "was dropped since")
+            assert not cascade or any(text in error.message for text in refusals)  # noqa: PT017 - most are not
+            return
+        before = len(self.there)
+        self.reverts[new] = done.reverts
+        assert len(done.reverts) == 1 or cascade
+        change = len(self.rows()) - before
+        dropped = done.undone[0].dropped
+        assert done.undone == (UndoneTable(table="nyc.trips", rows=change, data_files=change, dropped=dropped),)
+
+    def check(self) -> None:
+        self.there = [row["id"] for row in self.house.rows()]
+        assert self.there == self.rows()
+
+
+@settings(max_examples=100)
+@given(_STEPS)
+def test_reverts_leave_what_the_other_runs_would_have_left(steps: list[tuple[str, int]]) -> None:
+    model = Model()
+    model.check()
+    for kind, number in steps:
+        if kind in ("revert", "cascade"):
+            model.revert(number, cascade=kind == "cascade")
+        else:
+            model.write(kind)
+        model.check()
+    reverted = model.reverted()
+    for run in model.reverts:
+        assert model.house.status(run)[0] == ("reverted" if run in reverted else "published")
+    for number, (kind, run) in enumerate(model.runs):
+        assert model.house.status(run)[0] == ("reverted" if run in reverted else "published")
+        if kind == "add":
+            again = model.house.add(f"again-{run}", [{"id": number, "passengers": 1}], file=run)
+            assert again.status == ("published" if run in reverted else "skipped")

@@ -1,0 +1,193 @@
+"""Branches that were kept, and are audited or published later: nothing that goes wrong then takes them away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from lakegate.checks import parse_checks
+from lakegate.errors import ConflictError, EngineUnavailableError, NotFoundError, RetryableError
+from lakegate.model.checks import AuditReport, Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.run import Publication, Run, StagedTable
+from lakegate.model.tables import WriteTarget
+from lakegate.wap import review
+from lakegate.wap.context import Context
+from lakegate.wap.gc import drop_orphaned_branches, expire_branches
+from lakegate.wap.ingest import ingest
+from lakegate.wap.publish import publish
+from lakegate.wap.recover import recover
+from support.fakes import Died, FakeLakehouse
+from support.flow_support import CLEAN, MORE, TRIPS, branches, ordered
+
+ASKED_MORE = ("row_count(min=1)",)
+Audit = Callable[..., AuditReport]
+
+
+def configured(_: TableIdentifier) -> list[Check]:
+    return [check for text in ASKED_MORE for check in parse_checks(text)]
+
+
+def rejected(house: FakeLakehouse, _: pytest.MonkeyPatch) -> Run:
+    """A rejected run whose branch somebody has changed since, so that it must be audited again."""
+    run = ingest(house.context, ordered(house, checks=("row_count(min=3)",)))
+    target = WriteTarget(table=TRIPS, ref=run.branch, table_schema=None, snapshot_properties={})
+    house.append(house.batch("by hand", MORE), target)
+    return run
+
+
+def conflicted(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> Run:
+    commit = house.catalog.commit
+
+    def refuse(request: CommitRequest) -> Ref:
+        if request.branch == "main":
+            raise ConflictError("main changed.")
+        return commit(request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lakegate.wap.optimistic_commit._LONGEST_PAUSE_S", 0.0)
+        patch.setattr(house.catalog, "commit", refuse)
+        with pytest.raises(ConflictError):
+            ingest(house.context, ordered(house))
+    return known(house)
+
+
+def known(house: FakeLakehouse) -> Run:
+    run = house.journal.get("r1")
+    assert run is not None
+    return run
+
+
+def in_the_audit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    audit: Audit = review._audit  # noqa: SLF001 - the moment in between
+
+    def work(context: Context, run: Run, staged: StagedTable, checks: list[Check]) -> AuditReport:
+        happens()
+        return audit(context, run, staged, checks)
+
+    monkeypatch.setattr(review, "_audit", work)
+
+
+def raises(error: BaseException) -> Callable[[], object]:
+    def work() -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize("kept", [rejected, conflicted])
+def test_a_kept_branch_survives_a_publish_that_is_killed_in_its_audit(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Run]
+) -> None:
+    kept(house, monkeypatch)
+    before, stood = known(house), branches(house)
+    assert before.finished_at is not None
+    later = before.finished_at + timedelta(days=99)
+
+    def dies() -> None:
+        # While it is under way, its branch doesn't go with those whose time is over.
+        assert expire_branches(house.context, keep=timedelta(0), now=later, dry_run=False) == ([], [])
+        raise Died
+
+    with monkeypatch.context() as patch:
+        in_the_audit(patch, dies)
+        with pytest.raises(Died):
+            review.publish_branch(house.context, before.branch, configured=configured)
+    house.kill()
+
+    assert [run.run_id for run in recover(house.context)] == ["r1"]
+    now = known(house)
+    assert branches(house) == stood == ["main", before.branch]
+    for name in ("status", "error", "finished_at", "branch", "branch_kept"):
+        assert getattr(now, name) == getattr(before, name), name
+    assert [report.passed for report in now.reports] == [report.passed for report in before.reports]
+    assert review.publish_branch(house.context, before.branch, configured=configured).status == "published"
+    assert house.rows_on("main", "nyc.trips") == ([*CLEAN, *MORE] if kept is rejected else CLEAN)
+
+
+@pytest.mark.parametrize("error", [EngineUnavailableError("Spark went away."), KeyboardInterrupt()])
+@pytest.mark.parametrize("kept", [rejected, conflicted])
+def test_a_kept_branch_survives_a_publish_that_fails(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Run], error: BaseException
+) -> None:
+    branch = kept(house, monkeypatch).branch
+    before = known(house)
+    with monkeypatch.context() as patch:
+        in_the_audit(patch, raises(error))
+        with pytest.raises(type(error)):
+            review.publish_branch(house.context, branch, configured=configured)
+    assert branches(house) == ["main", branch]
+    for name in ("status", "error", "finished_at", "branch", "branch_kept"):
+        assert getattr(known(house), name) == getattr(before, name), name
+    drop_orphaned_branches(house.context)
+    assert branches(house) == ["main", branch]
+    assert review.publish_branch(house.context, branch, configured=configured).status == "published"
+    assert house.rows_on("main", "nyc.trips") == ([*CLEAN, *MORE] if kept is rejected else CLEAN)
+
+
+def test_who_publishes_what_was_just_discarded_is_told_so(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = rejected(house, monkeypatch).branch
+
+    def late(context: Context, run: Run, **options: Any) -> Publication:
+        context.catalog.delete_ref(context.catalog.get_ref(branch))
+        return publish(context, run, **options)
+
+    monkeypatch.setattr(review, "publish", late)
+    with pytest.raises(NotFoundError, match=f"Branch {branch} of run r1 was dropped before it was published") as caught:
+        review.publish_branch(house.context, branch, configured=configured)
+    assert caught.value.hint == "Perhaps somebody discarded it: lakegate runs r1"
+
+
+def test_nobody_publishes_a_branch_while_it_is_dropped(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = rejected(house, monkeypatch).branch
+    house.catalog.assign_ref(house.catalog.get_ref(branch), Ref(name=branch, hash=known(house).staged[0].head))
+    delete, seen = house.catalog.delete_ref, list[str]()
+
+    def look(ref: Ref) -> None:
+        with pytest.raises(RetryableError):
+            house.journal.resume("r1", ended=True)
+        seen.append(ref.name)
+        delete(ref)
+
+    monkeypatch.setattr(house.catalog, "delete_ref", look)
+    later = datetime.now(UTC) + timedelta(days=1)
+    dropped, _ = expire_branches(house.context, keep=timedelta(0), now=later, dry_run=False)
+    assert [one.branch for one in dropped] == seen == [branch]
+    assert (known(house).status, known(house).branch_kept) == ("rejected", False)
+    assert house.journal.resume("r1", ended=True) is not None
+
+
+def test_an_audit_writes_nothing_down_of_a_run_that_somebody_works_on(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = rejected(house, monkeypatch).branch
+    before = known(house)
+
+    def audit() -> AuditReport:
+        return review.audit_branch(house.context, TRIPS, branch, checks=None, configured=configured)
+
+    lease = house.journal.resume("r1", ended=True)
+    assert lease is not None
+    assert lease.token is not None
+    with pytest.raises(RetryableError, match="r1") as caught:
+        audit()
+    assert caught.value.exit_code == 3
+    assert known(house) == before
+    house.journal.end(before, lease.token)
+
+    with monkeypatch.context() as patch:
+        in_the_audit(patch, lambda: house.journal.amend(before, status="discarded"))
+        with pytest.raises(RetryableError, match=r"Run r1 became 'discarded' while its branch .* was audited"):
+            audit()
+    assert known(house).status == "discarded"
+    house.journal.amend(known(house), status="rejected")
+
+    assert audit().passed
+    assert known(house).status == "staged"
+    assert known(house).reports[0].passed

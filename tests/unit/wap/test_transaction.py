@@ -1,0 +1,203 @@
+"""Transactions on a lakehouse in memory: several tables, one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lakegate.checks import parse_checks
+from lakegate.errors import AuditFailedError, ConflictError, InputError, QueryError
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import OnFailure
+from lakegate.wap.ingest import ingest
+from lakegate.wap.recover import recover
+from lakegate.wap.transaction import Transaction, transaction
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, WITH_NULLS, branches, ordered, when_reached
+
+TOTALS = [{"zone": "a", "trips": 2}]
+
+
+def none_configured(_: TableIdentifier) -> tuple[Check, ...]:
+    return ()
+
+
+@contextmanager
+def begun(house: FakeLakehouse, run: str = "t1", *, on_failure: OnFailure = "keep") -> Iterator[Transaction]:
+    with transaction(
+        house.context,
+        run_id=run,
+        name="daily",
+        branch=f"wap/{run}",
+        target="main",
+        configured=none_configured,
+        on_failure=on_failure,
+    ) as tx:
+        yield tx
+
+
+def test_all_tables_appear_in_one_commit(house: FakeLakehouse) -> None:
+    with begun(house) as tx:
+        tx.append("nyc.trips", CLEAN)
+        tx.append("nyc.totals", TOTALS)
+        assert house.rows_on("main", "nyc.trips") == []
+
+    commit = next(house.catalog.history("main", operations=True))
+    assert set(commit.tables) == {"nyc", "nyc.trips", "nyc.totals"}
+    assert len(list(house.catalog.history("main"))) == 1
+    assert (tx.run.status, tx.run.tables) == ("published", ("nyc.totals", "nyc.trips"))
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert branches(house) == ["main"]
+    assert house.journal.get("t1") == tx.run
+
+
+def test_an_exception_discards_everything(house: FakeLakehouse) -> None:
+    with pytest.raises(ZeroDivisionError), begun(house) as tx:
+        tx.append("nyc.trips", CLEAN)
+        raise ZeroDivisionError
+    assert branches(house) == ["main"]
+    assert house.rows_on("main", "nyc.trips") == []
+    assert tx.run.status == "failed"
+
+
+def test_an_audit_that_fails_inside_the_block_ends_the_transaction_too(house: FakeLakehouse) -> None:
+    with pytest.raises(AuditFailedError, match="of another branch"), begun(house) as tx:
+        tx.append("nyc.trips", CLEAN)
+        raise AuditFailedError("Of another branch: of another branch.")
+    assert (tx.run.status, branches(house)) == ("failed", ["main"])
+    assert recover(house.context) == ()
+
+
+def test_one_failing_table_holds_back_all(house: FakeLakehouse) -> None:
+    with pytest.raises(AuditFailedError, match="not_null_passengers"), begun(house) as tx:
+        tx.append("nyc.totals", TOTALS)
+        tx.append("nyc.trips", WITH_NULLS)
+        tx.check("nyc.trips", "not_null(passengers)")
+    assert list(house.catalog.history("main")) == []
+    assert (tx.run.status, tx.run.branch_kept) == ("rejected", True)
+    assert tx.branch in branches(house)
+
+
+def test_a_failing_transaction_can_drop_its_branch(house: FakeLakehouse) -> None:
+    with pytest.raises(AuditFailedError), begun(house, on_failure="drop") as tx:
+        tx.append("nyc.trips", WITH_NULLS)
+        tx.check("nyc.trips", *parse_checks("not_null(passengers)"))
+    assert branches(house) == ["main"]
+
+
+def test_checks_of_a_table_that_is_not_written_are_a_mistake(house: FakeLakehouse) -> None:
+    with pytest.raises(InputError, match=r"nyc\.other"), begun(house) as tx:
+        tx.append("nyc.trips", CLEAN)
+        tx.check("nyc.other", "not_null(id)")
+    assert branches(house) == ["main"]
+
+
+def test_a_transaction_that_changes_nothing_is_skipped(house: FakeLakehouse) -> None:
+    with begun(house) as tx:
+        pass
+    assert (tx.run.status, branches(house)) == ("skipped", ["main"])
+
+
+def test_appends_are_replayed_when_main_moved(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    with begun(house) as tx:
+        tx.append("nyc.trips", MORE)
+        ingest(house.context, ordered(house, WITH_NULLS, run="r2", checks=()))
+
+    assert tx.run.publication is not None
+    assert tx.run.publication.replayed == ("nyc.trips",)
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *WITH_NULLS, *MORE]
+
+
+@pytest.mark.parametrize("what", ["overwrite", "upsert", "read"])
+def test_what_rests_on_a_state_that_is_gone_is_a_conflict(house: FakeLakehouse, what: str) -> None:
+    ingest(house.context, ordered(house))
+    with pytest.raises(ConflictError, match=r"nyc\.trips changed on main after this run started"), begun(house) as tx:
+        if what == "overwrite":
+            tx.overwrite("nyc.trips", MORE)
+        elif what == "upsert":
+            tx.upsert("nyc.trips", MORE, keys=["id"])
+        else:
+            tx.append("nyc.totals", [{"zone": "a", "trips": len(tx.table("nyc.trips"))}])
+        ingest(house.context, ordered(house, WITH_NULLS, run="r2", checks=()))
+
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *WITH_NULLS]
+    assert branches(house) == ["main"]
+    assert tx.run.status == "failed"
+
+
+@pytest.mark.parametrize("name", ["nyc.trips.changes", "nyc.trips.files", "nyc.trips.files.files"])
+@pytest.mark.parametrize("by_sql", [True, False])
+def test_what_is_read_below_a_table_is_read_of_the_table(house: FakeLakehouse, name: str, *, by_sql: bool) -> None:
+    ingest(house.context, ordered(house))
+    with pytest.raises(ConflictError, match=r"nyc\.trips changed on main after this run started"), begun(house) as tx:
+        rows = tx.sql(f"TABLE {name}") if by_sql else tx.table(name)
+        assert tx.reads == ("nyc.trips",)
+        tx.append("nyc.totals", [{"zone": "a", "trips": len(rows)}])
+        ingest(house.context, ordered(house, WITH_NULLS, run="r2", checks=()))
+
+
+def test_another_state_of_a_table_is_not_for_a_transaction(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    with begun(house) as tx:
+        for selector in ("branch_main", "Tag_x", "snapshot_id_7", "at_timestamp_7", "branch_b.files", "files.tag_x"):
+            for read in (lambda name: tx.sql(f"TABLE {name}"), tx.table):
+                with pytest.raises(QueryError, match=r"another state of nyc\.trips"):
+                    read(f"nyc.trips.{selector}")
+        name = "nyc.trips.branch_main"
+        for change in (tx.append, tx.overwrite, lambda name, rows: tx.upsert(name, rows, keys=["id"])):
+            with pytest.raises(QueryError, match="can't be changed"):
+                change(name, MORE)
+        with pytest.raises(QueryError, match="can't be changed"):
+            tx.sql(f"DROP TABLE {name}")
+        tx.append("nyc.deep.branch_sales", TOTALS)
+        assert tx.table("nyc.deep.branch_sales") == TOTALS, "a table that is only called so"
+    assert tx.run.tables == ("nyc.deep.branch_sales",)
+    assert tx.run.reads == ("nyc.deep.branch_sales",)
+
+
+def test_what_was_read_is_asserted_in_the_very_commit(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest(house.context, ordered(house))
+    with (
+        pytest.raises(ConflictError),
+        when_reached(monkeypatch, "before-commit", lambda: ingest(house.context, ordered(house, MORE, run="r2"))),
+        begun(house) as tx,
+    ):
+        tx.append("nyc.totals", [{"zone": "a", "trips": len(tx.table("nyc.trips"))}])
+    assert house.rows_on("main", "nyc.totals") == []
+
+
+def test_overwriting_and_upserting_publish_what_they_say(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    with begun(house) as tx:
+        tx.upsert("nyc.trips", [{"id": 2, "passengers": 9}, {"id": 7, "passengers": 7}], keys=["id"])
+        tx.overwrite("nyc.totals", TOTALS)
+    rows = {row["id"]: row["passengers"] for row in house.rows_on("main", "nyc.trips")}
+    assert rows == {1: 2, 2: 9, 7: 7}
+
+    with begun(house, "t2") as tx:
+        tx.overwrite("nyc.trips", MORE)
+    assert house.rows_on("main", "nyc.trips") == MORE
+
+
+@pytest.mark.parametrize(
+    ("point", "published"),
+    [("after-branch", False), ("after-stage", False), ("before-publish", True), ("after-publish", True)],
+)
+def test_a_dead_transaction_is_finished_or_undone(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, published: bool
+) -> None:
+    def work() -> None:
+        with begun(house) as tx:
+            tx.append("nyc.trips", CLEAN)
+            tx.append("nyc.totals", TOTALS)
+
+    house.dies_at(monkeypatch, point, work)
+    (settled,) = recover(house.context)
+    assert settled.status == ("published" if published else "failed")
+    assert branches(house) == ["main"]
+    found = [house.rows_on("main", name) for name in ("nyc.trips", "nyc.totals")]
+    assert found == ([CLEAN, TOTALS] if published else [[], []])

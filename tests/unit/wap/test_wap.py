@@ -1,0 +1,397 @@
+"""The flow on a lakehouse in memory: every step, twice, and with the world changing in between."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakegate.checks import parse_checks
+from lakegate.errors import (
+    AlreadyExistsError,
+    AuditFailedError,
+    CatalogUnavailableError,
+    ConflictError,
+    EngineError,
+    EngineUnavailableError,
+    InputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    SchemaError,
+)
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
+from lakegate.model.tables import CreateTable, WriteTarget
+from lakegate.wap import review
+from lakegate.wap.audit import audit
+from lakegate.wap.discard import discard
+from lakegate.wap.ingest import ingest
+from lakegate.wap.publish import publish
+from lakegate.wap.stage import find_common_ancestor, find_staged, stage
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, TRIPS, WITH_NULLS, audited, branches, ordered, planned
+
+
+def test_a_clean_batch_is_published_and_its_branch_is_gone(house: FakeLakehouse) -> None:
+    run = ingest(house.context, ordered(house))
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert branches(house) == ["main"]
+    assert house.journal.get("r1") == run
+
+
+def test_the_commit_on_main_tells_the_run_and_the_audit(house: FakeLakehouse) -> None:
+    run = ingest(house.context, ordered(house))
+
+    commit = next(house.catalog.history("main", operations=True))
+    assert run.publication is not None
+    assert run.publication.commit == commit.hash
+    assert commit.properties[RUN_ID_PROPERTY] == "r1"
+    assert commit.properties["lakegate.audit"] == "1 passed, 0 warned"
+    assert "nyc.trips" in commit.tables
+
+
+def test_a_failing_batch_never_reaches_main_and_its_branch_is_kept(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    run = ingest(house.context, ordered(house, WITH_NULLS, run="r2"))
+
+    assert run.status == "rejected"
+    assert run.report is not None
+    assert [(f.columns, f.failing_rows, f.total_rows) for f in run.report.failures] == [(("passengers",), 1, 2)]
+    assert run.report.failures[0].examples[0]["id"] == 3
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert house.rows_on(run.branch, "nyc.trips") == CLEAN + WITH_NULLS
+    assert run.branch_kept
+
+
+def test_a_failing_batch_can_drop_its_branch(house: FakeLakehouse) -> None:
+    run = ingest(house.context, ordered(house, WITH_NULLS, on_failure="drop"))
+
+    assert (run.status, run.branch_kept, branches(house)) == ("rejected", False, ["main"])
+
+
+def test_a_warning_publishes(house: FakeLakehouse) -> None:
+    run = ingest(house.context, ordered(house, WITH_NULLS, checks=("not_null(passengers, severity='warn')",)))
+
+    assert run.status == "published"
+    assert run.report is not None
+    assert len(run.report.warnings) == 1
+
+
+def test_every_step_done_twice_is_done_once(house: FakeLakehouse) -> None:
+    request = IngestRequest.model_validate_json(planned(house).request.model_dump_json())
+    staged = stage(house.context, request)
+    assert stage(house.context, request) == staged
+    assert house.writes == 1
+
+    staged = StagedTable.model_validate_json(staged.model_dump_json())
+    report = audit(house.context, staged, request.checks)
+    publication = publish(house.context, audited(request, staged, report))
+    assert publish(house.context, audited(request, staged, report)) == publication
+    assert len(list(house.catalog.history("main"))) == 1
+
+
+def test_the_commit_is_four_calls_away(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, frames = house.catalog.commit, []
+
+    def counted(request: CommitRequest) -> Ref:
+        if request.branch == "main":
+            ours = [frame.name for frame in traceback.extract_stack() if "lakegate/wap/" in frame.filename]
+            frames.append(ours)
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", counted)
+    ingest(house.context, ordered(house))
+    assert frames == [["ingest", "_advance", "publish", "commit_on_head"]]
+
+
+def test_a_stage_that_died_after_its_branch_goes_on(house: FakeLakehouse) -> None:
+    request = planned(house).request
+    house.catalog.create_branch(request.branch, house.catalog.get_ref("main"))
+
+    assert stage(house.context, request).rows == 2
+
+
+def test_a_branch_of_somebody_else_is_not_written_to(house: FakeLakehouse) -> None:
+    request = planned(house, branch="mine").request
+    house.catalog.create_branch("mine", house.catalog.get_ref("main"))
+
+    with pytest.raises(AlreadyExistsError):
+        stage(house.context, request)
+    assert house.writes == 0
+
+
+def test_an_existing_branch_is_refused_before_anything_is_done(house: FakeLakehouse) -> None:
+    house.catalog.create_branch("mine", house.catalog.get_ref("main"))
+
+    with pytest.raises(AlreadyExistsError, match="mine") as caught:
+        planned(house, branch="mine")
+    assert caught.value.hint is not None
+    assert "lakegate discard mine" in caught.value.hint
+
+
+def test_rows_that_get_lost_are_noticed_and_nothing_is_published(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ordered(house)
+    append = house.append
+
+    def lose_one(batch: Any, target: WriteTarget, step: Any = None) -> None:
+        house.sources[batch.uris[0]] = CLEAN[:1]
+        append(batch, target, step)
+
+    monkeypatch.setattr(house, "append", lose_one)
+    with pytest.raises(EngineError, match="1 rows arrived"):
+        ingest(house.context, wanted)
+    assert branches(house) == ["main"]
+    assert house.rows_on("main", "nyc.trips") == []
+
+
+def test_two_runs_that_create_one_namespace_both_publish(house: FakeLakehouse) -> None:
+    first, second = ordered(house), ordered(house, run="r2", table=TableIdentifier.parse("nyc.zones"))
+    ingest(house.context, first)
+    ingest(house.context, second)
+
+    assert len(house.rows_on("main", "nyc.zones")) == 2
+
+
+def test_no_table_is_put_below_a_table(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    before = branches(house)
+    below = ordered(house, run="r2", table=TableIdentifier.parse("nyc.trips.branch_main"))
+    with pytest.raises(InputError, match=r"^nyc\.trips is a table, not a namespace"):
+        ingest(house.context, below)
+    assert branches(house) == before
+
+
+def test_a_branch_that_changed_after_its_audit_is_not_published(house: FakeLakehouse) -> None:
+    request = planned(house).request
+    staged = stage(house.context, request)
+    report = audit(house.context, staged, request.checks)
+    house.append(house.batch("late", WITH_NULLS), WriteTarget(table=TRIPS, ref=request.branch, table_schema=None))
+
+    with pytest.raises(ConflictError, match="after it was audited"):
+        publish(house.context, audited(request, staged, report))
+    assert house.rows_on("main", "nyc.trips") == []
+
+
+def test_a_branch_that_somebody_else_wrote_another_table_to_is_not_published(house: FakeLakehouse) -> None:
+    request = planned(house).request
+    staged = stage(house.context, request)
+    report = audit(house.context, staged, request.checks)
+    other = WriteTarget(
+        table=TableIdentifier.parse("nyc.other"),
+        ref=request.branch,
+        table_schema=None,
+        create=CreateTable(location="mem://warehouse/nyc/other"),
+    )
+    house.append(house.batch("other", CLEAN), other)
+
+    with pytest.raises(ConflictError, match=r"nyc\.other was written to branch .* too"):
+        publish(house.context, audited(request, staged, report))
+    assert house.rows_on("main", "nyc.trips") == []
+    assert request.branch in branches(house)
+
+
+def test_a_failed_report_cannot_be_published(house: FakeLakehouse) -> None:
+    request = planned(house, WITH_NULLS).request
+    staged = stage(house.context, request)
+    report = audit(house.context, staged, request.checks)
+
+    with pytest.raises(AuditFailedError, match="not_null_passengers"):
+        publish(house.context, audited(request, staged, report))
+
+
+def test_a_report_about_something_else_cannot_be_published(house: FakeLakehouse) -> None:
+    request = planned(house).request
+    staged = stage(house.context, request)
+    report = audit(house.context, staged, request.checks).model_copy(update={"metadata_location": "mem://other"})
+
+    with pytest.raises(AuditFailedError, match="has not been audited"):
+        publish(house.context, audited(request, staged, report))
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_lost_answer_is_settled_by_looking(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    commit = house.catalog.commit
+    answers: Iterator[bool] = iter([True])
+
+    def lossy(request: CommitRequest) -> Ref:
+        if request.branch == "main" and next(answers, False):
+            if arrived:
+                commit(request)
+            raise OutcomeUnknownError("The connection broke.")
+        return commit(request)
+
+    monkeypatch.setattr(house.catalog, "commit", lossy)
+    run = ingest(house.context, ordered(house))
+
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert len(list(house.catalog.history("main"))) == 1
+
+
+def test_an_answer_that_stays_lost_is_said_so_and_publishing_again_settles_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, history = house.catalog.commit, house.catalog.history
+    wanted = ordered(house)
+
+    def lossy(request: CommitRequest) -> Ref:
+        ref = commit(request)
+        if request.branch != "main":
+            return ref
+        monkeypatch.setattr(house.catalog, "history", away)
+        raise OutcomeUnknownError("The connection broke.")
+
+    def away(*_: object, **__: object) -> Iterator[Any]:
+        raise CatalogUnavailableError("Nessie is away.")
+
+    monkeypatch.setattr(house.catalog, "commit", lossy)
+    with pytest.raises(OutcomeUnknownError, match="may or may not"):
+        ingest(house.context, wanted)
+
+    monkeypatch.setattr(house.catalog, "commit", commit)
+    monkeypatch.setattr(house.catalog, "history", history)
+    run = review.publish_branch(house.context, wanted.branch, configured=lambda _: ())
+    assert run.status == "published"
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+    assert branches(house) == ["main"]
+
+
+@pytest.mark.parametrize("step", ["append", "count_failing"])
+def test_an_engine_that_goes_away_leaves_nothing_behind(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    wanted = ordered(house, checks=("in_range(passengers, 0, 9)",))
+
+    def away(*_: object, **__: object) -> None:
+        raise EngineUnavailableError("Spark went away.")
+
+    monkeypatch.setattr(house, step, away)
+    with pytest.raises(EngineUnavailableError) as caught:
+        ingest(house.context, wanted)
+    assert caught.value.exit_code == 3
+    assert branches(house) == ["main"]
+    run = house.journal.get("r1")
+    assert run is not None
+    assert run.error is not None
+    assert (run.status, run.error.code) == ("failed", "engine-unavailable")
+
+
+def test_a_mistake_of_ours_leaves_no_branch_either(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ordered(house)
+
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(house, "append", broken)
+    with pytest.raises(ZeroDivisionError):
+        ingest(house.context, wanted)
+    run = house.journal.get("r1")
+    assert run is not None
+    assert run.error is not None
+    assert "oops" in run.error.message
+    assert (run.status, branches(house)) == ("failed", ["main"])
+
+
+def test_a_branch_that_cannot_be_dropped_is_named(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ordered(house)
+
+    def away(*_: object, **__: object) -> None:
+        raise CatalogUnavailableError("Nessie went away.")
+
+    monkeypatch.setattr(house, "append", away)
+    monkeypatch.setattr(house.catalog, "delete_ref", away)
+    with pytest.raises(CatalogUnavailableError) as caught:
+        ingest(house.context, wanted)
+    assert caught.value.hint is not None
+    assert f"lakegate discard {wanted.branch}" in caught.value.hint
+
+
+@pytest.mark.parametrize("point", ["before-stage", "after-branch", "after-stage", "after-audit", "before-publish"])
+def test_an_interrupt_before_the_commit_removes_the_branch(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setenv("LAKEGATE_FAULT", f"{point}:interrupt")
+    with pytest.raises(KeyboardInterrupt, match="was removed"):
+        ingest(house.context, ordered(house))
+    assert branches(house) == ["main"]
+    assert house.rows_on("main", "nyc.trips") == []
+    assert house.cancelled
+
+
+@pytest.mark.parametrize("point", ["after-publish", "after-branch-delete"])
+def test_an_interrupt_after_the_commit_says_that_it_is_published(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setenv("LAKEGATE_FAULT", f"{point}:interrupt")
+    with pytest.raises(KeyboardInterrupt, match="published already"):
+        ingest(house.context, ordered(house))
+    run = house.journal.get("r1")
+    assert run is not None
+    assert (run.status, branches(house)) == ("published", ["main"])
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_a_batch_that_does_not_fit_lists_every_difference(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+
+    with pytest.raises(SchemaError) as caught:
+        planned(house, [{"id": "x", "passenger": 1}], run="r2", checks=())
+    message = caught.value.message
+    assert "'id' is string in the batch and long in the table" in message
+    assert "'passengers' (long) is missing in the batch" in message
+    assert "'passenger' (long) is not in the table (the table has 'passengers')" in message
+
+
+def test_local_files_need_an_engine_that_sees_them(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house, "shares_files", False)
+    with pytest.raises(InputError, match="on another one and can't read them"):
+        planned(house)
+
+
+def test_a_branch_written_by_hand_is_audited_before_it_is_published(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    house.catalog.create_branch("byhand", house.catalog.get_ref("main"))
+    house.append(house.batch("h", WITH_NULLS), WriteTarget(table=TRIPS, ref="byhand", table_schema=None))
+
+    with pytest.raises(AuditFailedError):
+        review.publish_branch(house.context, "byhand", configured=lambda _: list(parse_checks("not_null(passengers)")))
+    assert house.rows_on("main", "nyc.trips") == CLEAN
+
+
+def test_nothing_is_staged_on_a_fresh_branch_on_main_or_nowhere(house: FakeLakehouse) -> None:
+    house.catalog.create_branch("fresh", house.catalog.get_ref("main"))
+    with pytest.raises(InputError, match="changed no table"):
+        find_staged(house.context, "fresh")
+    with pytest.raises(InputError, match="what everyone reads"):
+        find_staged(house.context, "main")
+    with pytest.raises(NotFoundError):
+        find_staged(house.context, "nowhere")
+
+
+def test_the_common_ancestor_is_where_the_branch_left(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house))
+    parting = house.catalog.get_ref("main")
+    request = planned(house, WITH_NULLS, run="r2").request
+    stage(house.context, request)
+    for run in ("r3", "r4", "r5"):
+        ingest(house.context, ordered(house, run=run, table=TableIdentifier.parse(f"nyc.{run}")))
+
+    branch = house.catalog.get_ref(request.branch)
+    found = find_common_ancestor(house.context, branch, house.catalog.get_ref("main"))
+    assert found.hash == parting.hash
+
+
+def test_main_cannot_be_discarded_and_a_missing_branch_is_no_surprise(house: FakeLakehouse) -> None:
+    with pytest.raises(InputError):
+        discard(house.context, "main")
+    assert not discard(house.context, "nowhere")
