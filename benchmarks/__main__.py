@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import command, history, ingest, listing, manifest, replay, watching, writers
+from benchmarks import command, history, ingest, listing, manifest, package, replay, watching, writers
 from benchmarks.harness import Figure, progress, write_parquet
 from benchmarks.past import Past, make_past
 from benchmarks.staging import Staging
@@ -106,6 +106,7 @@ def _function(bench: _Bench) -> Iterator[Figure]:
 
 
 _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
+    "package": lambda bench: package.measure(bench.rounds * 3),
     "ingest": _ingest,
     "manifest": _manifest,
     "command": _command,
