@@ -168,7 +168,7 @@ class Components:
                 hint='Say where the tables\' files go, such as warehouse = "s3://bucket/warehouse".',
                 setting="catalog.warehouse",
             )
-        warehouse = settings.warehouse or (self.home / HOME_NAME / "warehouse").as_uri()
+        warehouse = settings.warehouse or f"file://{self.home.absolute() / HOME_NAME / 'warehouse'}"
         return canonical(warehouse) if is_remote(warehouse) else warehouse
 
     @cached_property

@@ -34,7 +34,7 @@ def is_local(location: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """Return the path of a local location. Nothing is unquoted: Hadoop writes paths into URIs as they are.
+    """Return the path of a local location. Nothing is unquoted: Hadoop and PyArrow take and write paths as they are.
 
     Example:
         >>> local_path("file:///lake/a b%20").as_posix(), local_path("file:/lake/t").as_posix()

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, RetryableError, SourceError
@@ -37,12 +35,13 @@ def require_writable(warehouse: str, storage: StorageSettings, catalog: str | No
         StorageUnavailableError: When the store does not answer.
     """
     content = _CONTENT + (f"{_CATALOG} {catalog}\n".encode() if catalog else b"")
-    if not objects.is_remote(warehouse):
+    if is_local(warehouse):
         with suppress(OSError):
-            root = _path(warehouse)
+            root = local_path(warehouse)
             root.mkdir(parents=True, exist_ok=True)
             with root.joinpath(MARKER).open("xb") as stream:
                 stream.write(content)
+    if not objects.is_remote(warehouse):
         return
     marker = f"{warehouse.rstrip('/')}/{MARKER}"
     try:
@@ -78,7 +77,7 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
             with store.open(marker, etag=found.etag, size_bytes=found.size_bytes) as stream:
                 text = stream.read().decode(errors="replace")
         else:
-            text = _path(warehouse).joinpath(MARKER).read_text(encoding="utf-8", errors="replace")
+            text = local_path(warehouse).joinpath(MARKER).read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, SourceError):
         return
     except OSError as error:
@@ -254,10 +253,6 @@ class ObjectFileStore:
                 hint="Check that these credentials may delete there, then run it again.",
                 path=self._root,
             ) from error
-
-
-def _path(warehouse: str) -> Path:
-    return Path(url2pathname(urlsplit(warehouse).path) if warehouse.startswith("file:") else warehouse)
 
 
 def _unusable(warehouse: str, reason: str, hint: str) -> ConfigurationError:

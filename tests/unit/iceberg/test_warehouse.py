@@ -86,15 +86,36 @@ def test_a_warehouse_is_tried_before_it_is_written_to(
         require_writable(f"{ROOT}/", StorageSettings())
     assert list(store.objects) == [f"{ROOT}/{warehouse.MARKER}"]
     monkeypatch.setattr(objects, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
-    require_writable((tmp_path / "a lake").as_uri(), StorageSettings())
+    require_writable(f"file://{tmp_path}/a lake", StorageSettings())
     assert (tmp_path / "a lake" / warehouse.MARKER).exists()
+
+
+@pytest.mark.parametrize("name", ["a lake", "a%20lake", "é#1"])
+def test_a_local_warehouse_is_one_folder_for_its_marker_its_tables_and_gc(tmp_path: Path, name: str) -> None:
+    made = components.Components(tmp_path / name, Settings(), session=None, narrator=SilentNarrator())
+    require_writable(made.warehouse, StorageSettings(), "ours")
+    folder = tmp_path / name / ".lakegate" / "warehouse"
+    assert (folder / warehouse.MARKER).exists()
+    # What Hadoop and PyArrow make of a table's location: nothing in it is decoded.
+    assert str(folder / "t") == f"{made.warehouse}/t".removeprefix("file://")
+    assert [file.path for file in open_file_store(made.warehouse).list(made.warehouse)] == [
+        f"{made.warehouse}/{warehouse.MARKER}"
+    ]
+    with pytest.raises(ConfigurationError, match="belongs to another catalog"):
+        require_own(made.warehouse, StorageSettings(), "theirs")
+
+
+def test_a_warehouse_elsewhere_makes_no_folder_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    require_writable("hdfs://lake/t", StorageSettings())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_warehouse_that_another_catalog_owns_is_not_collected(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     use(monkeypatch, store)
-    for root in (ROOT, (tmp_path / "a lake").as_uri()):
+    for root in (ROOT, f"file://{tmp_path}/a lake"):
         require_own(root, StorageSettings(), "ours")  # nobody's yet
         require_writable(root, StorageSettings(), "ours")
         require_own(root, StorageSettings(), "ours")
@@ -102,7 +123,7 @@ def test_a_warehouse_that_another_catalog_owns_is_not_collected(
             with pytest.raises(ConfigurationError, match=r"belongs to another catalog \(ours"):
                 require_own(root, StorageSettings(), other)
     (tmp_path / "a lake" / warehouse.MARKER).write_text("An older one.")
-    require_own((tmp_path / "a lake").as_uri(), StorageSettings(), "theirs")
+    require_own(f"file://{tmp_path}/a lake", StorageSettings(), "theirs")
 
 
 def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
