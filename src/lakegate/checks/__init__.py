@@ -5,15 +5,16 @@ and :func:`parse_checks` reads the same checks from text. NULL passes every chec
 
     from lakegate.checks import in_range, not_null
 
-A check is one function (:func:`~lakegate.checks.definition.check`). Those of lakegate are the files of
+A check is one function (:func:`~lakegate.checks.registry.check`). Those of lakegate are the files of
 ``lakegate/checks/builtin``, each with a function of the file's name; a package of yours offers its own by an entry
 point of the group ``lakegate.checks``::
 
     [project.entry-points."lakegate.checks"]
     is_iban = "my_package.checks:is_iban"
 
-Where to look: :mod:`~lakegate.checks.definition` (what a check is), :mod:`~lakegate.checks.parse` (text to checks),
-:mod:`~lakegate.checks.validation` (checks against a schema), :mod:`~lakegate.checks.audit` (the planner).
+Where to look: :mod:`~lakegate.checks.definition` (what a check is), :mod:`~lakegate.checks.registry` (where it is
+found), :mod:`~lakegate.checks.parse` (text to checks), :mod:`~lakegate.checks.validation` (checks against a schema),
+:mod:`~lakegate.checks.audit` (the planner).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from __future__ import annotations
 from lakegate.checks import builtin
 from lakegate.checks.audit import Others, recheck, run_audit
 from lakegate.checks.builtin import *  # noqa: F403 - all checks, whichever there are
-from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited, check
+from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.parse import parse_check, parse_checks
 from lakegate.checks.questions import DuplicateRows, FailingRows, Finding, OrphanRows, RowTotal
+from lakegate.checks.registry import check
 from lakegate.checks.validation import Schemas, describe, validate_checks
 from lakegate.model.checks import Check
 

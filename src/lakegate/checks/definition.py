@@ -1,4 +1,4 @@
-"""A check is one function: ``@check`` makes it callable from Python, writable as text, audited and documented."""
+"""What ``@check`` makes of a function: a check that Python calls, text names, an audit asks and pages document."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
-    Self,
     TypeAlias,
     TypedDict,
     Union,
     get_args,
     get_origin,
     get_type_hints,
-    overload,
 )
 
-from lakegate.checks.column_types import ColumnType
+from lakegate.checks.columns import QuotedColumn
 from lakegate.checks.questions import CheckProblem, Question, as_question, columns_of_connect
 from lakegate.errors import CheckError, LakegateError
 from lakegate.model.checks import Check, Scope, Severity
-from lakegate.model.identifiers import quote
 from lakegate.model.schema import Schema, nearest
 
 P = ParamSpec("P")
 
-_BUILT_IN = "lakegate.checks.builtin"
+BUILT_IN = "lakegate.checks.builtin"
+"""The package of lakegate's own checks."""
 _COMMON = ("severity", "scope", "name")
 _BEYOND = 10**400  # past every float; and far longer numbers can't even be printed
 _MOST_SHOWN = 10
@@ -75,20 +73,6 @@ class BareName(str):
     __slots__ = ()
 
 
-class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots of its attributes before 3.13
-    """What a check's function is given for a :data:`ColumnName`: the quoted name, and what's known of the column."""
-
-    name: str
-    type: ColumnType
-
-    def __new__(cls, name: str, type_: str) -> Self:
-        """Quote ``name``."""
-        made = super().__new__(cls, quote(name))
-        made.name = name
-        made.type = ColumnType.parse(type_)
-        return made
-
-
 def audited(column: str) -> QuotedColumn:
     """Return the column behind a :data:`ColumnName` that a check's function was given: its name and type.
 
@@ -101,7 +85,7 @@ def audited(column: str) -> QuotedColumn:
 
 
 class CheckDefinition(Generic[P]):
-    """A check's function after :func:`check`; calling it with the function's arguments returns a :class:`Check`."""
+    """A check's function after ``@check``; calling it with the function's arguments returns a :class:`Check`."""
 
     def __init__(
         self,
@@ -209,7 +193,7 @@ class CheckDefinition(Generic[P]):
         columns = [QuotedColumn(name, types[name]) for name in check.columns if self._columns]
         named: dict[str, Any] = {} if self._takes_more else dict(zip(self._columns, columns, strict=True))
         named |= {**check.arguments, **({"scope": check.scope} if "scope" in self._parameters else {})}
-        is_ours = self.__module__.startswith(_BUILT_IN)
+        is_ours = self.__module__.startswith(BUILT_IN)
         try:
             if self._validate is not None:
                 self._validate(check, schema)
@@ -406,72 +390,6 @@ class CheckDefinition(Generic[P]):
         if label is None or (isinstance(label, str) and label.strip()):
             return label
         raise self.error(f"name={label!r} is not a text to call the check by.")
-
-
-@overload
-def check(function: Callable[P, Any], /) -> CheckDefinition[P]: ...
-@overload
-def check(
-    *,
-    example: str | None = ...,
-    aliases: Sequence[str] = ...,
-    parameter_aliases: Mapping[str, str] | None = ...,
-    scopes: Sequence[Scope] = ...,
-    each_column: bool = ...,
-    finds_columns: bool = ...,
-    nulls: str = ...,
-    nans: str = ...,
-    evidence: str = ...,
-) -> Callable[[Callable[P, Any]], CheckDefinition[P]]: ...
-def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a check of a function that returns which rows *fail*.
-
-    Its parameters are the check's: :data:`ColumnName` for columns, which must come first, and text, numbers, truth
-    values and lists of them besides. Its docstring is the check's documentation. It's called before anything is written
-    (and again for the audit), with columns quoted for SQL, and returns either
-
-    - Spark SQL as text, which is true for rows that fail. It's looked through like that of ``sql('…')``;
-    - a ``Column`` of ``pyspark.sql.functions``, likewise (a classic session's can't be looked through);
-    - or a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
-      :class:`OrphanRows` or :class:`RowTotal`.
-
-    It refuses arguments by a :class:`ValueError`, whose text continues "is_iban(account): …".
-
-    Args:
-        function: The check's function; its name is the check's.
-        options: ``example``: a complete check, for hints and help. ``aliases``: other names of the check.
-            ``parameter_aliases``: other names of parameters. ``scopes``: what it may look at, the default first; given
-            to the function as ``scope`` where it has such a parameter. ``each_column``: the text may name several
-            columns, each of which makes a check. ``finds_columns``: :meth:`CheckDefinition.prepare` finds the columns
-            in the arguments. ``nulls``, ``nans``, ``evidence``: for the reference page.
-
-    Raises:
-        TypeError: When the function's parameters can't be a check's, or another module's check has its name.
-
-    Example:
-        >>> @check
-        ... def is_even(column: ColumnName) -> str:
-        ...     return f"{column} % 2 <> 0"
-        >>> str(is_even("seats"))
-        'is_even(seats)'
-    """
-    if function is None:
-        return lambda function: _define(function, options)
-    return _define(function, options)
-
-
-USERS: dict[str, CheckDefinition[Any]] = {}
-"""Checks of users that were defined in this process, by name and alias."""
-
-
-def _define(function: Callable[..., Any], options: Mapping[str, Any]) -> CheckDefinition[Any]:
-    made: CheckDefinition[Any] = CheckDefinition(function, **options)
-    if not made.__module__.startswith(_BUILT_IN):
-        from lakegate.checks.registry import require_free_names
-
-        require_free_names(made)
-        USERS.update(dict.fromkeys((made.name, *made.aliases), made))
-    return made
 
 
 def refuse(check: Check, problem: str, hint: str) -> CheckError:

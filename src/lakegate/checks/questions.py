@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from lakegate.checks.column_types import text_literal
 from lakegate.config import ENVIRONMENT
 from lakegate.model.checks import Scope, Verdict
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Schema
+from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import AddedFiles
 
 _TOO_LONG = (
@@ -137,7 +137,7 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
     # What can't be answered in time is no pass and no failure.
     texts = {one.name: one.type for one in schema.columns if one.name in columns}
     cases = "".join(
-        f" WHEN length({sql}) > {question.longest_text} THEN CAST(raise_error({text_literal(message)}) AS BOOLEAN)"
+        f" WHEN length({sql}) > {question.longest_text} THEN CAST(raise_error({sql_string(message)}) AS BOOLEAN)"
         for name, type_ in texts.items()
         if (sql := _as_text(name, type_)) and (message := _TOO_LONG.format(name, question.longest_text))
     )

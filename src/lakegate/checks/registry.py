@@ -1,22 +1,87 @@
-"""From the name of a check to its definition."""
+"""A check is one function: ``@check`` registers it, and its name leads to its definition."""
 
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from pathlib import Path
+from typing import Any, overload
 
-from lakegate.checks import builtin
-from lakegate.checks.definition import USERS, CheckDefinition
+from lakegate.checks.definition import BUILT_IN, CheckDefinition, P
 from lakegate.errors import CheckError
+from lakegate.model.checks import Scope
 from lakegate.model.schema import nearest
 
 GROUP = "lakegate.checks"
 """Entry point group in which other packages offer checks."""
 
 _Definition = CheckDefinition[Any]
+USERS: dict[str, CheckDefinition[Any]] = {}
+"""Checks of users that were defined in this process, by name and alias."""
+
+
+@overload
+def check(function: Callable[P, Any], /) -> CheckDefinition[P]: ...
+@overload
+def check(
+    *,
+    example: str | None = ...,
+    aliases: Sequence[str] = ...,
+    parameter_aliases: Mapping[str, str] | None = ...,
+    scopes: Sequence[Scope] = ...,
+    each_column: bool = ...,
+    finds_columns: bool = ...,
+    nulls: str = ...,
+    nans: str = ...,
+    evidence: str = ...,
+) -> Callable[[Callable[P, Any]], CheckDefinition[P]]: ...
+def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a check of a function that returns which rows *fail*.
+
+    Its parameters are the check's: :data:`ColumnName` for columns, which must come first, and text, numbers, truth
+    values and lists of them besides. Its docstring is the check's documentation. It's called before anything is written
+    (and again for the audit), with columns quoted for SQL, and returns either
+
+    - Spark SQL as text, which is true for rows that fail. It's looked through like that of ``sql('…')``;
+    - a ``Column`` of ``pyspark.sql.functions``, likewise (a classic session's can't be looked through);
+    - or a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
+      :class:`OrphanRows` or :class:`RowTotal`.
+
+    It refuses arguments by a :class:`ValueError`, whose text continues "is_iban(account): …".
+
+    Args:
+        function: The check's function; its name is the check's.
+        options: ``example``: a complete check, for hints and help. ``aliases``: other names of the check.
+            ``parameter_aliases``: other names of parameters. ``scopes``: what it may look at, the default first; given
+            to the function as ``scope`` where it has such a parameter. ``each_column``: the text may name several
+            columns, each of which makes a check. ``finds_columns``: :meth:`CheckDefinition.prepare` finds the columns
+            in the arguments. ``nulls``, ``nans``, ``evidence``: for the reference page.
+
+    Raises:
+        TypeError: When the function's parameters can't be a check's, or another module's check has its name.
+
+    Example:
+        >>> from lakegate.checks import ColumnName
+        >>> @check
+        ... def is_even(column: ColumnName) -> str:
+        ...     return f"{column} % 2 <> 0"
+        >>> str(is_even("seats"))
+        'is_even(seats)'
+    """
+    if function is None:
+        return lambda function: _define(function, options)
+    return _define(function, options)
+
+
+def _define(function: Callable[..., Any], options: Mapping[str, Any]) -> CheckDefinition[Any]:
+    made: CheckDefinition[Any] = CheckDefinition(function, **options)
+    if not made.__module__.startswith(BUILT_IN):
+        _require_free_names(made)
+        USERS.update(dict.fromkeys((made.name, *made.aliases), made))
+    return made
 
 
 def find_check(name: str) -> _Definition:
@@ -31,7 +96,8 @@ def find_check(name: str) -> _Definition:
     """
     if name in built_in():
         return _built_in(name)
-    installed, defined = _installed(name), USERS.get(name)
+    point = next(iter(entry_points(group=GROUP, name=name)), None)
+    installed, defined = None if point is None else _load(point), USERS.get(name)
     if installed is not None and defined is not None and installed.__module__ != defined.__module__:
         raise CheckError(
             f"There are two checks called '{name}': one of {installed.__module__}, one of {defined.__module__}.",
@@ -50,12 +116,8 @@ def find_check(name: str) -> _Definition:
     )
 
 
-def require_free_names(definition: _Definition) -> None:
-    """Refuse a user's check with a name of another one; its own module may define it again, as in a notebook.
-
-    Raises:
-        TypeError: When a name or an alias is taken.
-    """
+def _require_free_names(definition: _Definition) -> None:
+    """Refuse a user's check with a name of another one; its own module may define it again, as in a notebook."""
     for name in (definition.name, *definition.aliases):
         if name in built_in() or name in _aliases():
             raise TypeError(f"there is a built-in check '{name}'; give the function another name")
@@ -78,23 +140,19 @@ def known_checks() -> tuple[str, ...]:
 @cache
 def built_in() -> tuple[str, ...]:
     """Return the names of the checks that come with lakegate: those of the files in :mod:`lakegate.checks.builtin`."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(builtin.__path__)))
+    folder = Path(__file__).with_name(BUILT_IN.rpartition(".")[2])
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
 
 
 @cache
 def _built_in(name: str) -> _Definition:
-    definition: _Definition = getattr(import_module(f"{builtin.__name__}.{name}"), name)
+    definition: _Definition = getattr(import_module(f"{BUILT_IN}.{name}"), name)
     return definition
 
 
 @cache
 def _aliases() -> dict[str, _Definition]:
     return {alias: _built_in(name) for name in built_in() for alias in _built_in(name).aliases}
-
-
-def _installed(name: str) -> _Definition | None:
-    point = next(iter(entry_points(group=GROUP, name=name)), None)
-    return None if point is None else _load(point)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from lakegate.checks.column_types import ColumnType, Family
+from lakegate.checks.columns import ColumnType, Family
 from lakegate.checks.definition import refuse
 from lakegate.checks.questions import DuplicateRows, KeyQuestion, OrphanRows
 from lakegate.checks.registry import find_check

@@ -43,6 +43,8 @@ _UNSAFE_IN_NAME = re.compile(r"[\\\x00-\x1f\x7f]")
 _ESCAPE = re.compile(
     r"\\(?:(?P<octal>[01][0-7]{2})|u(?P<short>[0-9A-Fa-f]{4})|U(?P<long>[0-9A-Fa-f]{8})|(?P<character>.))", re.DOTALL
 )
+_SPECIAL = re.compile(r"[\x00-\x1f\x7f$'\\\ud800-\udfff]")
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "'": "\\'", "\\": "\\\\"}
 _CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _UNCLOSED = {"'": "A text that starts with ' is never closed", '"': 'A text that starts with " is never closed'}
 _COMMENTS = frozenset({"block", "line"})
@@ -133,16 +135,16 @@ def sql_text(tokens: Iterable[SqlToken]) -> str:
     return "".join(f"{token.before}{token.text}" for token in tokens).strip(" ")
 
 
-def sql_string(value: str) -> str:
+def sql_string(text: str) -> str:
     r"""Return a text as a literal of Spark SQL, in which no quote, backslash or ``${variable}`` is read.
 
+    It follows Spark's rules with ``spark.sql.parser.escapedStringLiterals=false``, its default: a backslash escapes.
+
     Example:
-        >>> sql_string("it's")
-        "'\\u0069\\u0074\\u0027\\u0073'"
+        >>> print(sql_string("it's 5 $ \\ or more"))
+        'it\'s 5 \u0024 \\ or more'
     """
-    units = value.encode("utf-16-be", "surrogatepass")
-    escaped = (f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
-    return f"'{''.join(escaped)}'"
+    return f"'{_SPECIAL.sub(_escaped, text)}'"
 
 
 def sql_skeleton(tokens: Sequence[SqlToken]) -> str:
@@ -189,6 +191,10 @@ def may_open_file(function: str, call: Sequence[SqlToken]) -> bool:
         if not is_plain or any(token.value.lower() == "rowvalidationxsdpath" for token in inner):
             return True
     return False
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[0], f"\\u{ord(match[0]):04x}")
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -48,8 +48,7 @@ SCHEMA = Schema(
 
 @pytest.fixture(autouse=True)
 def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definition, "USERS", {})
-    monkeypatch.setattr(registry, "USERS", definition.USERS)
+    monkeypatch.setattr(registry, "USERS", {})
 
 
 def predicate(text: str, schema: Schema = SCHEMA) -> Any:
@@ -290,7 +289,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         module.__dict__,
     )
     monkeypatch.setitem(sys.modules, "bank_checks", module)
-    definition.USERS.clear()
+    registry.USERS.clear()
     names = {
         "is_iban": "is_iban",
         "iban": "is_iban",
@@ -360,7 +359,7 @@ def test_an_alias_is_not_taken_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_aliases", lambda: {"primary_key": public.unique})
     with pytest.raises(TypeError, match="there is a built-in check 'primary_key'"):
         of_module("notebook", aliases=("primary_key",))
-    assert not definition.USERS
+    assert not registry.USERS
 
 
 def test_no_function_takes_the_place_of_an_installed_check(installed: None) -> None:

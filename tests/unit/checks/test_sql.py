@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.checks import parse_check, parse_checks, validate_checks
-from lakegate.checks.column_types import text_literal
 from lakegate.checks.predicates import PredicateError, read_predicate
 from lakegate.checks.questions import DuplicateRows, FailingRows
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.schema import Column, Schema
+from lakegate.model.sqltext import sql_string
 
 TYPES = {
     "i": "int",
@@ -51,9 +51,9 @@ def as_spark_reads(token: str) -> str:
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _NAMED.get(m[2], m[2]), token[1:-1])
 
 
-@given(st.text(st.characters(codec="utf-8")) | st.text("'\\\"$u{}0n%_\n\r\t\0`;-/*"))
+@given(st.text() | st.text("\ud800'\\\"$u{}0n%_\n\r\t\0`;-/*"))
 def test_a_text_literal_means_the_text_and_nothing_else(text: str) -> None:
-    token = text_literal(text)
+    token = sql_string(text)
     assert as_spark_reads(token) == text
     assert "$" not in token
     assert not re.search(r"[\x00-\x1f]", token)

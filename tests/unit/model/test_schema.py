@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakegate.checks.column_types import ColumnType
+from lakegate.checks.columns import ColumnType
 from lakegate.errors import SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema, struct_text

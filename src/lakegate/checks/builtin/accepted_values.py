@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from lakegate.checks.column_metrics import none_outside
-from lakegate.checks.column_types import Family, TypedValue, literal, typed
-from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited, check
+from lakegate.checks.columns import Family, TypedValue, literal, none_outside, typed
+from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 
 

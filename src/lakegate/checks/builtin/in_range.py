@@ -5,10 +5,19 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any, Unpack
 
-from lakegate.checks.column_metrics import none_outside
-from lakegate.checks.column_types import ColumnType, Family, TypedValue, exact_number, literal, quantized, typed
-from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited, check
+from lakegate.checks.columns import (
+    ColumnType,
+    Family,
+    TypedValue,
+    exact_number,
+    literal,
+    none_outside,
+    quantized,
+    typed,
+)
+from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 
 _ON_GRID = (Family.INTEGER, Family.DECIMAL)

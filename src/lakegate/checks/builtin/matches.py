@@ -3,11 +3,13 @@ from __future__ import annotations
 import re
 from typing import Unpack
 
-from lakegate.checks.column_types import Family, text_literal
-from lakegate.checks.definition import CheckOptions, ColumnName, audited, check
+from lakegate.checks.columns import Family
+from lakegate.checks.definition import CheckOptions, ColumnName, audited
 from lakegate.checks.patterns import EXPLODES, explodes, longest_text
 from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.registry import check
 from lakegate.model.checks import Check
+from lakegate.model.sqltext import sql_string
 
 _QUOTED = re.compile(r"\\Q.*?(?:\\E|\Z)", re.DOTALL)
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
@@ -41,7 +43,7 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
             f"column '{name}' is of type {kind.text}, and only text can match a pattern.",
             f"Use in_range({name}, …), or sql('…') with a cast.",
         )
-    predicate = f"NOT ({column} RLIKE {text_literal(pattern)})"
+    predicate = f"NOT ({column} RLIKE {sql_string(pattern)})"
     return FailingRows(predicate, by_user=True, longest_text=longest_text(pattern))
 
 

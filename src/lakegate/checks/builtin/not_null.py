@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from lakegate.checks.column_metrics import count_nulls
-from lakegate.checks.definition import CheckOptions, ColumnName, audited, check
+from lakegate.checks.columns import count_nulls
+from lakegate.checks.definition import CheckOptions, ColumnName, audited
 from lakegate.checks.questions import FailingRows
+from lakegate.checks.registry import check
 
 
 @check(

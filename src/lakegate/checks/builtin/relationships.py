@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited, check
+from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited
 from lakegate.checks.questions import OrphanRows
+from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from lakegate.checks.definition import CheckOptions, check
+from lakegate.checks.definition import CheckOptions
 from lakegate.checks.questions import Finding, RowTotal
+from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 
 

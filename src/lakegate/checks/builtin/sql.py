@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from lakegate.checks.definition import CheckOptions, check
+from lakegate.checks.definition import CheckOptions
 from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.schema import Schema
 

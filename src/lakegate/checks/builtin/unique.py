@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from lakegate.checks.definition import CheckOptions, ColumnName, audited, check
+from lakegate.checks.definition import CheckOptions, ColumnName, audited
 from lakegate.checks.questions import DuplicateRows
+from lakegate.checks.registry import check
 from lakegate.model.checks import Check, Scope
 
 

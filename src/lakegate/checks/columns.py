@@ -1,8 +1,6 @@
-r"""Iceberg types by what can be asked of them, their values in Python, and these as Spark SQL literals.
+"""Checked columns: their Iceberg types, values of these as SQL literals, and what files' metrics prove of them.
 
-This is the one place where values enter SQL. Text follows Spark's rules for string literals with
-``spark.sql.parser.escapedStringLiterals=false``, its default: a backslash escapes. ``$`` is written as ``\u0024``,
-because Spark replaces ``${…}`` by settings even inside literals.
+This is the one place where values enter SQL.
 """
 
 from __future__ import annotations
@@ -10,13 +8,17 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
+from lakegate.model.identifiers import quote
 from lakegate.model.schema import type_words
+from lakegate.model.sqltext import sql_string
+from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile
 
 TypedValue: TypeAlias = bool | int | float | Decimal | date | datetime | str
 
@@ -27,14 +29,6 @@ _ENOUGH_DIGITS = 128  # for numbers up to _BEYOND with 38 decimals
 _INTEGER_BITS = {"int": 32, "long": 64}
 _NOT_GROUPABLE = frozenset({"map", "variant", "geometry", "geography", "unknown"})
 _NESTED = ("struct<", "list<", "map<", "variant", "geometry", "geography", "unknown")
-_ESCAPES = {
-    **{code: f"\\u{code:04x}" for code in (*range(32), 127, ord("$"))},
-    ord("\\"): "\\\\",
-    ord("'"): "\\'",
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-    ord("\t"): "\\t",
-}
 
 
 class Family(Enum):
@@ -238,16 +232,6 @@ def _to_timestamp(value: object, *, zoned: bool) -> datetime:
     return moment
 
 
-def text_literal(text: str) -> str:
-    r"""Return ``text`` as a string literal.
-
-    Example:
-        >>> print(text_literal("it's 5 $ \\ or more"))
-        'it\'s 5 \u0024 \\ or more'
-    """
-    return f"'{text.translate(_ESCAPES)}'"
-
-
 def literal(value: TypedValue, column: ColumnType) -> str:
     """Return a value made by :func:`typed` as a literal of ``column``'s type.
 
@@ -263,7 +247,7 @@ def literal(value: TypedValue, column: ColumnType) -> str:
     if isinstance(value, Decimal):
         # Beside a literal of another precision, Spark compares at a scale that holds both types, and rounds to it.
         return f"CAST('{value:f}' AS DECIMAL({column.precision}, {column.scale}))"
-    return text_literal(value) if isinstance(value, str) else _moment_literal(value)
+    return sql_string(value) if isinstance(value, str) else _moment_literal(value)
 
 
 def _moment_literal(value: date) -> str:
@@ -271,3 +255,74 @@ def _moment_literal(value: date) -> str:
         return f"DATE '{value.isoformat()}'"
     word = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
     return f"{word} '{value.isoformat(' ')}'"
+
+
+class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots of its attributes before 3.13
+    """What a check's function is given for a :data:`ColumnName`: the quoted name, and what's known of the column."""
+
+    name: str
+    type: ColumnType
+
+    def __new__(cls, name: str, type_: str) -> Self:
+        """Quote ``name``."""
+        made = super().__new__(cls, quote(name))
+        made.name = name
+        made.type = ColumnType.parse(type_)
+        return made
+
+
+def count_nulls(added: AddedFiles, column: QuotedColumn) -> int | None:
+    """Return the number of NULLs, or ``None`` when a file lacks its own; so it is for nested columns."""
+    if column.type.nested:
+        return None
+    found = [_metrics(file, column.name) for file in added.files if file.rows]
+    counts = [item.null_count for item in found if item is not None and item.null_count is not None]
+    return sum(counts) if len(counts) == len(found) else None
+
+
+def none_outside(
+    added: AddedFiles,
+    column: QuotedColumn,
+    *,
+    one: Callable[[Any], bool],
+    bounds: Callable[[Any, Any], bool],
+) -> int | None:
+    """Return 0 when every value that isn't NULL is sure to be allowed, else ``None``: bounds prove no failure.
+
+    Args:
+        added: Complete evidence.
+        column: The column.
+        one: Whether a single value is allowed; asked for identity partitions.
+        bounds: Whether everything from a lower to an upper bound is allowed; either may be ``None``, unknown. Not
+            asked for text, whose bounds are cut short, nor for floats that may hold NaN, which bounds leave out.
+    """
+    return 0 if all(_file_proves(file, column, one, bounds) for file in added.files if file.rows) else None
+
+
+def _metrics(file: DataFile, column: str) -> ColumnStatistics | None:
+    """Return a column's metrics, if its counts are known and agree with the file's rows. A missing count isn't zero."""
+    found = file.columns.get(column)
+    if found is None or found.value_count != file.rows or found.null_count is None:
+        return None
+    return found if 0 <= found.null_count <= file.rows else None
+
+
+def _file_proves(
+    file: DataFile, column: QuotedColumn, one: Callable[[Any], bool], bounds: Callable[[Any, Any], bool]
+) -> bool:
+    name, kind = column.name, column.type
+    if name in file.identity_values:
+        value = file.identity_values[name]
+        if value is None or (kind.holds(value) and one(value)):
+            return True
+    found = _metrics(file, name)
+    if found is None:
+        return False
+    if found.null_count == file.rows:
+        return True
+    if kind.family in (Family.TEXT, Family.OTHER) or (kind.family is Family.FLOATING and found.nan_count != 0):
+        return False
+    low, high = found.lower, found.upper
+    if kind.holds(low) and kind.holds(high) and low > high:
+        return False  # of a file that somebody added with unsigned numbers: no bounds of what is read
+    return bounds(low, high)
