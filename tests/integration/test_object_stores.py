@@ -19,8 +19,8 @@ from lakegate.config import AdlsSettings, GcsSettings, S3Settings, StorageSettin
 from lakegate.errors import SourceError, StorageUnavailableError
 from lakegate.sources import changed_files, discover
 from lakegate.sources.listing import list_files
-from lakegate.storage.base import ReplacedError
-from lakegate.storage.objects import ObjectStore, StoredObject, open_store
+from lakegate.storage import open_store
+from lakegate.storage.objects import ObjectStore, ReplacedError, StoredObject
 from support.adls_server import ACCOUNT, KEY, AdlsServer, UnavailableError
 from support.e2e_support import trips
 from support.gcs_server import GcsServer
@@ -338,7 +338,7 @@ def test_a_creation_whose_answer_is_lost_is_known_as_our_own(place: Place) -> No
 @pytest.mark.parametrize("place", ["s3"], indirect=True)  # the others' libraries wait for a minute
 def test_troubles_that_stay_are_a_reason_to_try_later(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakegate.storage.s3.ATTEMPTS", 1)
-    monkeypatch.setattr("lakegate.storage.base.ATTEMPTS", 2)
+    monkeypatch.setattr("lakegate.storage.objects.ATTEMPTS", 2)
     with Proxy(place.endpoint, lambda _: "cut") as proxy:
         store = place.through(proxy.endpoint)
         for ask in (store.stat, lambda uri: store.create(uri, b""), lambda uri: store.delete([uri])):

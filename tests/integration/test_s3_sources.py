@@ -293,7 +293,7 @@ def test_a_server_that_never_serves_is_a_reason_to_try_later(
 
 
 def test_a_server_that_goes_away_while_a_csv_is_read(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakegate.storage.base.ATTEMPTS", 1)
+    monkeypatch.setattr("lakegate.storage.objects.ATTEMPTS", 1)
     monkeypatch.setattr(client, "ATTEMPTS", 1)
     bucket.put("a.csv", b"a,b\n" + b"1,2\n" * 3_000_000)
     with (

@@ -19,7 +19,7 @@ from lakegate.journal.journal import Journal
 from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import (
     AddedFiles,
@@ -42,7 +42,6 @@ from support.fakes_keys import KeyLookups
 from support.fakes_transaction import FakeTransaction
 
 Row = Mapping[str, Any]
-NO_SNAPSHOT = -1
 _TYPES = {int: ("int64", "long"), float: ("double", "double"), str: ("string", "string"), bool: ("bool", "boolean")}
 
 

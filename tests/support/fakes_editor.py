@@ -10,11 +10,9 @@ from typing import Any, NoReturn
 from uuid import uuid4
 
 from lakegate.errors import NotReplayableError
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.tables import Snapshot
-
-_NO_SNAPSHOT = -1
 
 
 class TableEdits:
@@ -91,7 +89,7 @@ class TableEdits:
     def _saved(self, version: Any, pointer: TablePointer) -> TablePointer:
         location = f"mem://metadata/{uuid4()}"
         self.versions[location] = version
-        newest = version.snapshots[-1].snapshot_id if version.snapshots else _NO_SNAPSHOT
+        newest = version.snapshots[-1].snapshot_id if version.snapshots else NO_SNAPSHOT
         return pointer.model_copy(update={"metadata_location": location, "snapshot_id": newest})
 
 

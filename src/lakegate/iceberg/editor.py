@@ -105,7 +105,7 @@ class IcebergTableEditor:
     def _table(self, pointer: TablePointer) -> Table:
         file = self._files.metadata(pointer)
         metadata.snapshot_of(file.document, pointer)  # raises when the file lacks it
-        require_loadable(file, pointer)
+        require_loadable(file.document, pointer, as_named=file.as_named)
         return Table(pointer, file.document, self._files)
 
 

@@ -16,7 +16,8 @@ from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError
 from lakegate.iceberg.metadata import MetadataFile
 from lakegate.model.refs import TablePointer
-from lakegate.storage import objects
+from lakegate.storage import open_store
+from lakegate.storage.objects import ObjectStore
 
 _Parsed = TypeVar("_Parsed")
 _METADATA_FILES_KEPT = 16
@@ -53,7 +54,7 @@ class TableFiles:
 
     def __init__(self, storage: StorageSettings | None = None) -> None:
         self._storage = storage or StorageSettings()
-        self._stores: dict[str, objects.ObjectStore] = {}
+        self._stores: dict[str, ObjectStore] = {}
         # A metadata file never changes once it's written.
         self._load = lru_cache(maxsize=_METADATA_FILES_KEPT)(self._metadata_file)
 
@@ -123,10 +124,10 @@ class TableFiles:
     def _metadata_file(self, location: str) -> MetadataFile:
         return MetadataFile.parse(location, self.content(location))
 
-    def _store(self, location: str) -> objects.ObjectStore:
+    def _store(self, location: str) -> ObjectStore:
         bucket = "/".join(location.split("/", 3)[:3])
         if bucket not in self._stores:
-            self._stores[bucket] = objects.open_store(location, self._storage)
+            self._stores[bucket] = open_store(location, self._storage)
         return self._stores[bucket]
 
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakegate.model.refs import TablePointer
+from lakegate.iceberg.validation import MAIN
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import DELETING_PROPERTIES, Snapshot, TableChange, is_on
 
-_NO_SNAPSHOT = -1
-_MAIN = "main"
 _PASSING = frozenset(
     {
         "current-snapshot-id",
@@ -61,10 +60,10 @@ def state_of(document: Mapping[str, Any], pointer: TablePointer, snapshots: Sequ
     ids = (pointer.schema_id, pointer.spec_id, pointer.sort_order_id)
     return TableState(
         uuid=str(document["table-uuid"]),
-        current=None if pointer.snapshot_id == _NO_SNAPSHOT else pointer.snapshot_id,
+        current=None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id,
         snapshots=snapshots,
         definition=(_normalised(kept), _normalised(properties), ids),
-        refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items() if name != _MAIN},
+        refs={name: ref["snapshot-id"] for name, ref in (document.get("refs") or {}).items() if name != MAIN},
     )
 
 

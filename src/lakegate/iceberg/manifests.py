@@ -44,7 +44,7 @@ from lakegate.iceberg.avro import (
     read_container,
     write_container,
 )
-from lakegate.iceberg.validation import NO_SNAPSHOT
+from lakegate.model.refs import NO_SNAPSHOT
 
 _VERSION_1_OPTIONAL = frozenset({503, 504, 505, 506, 512, 513, 514})
 

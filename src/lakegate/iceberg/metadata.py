@@ -18,8 +18,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from lakegate.errors import NotFoundError
-from lakegate.iceberg.validation import MAIN, NO_SNAPSHOT, check_shape
-from lakegate.model.refs import TablePointer
+from lakegate.iceberg.validation import MAIN, check_shape
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.tables import Snapshot
 
 Document: TypeAlias = Mapping[str, Any]

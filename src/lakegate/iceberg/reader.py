@@ -96,7 +96,8 @@ class IcebergTableReader:
         Raises:
             InputError: When they can't (:func:`lakegate.iceberg.validation.require_loadable`).
         """
-        require_loadable(self._files.metadata(pointer), pointer, branch)
+        file = self._files.metadata(pointer)
+        require_loadable(file.document, pointer, branch, as_named=file.as_named)
 
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         """Yield the live data files of the snapshot at ``pointer``."""

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from lakegate.errors import InputError
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
-if TYPE_CHECKING:
-    from lakegate.iceberg.metadata import MetadataFile
-
-NO_SNAPSHOT: Final = -1
 MAIN: Final = "main"
+"""The branch inside a table that holds its current snapshot."""
 
 _Int: TypeAlias = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 _Long: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -174,16 +171,19 @@ def check_shape(document: Any) -> None:
         raise ValueError(f"{where or 'it'}: {first['msg']}") from error
 
 
-def require_loadable(file: MetadataFile, pointer: TablePointer, branch: str | None = None) -> None:
+def require_loadable(
+    document: Mapping[str, Any], pointer: TablePointer, branch: str | None = None, *, as_named: bool
+) -> None:
     """Check that every reader of Iceberg tables can load the table at ``pointer``, and sees the snapshot it names.
 
     Readers that know the catalog take its snapshot, others the file's own. Nobody's writes make the two differ: what
     was audited must not depend on who reads it.
 
     Args:
-        file: Its metadata file.
+        document: Its metadata file, of the right shape.
         pointer: The table's state, as the catalog has it.
         branch: The branch that holds it, for the message.
+        as_named: Whether the file is compressed just when its name says so.
 
     Raises:
         InputError: When they can't, or see different snapshots.
@@ -191,8 +191,8 @@ def require_loadable(file: MetadataFile, pointer: TablePointer, branch: str | No
     of = f"Table {pointer.table}" + (f" on branch '{branch}'" if branch else "")
     context = {"table": str(pointer.table), "branch": branch, "path": pointer.metadata_location}
     drop = f" Or drop it: lakegate discard {branch}" if branch else ""
-    document = file.document
-    current = _current(document)
+    current = document.get("current-snapshot-id")
+    current = NO_SNAPSHOT if current is None else int(current)
     main = (document.get("refs") or {}).get(MAIN, {}).get("snapshot-id", current)
     if {current, main} != {pointer.snapshot_id}:
         own = _named(current) if current == main else f"{_named(current)}, and its branch '{MAIN}' at {_named(main)}"
@@ -206,7 +206,7 @@ def require_loadable(file: MetadataFile, pointer: TablePointer, branch: str | No
             **context,
         )
     reason = next(_refused(document, pointer), None)
-    if not file.as_named:
+    if not as_named:
         reason = "its name is wrong about whether it is compressed"
     if reason is not None:
         raise InputError(
@@ -214,11 +214,6 @@ def require_loadable(file: MetadataFile, pointer: TablePointer, branch: str | No
             hint=f"Nothing was published. Write the table with Spark, not its files by hand.{drop}",
             **context,
         )
-
-
-def _current(document: Mapping[str, Any]) -> int:
-    current = document.get("current-snapshot-id")
-    return NO_SNAPSHOT if current is None else int(current)
 
 
 def _named(snapshot_id: int) -> str:

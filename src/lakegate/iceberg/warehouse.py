@@ -13,7 +13,8 @@ from lakegate.errors import ConfigurationError, EngineError, InputError, Lakegat
 from lakegate.iceberg.files import is_local, local_path
 from lakegate.model.tables import StoredFile
 from lakegate.ports import FileStore
-from lakegate.storage import objects
+from lakegate.storage import open_store
+from lakegate.storage.objects import ObjectStore, is_remote
 
 MARKER = ".lakegate"
 """Name of the object below the root whose being there proves that the warehouse can be written to."""
@@ -41,11 +42,11 @@ def require_writable(warehouse: str, storage: StorageSettings, catalog: str | No
             root.mkdir(parents=True, exist_ok=True)
             with root.joinpath(MARKER).open("xb") as stream:
                 stream.write(content)
-    if not objects.is_remote(warehouse):
+    if not is_remote(warehouse):
         return
     marker = f"{warehouse.rstrip('/')}/{MARKER}"
     try:
-        store = objects.open_store(warehouse, storage)
+        store = open_store(warehouse, storage)
         with suppress(PermissionError):
             # Some stores make a bucket that is missing when something is put into it: a misspelt name would pass.
             next(store.list(marker), None)
@@ -71,8 +72,8 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
         StorageUnavailableError: When the store does not answer.
     """
     try:
-        if objects.is_remote(warehouse):
-            store, marker = objects.open_store(warehouse, storage), f"{warehouse.rstrip('/')}/{MARKER}"
+        if is_remote(warehouse):
+            store, marker = open_store(warehouse, storage), f"{warehouse.rstrip('/')}/{MARKER}"
             found = store.stat(marker)
             with store.open(marker, etag=found.etag, size_bytes=found.size_bytes) as stream:
                 text = stream.read().decode(errors="replace")
@@ -105,7 +106,7 @@ def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]
         warehouse: Root of the tables' files, as URI; one on this machine takes no options.
         storage: Where the stores are, as Spark is to see them; Spark's own environment decides what is not set.
     """
-    if not objects.is_remote(warehouse):
+    if not is_remote(warehouse):
         return {}
     s3, gcs = storage.s3, storage.gcs
     return {
@@ -125,8 +126,8 @@ def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> F
     """
     if is_local(warehouse):
         return LocalFileStore(warehouse)
-    if objects.is_remote(warehouse):
-        return ObjectFileStore(warehouse, objects.open_store(warehouse, storage or StorageSettings()))
+    if is_remote(warehouse):
+        return ObjectFileStore(warehouse, open_store(warehouse, storage or StorageSettings()))
     scheme = warehouse.partition(":")[0]
     raise ConfigurationError(
         f"Files in the warehouse {warehouse} cannot be collected: there is no file store for '{scheme}'.",
@@ -211,7 +212,7 @@ class ObjectFileStore:
     On a bucket that keeps versions, what is deleted here stays as an older version until the bucket's own rules end it.
     """
 
-    def __init__(self, root: str, store: objects.ObjectStore) -> None:
+    def __init__(self, root: str, store: ObjectStore) -> None:
         self._root = root.rstrip("/")
         self._store = store
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,8 @@ from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 
 RefKind = Literal["branch", "tag", "detached"]
+NO_SNAPSHOT: Final = -1
+"""The ``snapshot_id`` of a table without a snapshot."""
 
 
 class Ref(Value):

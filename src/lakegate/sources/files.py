@@ -16,7 +16,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 from lakegate.config import StorageSettings
 from lakegate.errors import InputError
-from lakegate.storage.objects import Address, StoredObject, canonical, is_remote, open_store
+from lakegate.storage import open_store
+from lakegate.storage.objects import Address, StoredObject, canonical, is_remote
 
 SPARK_GLOB_CHARACTERS = frozenset("*?[]{}\\")
 """What Spark takes for part of a pattern, unless it is escaped."""

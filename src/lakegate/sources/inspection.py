@@ -10,7 +10,7 @@ from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import FileFormat, SourceColumn
 from lakegate.model.schema import reserved_names
 from lakegate.sources.files import Located, shown
-from lakegate.storage.base import ReplacedError
+from lakegate.storage.objects import ReplacedError
 
 SUFFIXES: Mapping[FileFormat, tuple[str, ...]] = {
     "parquet": (".parquet",),

@@ -19,7 +19,7 @@ from lakegate.model.batch import SourceColumn
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import name_problems, reserved_name_problems, unreadable
 from lakegate.sources.parquet_footer import END_BYTES, chunks
-from lakegate.storage.base import ReplacedError
+from lakegate.storage.objects import ReplacedError
 
 _FIRST_READ_BYTES = 64 << 10
 # Logical types that Spark refuses and that Arrow may show as plain bytes.

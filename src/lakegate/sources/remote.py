@@ -12,8 +12,8 @@ from itertools import pairwise
 from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, InputError, SourceError
 from lakegate.sources.files import SPARK_GLOB_CHARACTERS, RemoteFile, is_ignored, partition_keys, stat_object
-from lakegate.storage import adls, gcs, s3
-from lakegate.storage.objects import Address, Service, canonical, open_store
+from lakegate.storage import adls, gcs, open_store, s3
+from lakegate.storage.objects import Address, Service, canonical
 
 _VERSION = re.compile(r"\?versionId=([^/?*\[&]+)\Z")
 _GLOB = re.compile(r"[*?\[]")

@@ -14,8 +14,16 @@ from lakegate.config import AdlsSettings
 from lakegate.errors import ConfigurationError
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import hide
-from lakegate.storage.base import ATTEMPTS, BaseStore, ReplacedError, StoreErrors, first_line, gone
-from lakegate.storage.objects import Address, StoredObject
+from lakegate.storage.objects import (
+    ATTEMPTS,
+    Address,
+    ObjectStore,
+    ReplacedError,
+    StoredObject,
+    StoreErrors,
+    first_line,
+    gone,
+)
 
 if TYPE_CHECKING:
     from azure.storage.blob import BlobClient, BlobProperties, BlobServiceClient
@@ -32,8 +40,8 @@ _NO_BUCKET = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
 _FOLDER = "hdi_isfolder"  # metadata of what stands for a folder, in accounts that have them
 
 
-class AdlsStore(BaseStore):
-    """Implements :class:`~lakegate.storage.objects.ObjectStore` for the storage account of ``address``."""
+class AdlsStore(ObjectStore):
+    """Containers of the storage account of ``address``."""
 
     def __init__(self, address: Address, settings: AdlsSettings) -> None:
         self._client = adls_client(address.root.partition("@")[2], settings)

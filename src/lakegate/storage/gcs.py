@@ -13,8 +13,15 @@ from urllib.parse import urlsplit
 from lakegate.config import GcsSettings
 from lakegate.errors import ConfigurationError
 from lakegate.model.secrets import is_loopback
-from lakegate.storage.base import LONGEST_WAIT_S, BaseStore, CutError, StoreErrors, first_line
-from lakegate.storage.objects import Address, StoredObject
+from lakegate.storage.objects import (
+    LONGEST_WAIT_S,
+    Address,
+    CutError,
+    ObjectStore,
+    StoredObject,
+    StoreErrors,
+    first_line,
+)
 
 if TYPE_CHECKING:
     from requests import Response
@@ -32,8 +39,8 @@ _NO_PROJECT = "none"  # objects are found by their bucket alone, and yet the lib
 _FIELDS = "items(name,size,generation,updated),nextPageToken"
 
 
-class GcsStore(BaseStore):
-    """Implements :class:`~lakegate.storage.objects.ObjectStore`.
+class GcsStore(ObjectStore):
+    """Buckets of Google Cloud Storage.
 
     An object's ``etag`` is its generation, which every write makes a new one of, as its ``version_id`` is: Google's own
     entity tags change with the metadata too.

@@ -19,8 +19,7 @@ from lakegate.config import S3Settings
 from lakegate.errors import ConfigurationError, StorageUnavailableError
 from lakegate.model.secrets import is_loopback
 from lakegate.progress import redact
-from lakegate.storage.base import ATTEMPTS, BaseStore, CutError, StoreErrors, retried
-from lakegate.storage.objects import Address, StoredObject
+from lakegate.storage.objects import ATTEMPTS, Address, CutError, ObjectStore, StoredObject, StoreErrors, retried
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -52,8 +51,8 @@ _STATUS_OF: Mapping[str, int] = {
 }
 
 
-class S3Store(BaseStore):
-    """Implements :class:`~lakegate.storage.objects.ObjectStore`."""
+class S3Store(ObjectStore):
+    """Buckets of S3."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._client: S3Client = s3_client(settings)

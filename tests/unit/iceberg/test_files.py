@@ -11,7 +11,6 @@ from lakegate.errors import ConfigurationError, EngineError, InputError, Storage
 from lakegate.iceberg.files import TableFiles, local_path, reading
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
-from lakegate.storage import objects
 from support.memory_store import MemoryStore
 
 ROOT = "s3://bucket/a/lake"
@@ -29,7 +28,7 @@ POINTER = TablePointer(
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     made = MemoryStore()
-    monkeypatch.setattr(objects, "open_store", lambda _uri, _settings: made)
+    monkeypatch.setattr("lakegate.iceberg.files.open_store", lambda _uri, _settings: made)
     return made
 
 
@@ -82,7 +81,7 @@ def test_one_store_serves_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
         opened.append(uri)
         return MemoryStore()
 
-    monkeypatch.setattr(objects, "open_store", open_store)
+    monkeypatch.setattr("lakegate.iceberg.files.open_store", open_store)
     files = TableFiles()
     for uri in ("s3://a/x", "s3://a/y/z", "s3://b/x", "gs://a/x", "s3://a"):
         assert not files.exists(uri)

@@ -29,7 +29,6 @@ from lakegate.iceberg.warehouse import (
     spark_file_io,
 )
 from lakegate.progress import SilentNarrator
-from lakegate.storage import objects
 from lakegate.storage.objects import ObjectStore, StoredObject
 from lakegate.testing import MemoryCatalog
 from support.memory_store import MemoryStore
@@ -43,7 +42,7 @@ def store() -> MemoryStore:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, store: ObjectStore) -> None:
-    monkeypatch.setattr(objects, "open_store", lambda _uri, _settings: store)
+    monkeypatch.setattr(warehouse, "open_store", lambda _uri, _settings: store)
 
 
 def test_the_root_lists_its_files_and_deletes_no_others(store: MemoryStore) -> None:
@@ -85,7 +84,7 @@ def test_a_warehouse_is_tried_before_it_is_written_to(
     for _ in range(2):
         require_writable(f"{ROOT}/", StorageSettings())
     assert list(store.objects) == [f"{ROOT}/{warehouse.MARKER}"]
-    monkeypatch.setattr(objects, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
+    monkeypatch.setattr(warehouse, "open_store", lambda *_: pytest.fail("nothing is to be tried"))
     require_writable(f"file://{tmp_path}/a lake", StorageSettings())
     assert (tmp_path / "a lake" / warehouse.MARKER).exists()
 

@@ -19,9 +19,8 @@ from urllib3.exceptions import SSLError
 from lakegate.config import AdlsSettings, GcsSettings, StorageSettings
 from lakegate.errors import ConfigurationError, InputError, LakegateError, SourceError, StorageUnavailableError
 from lakegate.progress import without_secrets
-from lakegate.storage import adls, gcs, s3
-from lakegate.storage.base import CutError, ReplacedError
-from lakegate.storage.objects import Address, canonical, open_store
+from lakegate.storage import adls, gcs, open_store, s3
+from lakegate.storage.objects import Address, CutError, ReplacedError, canonical
 
 ADLS_ROOT = "abfss://lake@acme.dfs.core.windows.net"
 

@@ -15,7 +15,7 @@ from lakegate.catalogs.nessie.client import NessieClient, path_of
 from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
-from lakegate.model.refs import Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 
 if TYPE_CHECKING:
@@ -355,7 +355,7 @@ def _pointer(key: answers.ContentKey, content: answers.Content | None) -> TableP
         table=table,
         content_id=content.id,
         metadata_location=content.metadata_location,
-        snapshot_id=-1 if content.snapshot_id is None else content.snapshot_id,
+        snapshot_id=NO_SNAPSHOT if content.snapshot_id is None else content.snapshot_id,
         schema_id=content.schema_id or 0,
         spec_id=content.spec_id or 0,
         sort_order_id=content.sort_order_id or 0,
