@@ -112,54 +112,61 @@ class CatalogSettings(_Section):
     """Which catalog. Without ``uri``, the local stack's own."""
 
     type: str = "nessie"
-    """Name of an implementation: ``nessie``, or one that a package registers under ``lakegate.catalogs``."""
+    """The implementation: ``nessie``, or one that a package registers under ``lakegate.catalogs``."""
     uri: str | None = None
-    """Nessie's API v2, for example ``https://nessie.example.com/api/v2``."""
+    """Nessie's API v2, such as ``https://nessie.example.com/api/v2``. Default: the local stack's."""
     warehouse: str | None = None
-    """Root of the tables' files; needed with ``uri``."""
+    """Root of the tables' files, a URI; required with ``catalog.uri``. Default: ``.lakegate/warehouse``."""
     token: str | None = None
-    """Bearer token, by reference: ``env:NAME``, ``file:/path`` or ``aws-secret:name#json-key``."""
+    """Bearer token, by reference."""
     oauth2_token_endpoint: str | None = None
-    """Where to get access tokens with OAuth 2 client credentials, instead of ``token``."""
+    """Where to get access tokens, with OAuth 2's client credentials, instead of ``catalog.token``."""
     oauth2_client_id: str | None = None
+    """Id of the client; required with the endpoint."""
     oauth2_client_secret: str | None = None
-    """The client's secret, by reference."""
+    """The client's secret, by reference; required with the endpoint."""
     oauth2_scope: str | None = None
-    """Scopes to request, separated by spaces."""
+    """Scopes to request, separated by spaces. Default: the server's."""
     timeout_s: float = Field(default=30.0, gt=0)
-    """Seconds to wait for one answer."""
+    """Seconds to wait for one response."""
 
 
 class EngineSettings(_Section):
     """Which Spark. Without ``url``, the local stack's own."""
 
     url: str | None = None
-    """Spark Connect address: ``sc://host:15002``."""
+    """Spark Connect address, such as ``sc://host:15002``. Default: the local stack's."""
     token: str | None = None
     """Bearer token, by reference."""
     tls: bool | None = None
-    """Whether to use TLS. Default: with a token, except to this machine."""
+    """Whether to use TLS; lakegate never sends a token to another machine without it.
+
+    Default: with a token, except to this machine.
+    """
     ca_file: Path | None = None
-    """CA certificates (PEM) to trust instead of the system's."""
+    """Certificates (PEM) of the authorities that sign Spark's. Default: ``SSL_CERT_FILE``, else the usual ones."""
 
 
 class JournalSettings(_Section):
     """Where the journal is. Without ``url``: ``.lakegate/journal.db``."""
 
     url: str | None = None
-    """SQLAlchemy URL without password, for example ``postgresql://user@db.example.com:5432/lake``."""
+    """Database: ``postgresql://user@host:5432/db``, without password, or ``sqlite:///file.db``.
+
+    Default: ``.lakegate/journal.db``.
+    """
     password: str | None = None
-    """Password of the database, by reference."""
+    """The database's password, by reference."""
     tls: bool | None = None
-    """Whether to use TLS with Postgres and verify its certificate. Default: TLS if offered, unverified."""
+    """Whether to use TLS with Postgres and check its certificate. Default: TLS if the server offers it, unchecked."""
     ca_file: Path | None = None
-    """CA certificates (PEM) to trust for Postgres instead of the system's."""
+    """Certificates (PEM) of the authorities that sign Postgres's, instead of the usual ones."""
     max_connections: int = Field(default=30, ge=2)
-    """Maximum number of connections to Postgres per process."""
+    """Maximum number of Postgres connections per process."""
     lease_s: float = Field(default=60.0, gt=0)
-    """Seconds without renewal after which another process may take a run over."""
+    """Seconds without renewal after which a run's lease can be taken over."""
     park_s: float = Field(default=3600.0, gt=0)
-    """Seconds for which a run that is suspended between an orchestrator's steps is left alone."""
+    """Seconds that a suspended run is left alone; then it's finished or undone."""
 
     @field_validator("url")
     @classmethod
@@ -173,90 +180,98 @@ class LocalSettings(_Section):
     """The embedded stack. Memory is the JVM's maximum heap, such as ``512m`` or ``4g``."""
 
     nessie_memory: Memory = "512m"
+    """Nessie's maximum heap: a number and ``m`` or ``g``."""
     spark_memory: Memory | None = None
-    """Default: a quarter of the machine's memory, between 1g and 8g."""
+    """Spark's maximum heap. Default: a quarter of the machine's memory, between 1g and 8g."""
     start_timeout_s: float = Field(default=120.0, gt=0)
-    """Seconds to wait for a server to answer after starting it."""
+    """Seconds to wait for a server to respond after its start."""
 
 
 class IngestSettings(_Section):
     """Defaults of ``lakegate ingest``."""
 
     on_failure: OnFailure = "keep"
+    """``keep`` or ``drop`` the branch of a rejected batch."""
     on_changed: OnChanged = "refuse"
-    """For a file that was published with other content: ``refuse``, ``append`` its rows, ``replace`` the old ones."""
+    """A file whose path was published with other content: ``refuse``, ``append`` its rows, ``replace`` the old ones."""
     on_busy: OnBusy = "wait"
-    """For a file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
+    """A file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
     on_same_content: OnSameContent = "append"
-    """For a file whose bytes were published from another path: ``append`` its rows, ``skip`` or ``refuse`` it."""
+    """A file whose bytes were published from another path, or occur twice in a batch.
+
+    ``append`` its rows and report it, ``skip`` the file, or ``refuse`` it.
+    """
     wait_s: float = Field(default=600.0, gt=0)
-    """Seconds to wait for another run that is ingesting the same file."""
+    """Seconds to wait for another run with the same file."""
     keep_rejected: Duration = "7d"
     """How long to keep the branch of a rejected run before ``lakegate gc`` drops it."""
     branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
+    """Prefix of the names of runs' branches."""
 
 
 class GcSettings(_Section):
     """What ``lakegate gc`` may delete."""
 
     grace: Duration = "1d"
-    """Leave younger files alone: a run in progress writes files long before it commits them."""
+    """Keep files younger than this."""
     history: Duration | None = None
-    """How far back queries of the past must work. Default: as far as the history goes."""
+    """How far back states must stay readable. Default: all of it."""
 
 
 class WatchSettings(_Section):
     """Defaults of ``lakegate watch``."""
 
     every: Interval = "5m"
-    """How often to scan everything. Files in local folders are also noticed at once."""
+    """How often to scan everything; local folders also report new files through events."""
     settle_s: float = Field(default=5.0, ge=0)
-    """Seconds for which a file must stay unchanged before it is ingested."""
+    """Seconds without changes before a file is ingested."""
     max_files: int = Field(default=100, ge=1)
     """Maximum number of files in one run."""
     max_bytes: int = Field(default=1 << 30, ge=1)
-    """Maximum number of bytes in one run, unless one file alone has more."""
+    """Maximum bytes in one run, unless one file alone has more."""
     max_tries: int = Field(default=3, ge=1)
-    """How often to try a file before giving up on it until it changes."""
+    """How often to try a file before giving it up until it changes."""
     routes: Annotated[tuple[str, ...] | None, _JSON] = None
-    """Which table each file goes to: ``landing/{namespace}/{table}/*.parquet``."""
+    """Which table each file goes to: ``["landing/{namespace}/{table}/*.parquet"]``. The variable is JSON."""
 
 
 class LogSettings(_Section):
     """How commands log to standard error."""
 
     format: Literal["text", "json"] = "text"
-    """``text`` for people, ``json`` for programs: one object per line."""
+    """``text`` for people, or ``json`` with one object per line."""
 
 
 class S3Settings(_Section):
     """Where S3 is. Credentials come from AWS's own configuration, never from here."""
 
     endpoint: Endpoint | None = None
-    """Address of an S3-compatible store. Default: ``AWS_ENDPOINT_URL``, the profile's, or AWS."""
+    """An S3-compatible store, such as ``https://s3.example.com``.
+
+    Default: ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``, the profile's, or AWS.
+    """
     region: str | None = None
-    """Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's."""
+    """Region of the buckets. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's."""
     path_style: bool = False
-    """Put bucket names in the path instead of the host name, as many other stores require."""
+    """Whether to put the bucket in the path, not in the host name."""
     bucket_owner: str | None = Field(default=None, pattern=r"^\d{12}$")
-    """AWS account that all buckets must belong to; S3 refuses requests about others. Default: any."""
+    """AWS account that all buckets must belong to; S3 refuses requests to other accounts' buckets. Default: any."""
 
 
 class FunctionSettings(_Section):
     """The AWS Lambda function that ingests the files that events announce."""
 
     margin_s: float = Field(default=15.0, gt=0)
-    """Seconds before the function's timeout at which it stops, and leaves its run to the next call.
+    """Seconds before its timeout at which the function stops, leaving its work to the next call.
 
     More than ``notify.timeout_s``, so that there is time for alerts about a run that ends at the last moment.
     """
     retry_s: int = Field(default=60, ge=0, le=43_200)
-    """Seconds after which SQS redelivers the message of a file that failed."""
+    """Seconds until SQS delivers the message of a failed file again."""
     longest_retry_s: int = Field(default=14_400, ge=0, le=43_200)
-    """Maximum seconds before SQS redelivers a message while the catalog, engine or journal can't be reached.
+    """Maximum seconds until SQS delivers a message again while Spark, Nessie or the journal is unavailable.
 
-    The first time it is half a minute; each delivery makes it half as long again, up to an hour. From the 30th on it
-    grows by a tenth, up to this.
+    The delay starts at 30, grows by half with each delivery up to an hour, and by a tenth from the 30th on.
     """
 
 
@@ -264,14 +279,20 @@ class GcsSettings(_Section):
     """Where Google Cloud Storage is. Credentials come from Google's own configuration, never from here."""
 
     endpoint: Endpoint | None = None
-    """Address of another store that speaks Google's API; default: Google's."""
+    """Another store with Google's API; without TLS, it gets no credentials.
+
+    Default: ``STORAGE_EMULATOR_HOST``, or Google.
+    """
 
 
 class AdlsSettings(_Section):
     """Where Azure Data Lake Storage is. Credentials come from Azure's own configuration, never from here."""
 
     endpoint: Endpoint | None = None
-    """Address of another store that speaks Azure's Blob API, the account's name behind it; default: Azure's."""
+    """Another store with Azure's Blob API, such as ``http://127.0.0.1:10000``; the account's name is appended.
+
+    Default: the host in the URI.
+    """
 
 
 class StorageSettings(_Section):
@@ -286,7 +307,9 @@ class TableSettings(_Section):
     """Settings of one table: ``[tables."nyc.trips"]``."""
 
     checks: tuple[str, ...] = ()
+    """Checks for every ingest."""
     partition_by: tuple[str, ...] = ()
+    """Transforms for a new table: ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``."""
     csv: CsvOptions = CsvOptions()
 
 
@@ -294,23 +317,28 @@ class ChannelSettings(_Section):
     """One place that gets alerts, and about what."""
 
     name: str
-    """Its name in messages and in ``lakegate runs``."""
+    """Its name in alerts and ``lakegate runs``."""
     type: ChannelType
+    """``slack``, ``webhook`` or ``apprise``."""
     url: Reference | None = None
-    """Where messages go, by reference. An incoming webhook of Slack, any web address, Apprise's URL."""
+    """URL to send alerts to, by reference."""
     token: Reference | None = None
-    """Bot token of a Slack app, by reference; instead of ``url``."""
+    """Token of a Slack bot, by reference, instead of ``url``."""
     channel: str | None = None
-    """Slack's channel that the bot writes to: its id, or ``#name``."""
+    """The Slack channel that the bot posts to: its id, or ``#name``."""
     api_url: str | None = None
-    """Address of another server than Slack's that speaks its Web API."""
+    """Another server with Slack's Web API. Default: Slack's."""
     secret: Reference | None = None
-    """What a ``webhook``'s messages are signed with, by reference."""
+    """Key that signs a ``webhook``'s alerts, by reference."""
     events: tuple[Event, ...] = ("rejected", "failed", "given_up", "recovered", "late")
+    """Events it gets: ``rejected``, ``failed``, ``given_up``, ``recovered``, ``published``, ``late``.
+
+    Default: all but ``published``.
+    """
     tables: tuple[str, ...] = ("*",)
-    """Patterns of table names; an alert is sent if one of its tables matches one of them."""
+    """Patterns of the tables it gets alerts about."""
     severity: Level = "info"
-    """Minimum severity of alerts."""
+    """The lowest severity it gets: ``info``, ``warn`` or ``error``."""
 
     @field_validator("name")
     @classmethod
@@ -363,15 +391,15 @@ class NotifySettings(_Section):
     """Alerts about runs that ended, files that were given up, and tables that are late."""
 
     examples: bool = False
-    """Whether messages may hold rows of the data."""
+    """Whether alerts may contain rows of data."""
     report_url: str | None = None
-    """Where a report of a run can be seen; ``{run_id}``, ``{table}`` and ``{branch}`` are filled in."""
+    """URL of a run's report; ``{run_id}``, ``{table}`` and ``{branch}`` are filled in."""
     timeout_s: float = Field(default=10.0, gt=0, le=300)
-    """Maximum seconds for all alerts about one run, with retries and fetching secrets."""
+    """Seconds that all alerts about one run may take, including retries and fetching secrets."""
     group: Duration = "1h"
-    """For how long one message covers all that say the same of a table; the others are counted. ``0s``: never."""
+    """How long one message covers all alerts of a kind about a table; the others are counted. ``0s`` sends each."""
     late: Annotated[dict[TableName, Interval], _JSON] = Field(default_factory=dict)
-    """How often to expect a publish, by table: ``"1d"``."""
+    """How often each table should be published to: ``"nyc.trips" = "1d"``. The variable is JSON."""
     channels: Annotated[tuple[ChannelSettings, ...], _JSON] = ()
 
     @field_validator("report_url")

@@ -11,14 +11,12 @@ import tomllib
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import get_args
 
 import click
 import pytest
 from jsonschema import Draft202012Validator
-from pydantic import BaseModel
 
-from e2e import docs_api, docs_checks, docs_cli, docs_pages
+from e2e import docs_api, docs_checks, docs_cli, docs_pages, docs_settings
 from e2e.docs_pages import ROOT, Block
 from lakegate import __version__
 from lakegate.cli.errors import INTERNAL
@@ -211,29 +209,15 @@ def test_the_errors_reference_is_up_to_date() -> None:
     assert text == docs_api.render_errors(text), "run: python tests/e2e/docs_api.py"
 
 
-def setting_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        kinds = [one for one in (field.annotation, *get_args(field.annotation)) if isinstance(one, type)]
-        inner = next((one for one in kinds if issubclass(one, BaseModel)), None)
-        if inner is None:
-            yield f"{prefix}{name}"
-        else:
-            yield from setting_keys(inner, f"{prefix}{name}.{'' if inner is field.annotation else '*.'}")
-
-
-def test_the_settings_reference_has_every_key_and_no_other() -> None:
-    listed = re.findall(r"^\| `([a-z0-9_]+(?:\.[a-z0-9_*]+)+)` \|", read("docs/reference/settings.md"), re.MULTILINE)
-    assert sorted(listed) == sorted(setting_keys(Settings))
-
-
-def test_defaults_in_the_settings_reference_are_true() -> None:
-    text = read("docs/reference/settings.md")
-    for section, name in (key.split(".") for key in setting_keys(Settings) if key.count(".") == 1):
-        value = getattr(getattr(Settings(), section), name)
-        row = next(line for line in text.splitlines() if line.startswith(f"| `{section}.{name}` |"))
-        shown = str(value).lower() if isinstance(value, bool) else value
-        assert value is None or f"| `{shown}` |" in row, row
-        assert f"`LAKEGATE_{section.upper()}_{name.upper()}`" in row, row
+def test_the_settings_reference_is_up_to_date_and_has_every_key() -> None:
+    text = docs_settings.PAGE.read_text(encoding="utf-8")
+    assert text == docs_settings.render(text), "run: python tests/e2e/docs_settings.py"
+    listed = re.findall(r"^\| `([a-z0-9_]+(?:\.[a-z0-9_*]+)+)` \|", text, re.MULTILINE)
+    known = [key for key, _, _ in docs_settings.setting_keys()]
+    assert sorted(listed) == sorted(known)
+    assert docs_settings.FLAGS.keys() <= set(known)
+    commands = read("docs/reference/cli.md")
+    assert all(f"`{flag.rpartition(' ')[2]}" in commands for flag in docs_settings.FLAGS.values())
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("README", "docs/"))])

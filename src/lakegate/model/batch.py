@@ -26,10 +26,15 @@ class CsvOptions(Value):
     """
 
     header: bool = True
+    """Whether the first line is a header."""
     delimiter: str = ","
+    """Separator between values, one ASCII character. Default: ``,`` (a tab for ``.tsv``)."""
     quote: str = '"'
+    """Quote character."""
     encoding: str = "utf-8"
+    """The files' encoding."""
     null_values: tuple[str, ...] = ("",)
+    """Texts that mean NULL in every column, in addition to the empty value."""
 
 
 class SourceFile(Value):

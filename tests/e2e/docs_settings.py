@@ -1,0 +1,116 @@
+"""Makes the tables of ``docs/reference/settings.md`` from the settings: ``python tests/e2e/docs_settings.py``."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from lakegate.config import ENV_PREFIX, Settings
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
+FLAGS = {
+    "catalog.uri": "--catalog",
+    "engine.url": "--engine",
+    "gc.grace": "lakegate gc --grace",
+    "ingest.keep_rejected": "lakegate gc --keep-rejected",
+    "ingest.on_busy": "--on-busy",
+    "ingest.on_changed": "--on-changed",
+    "ingest.on_failure": "--on-failure",
+    "ingest.on_same_content": "--on-same-content",
+    "log.format": "--log-format",
+    "tables.*.checks": "--check",
+    "tables.*.csv.delimiter": "--delimiter",
+    "tables.*.csv.encoding": "--encoding",
+    "tables.*.csv.header": "--no-header",
+    "tables.*.csv.null_values": "--null-value",
+    "tables.*.partition_by": "--partition-by",
+    "watch.every": "--every",
+    "watch.max_files": "--max-files",
+    "watch.max_tries": "--max-tries",
+    "watch.routes": "--route",
+    "watch.settle_s": "--settle",
+}
+"""The flags that override a setting, or that add to it."""
+_TABLE = re.compile(r"(<!-- settings: (.*) -->\n)\n(?:\|.*\n)*")
+_DEFAULT = re.compile(r"\s+Default: (.*)\.$", re.DOTALL)
+
+
+def setting_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, type[BaseModel], str]]:
+    """Yield the key of every setting, the section that it is a field of, and the field's name."""
+    for name, field in model.model_fields.items():
+        kinds = [one for one in (field.annotation, *get_args(field.annotation)) if isinstance(one, type)]
+        inner = next((one for one in kinds if issubclass(one, BaseModel)), None)
+        if inner is None:
+            yield f"{prefix}{name}", model, name
+        else:
+            yield from setting_keys(inner, f"{prefix}{name}.{'' if inner is field.annotation else '*.'}")
+
+
+def render(page: str) -> str:
+    """Return the page with its tables made anew; each follows a comment that names its sections."""
+    return _TABLE.sub(lambda found: f"{found[1]}\n{_table(found[2].split(', '))}", page)
+
+
+def _table(sections: list[str]) -> str:
+    rows = [
+        (f"`{key}`", *_default_and_meaning(model, name), _places(key))
+        for key, model, name in setting_keys()
+        if any(key.startswith(f"{one}.") and (one.endswith("*") or key.count(".") == 1) for one in sections)
+    ]
+    has_places = any(places for *_, places in rows)
+    head = ["key", "default", *(["variable, flag"] if has_places else []), "meaning"]
+    lines = [head, ["---"] * len(head)]
+    lines += [[key, default, *([places] if has_places else []), meaning] for key, default, meaning, places in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _places(key: str) -> str:
+    variable = f"`{ENV_PREFIX}{key.upper().replace('.', '_')}`" if "*" not in key else None
+    flag = f"`{FLAGS[key]}`" if key in FLAGS else None
+    return ", ".join(filter(None, (variable, flag)))
+
+
+def _default_and_meaning(model: type[BaseModel], name: str) -> tuple[str, str]:
+    text = " ".join(_docstrings(model)[name].split()).replace("``", "`").replace("|", "\\|")
+    text = text.replace("by reference", "by [reference](#secrets)")
+    said = _DEFAULT.search(text)
+    return (said[1] if said else _shown(model.model_fields[name])), _DEFAULT.sub("", text).removesuffix(".")
+
+
+def _shown(field: FieldInfo) -> str:
+    value: Any = field.get_default(call_default_factory=True, validated_data={})
+    if field.is_required():
+        return "required"
+    if value is None or value == ():
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else list(value) if isinstance(value, tuple) else value}`"
+
+
+@cache
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the text below each field of a class."""
+    (cls,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(cls, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in zip(cls.body, cls.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.stdout.write(f"{PAGE} written\n")
