@@ -25,7 +25,7 @@ from lakegate.model.run import Run
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
 from lakegate.wap.context import Context
-from lakegate.wap.published import before_commit, published_files
+from lakegate.wap.history import before_commit, published_files
 from proofs.harness import Workers, ids, ids_by_spark, journal_problems, known_runs, wait_for
 from proofs.result import ProofResult
 from proofs.worker import Answer, Job

@@ -14,7 +14,7 @@ from lakegate.model.schema import Schema, reserved_names
 from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
-from lakegate.wap.published import published_files
+from lakegate.wap.history import published_files
 
 
 def audit(

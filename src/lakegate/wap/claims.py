@@ -14,8 +14,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import KnownFile
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import files_in
-from lakegate.wap.published import find_commit
+from lakegate.wap.history import files_in, find_commit
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1

@@ -11,7 +11,7 @@ from lakegate.model.journal import Lease
 from lakegate.model.refs import Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.wap.context import Context
-from lakegate.wap.published import find_publication
+from lakegate.wap.history import find_publication
 
 _PATIENCE_S = 5.0
 _POLL_S = 0.1

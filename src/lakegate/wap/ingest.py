@@ -27,11 +27,10 @@ from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
 from lakegate.wap.discard import discard, discard_own
-from lakegate.wap.history import sync
+from lakegate.wap.history import find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish
-from lakegate.wap.published import find_publication
 from lakegate.wap.recover import recover, settle
 from lakegate.wap.stage import stage, wrote_since
 

@@ -26,8 +26,7 @@ from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
 from lakegate.wap.discard import discard
-from lakegate.wap.history import sync
-from lakegate.wap.published import find_publication
+from lakegate.wap.history import find_publication, sync
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORD_S = 30.0

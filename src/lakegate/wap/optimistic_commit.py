@@ -16,7 +16,7 @@ from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
-from lakegate.wap.published import published_files
+from lakegate.wap.history import published_files
 
 _ATTEMPTS = 40
 _LONGEST_PAUSE_S = 1.0

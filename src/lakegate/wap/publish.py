@@ -30,10 +30,12 @@ from lakegate.wap.history import (
     REVERTS_PROPERTY,
     TABLES_PROPERTY,
     encode_files,
+    find_publication,
+    publication_of,
+    require_not_published,
 )
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
-from lakegate.wap.published import find_publication, publication_of, require_not_published
 from lakegate.wap.stage import missing_namespaces
 
 States = Mapping[TableIdentifier, TablePointer | None]

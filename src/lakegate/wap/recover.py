@@ -26,10 +26,9 @@ from lakegate.wap.branches import carried_in, carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard, discard_own
-from lakegate.wap.history import event_of
+from lakegate.wap.history import event_of, find_publication
 from lakegate.wap.lifecycle import Progress, heartbeat
 from lakegate.wap.publish import RejectedLateError, publish
-from lakegate.wap.published import find_publication
 
 _PROGRESS_EVERY = 100
 _FileKey = tuple[str, str, str]

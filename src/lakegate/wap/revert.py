@@ -24,6 +24,8 @@ from lakegate.wap.history import (
     UNPUBLISHES_PROPERTY,
     encode_revived,
     files_in,
+    find_commit,
+    find_publication,
     kind_of,
     reads_in,
     run_of,
@@ -32,7 +34,6 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
-from lakegate.wap.published import find_commit, find_publication
 from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert
 from lakegate.wap.stage import missing_namespaces

@@ -16,8 +16,17 @@ from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.model.run import UndoneTable
 from lakegate.model.tables import DataFile, TableChange
 from lakegate.wap.context import Context
-from lakegate.wap.history import files_in, identities_in, kind_of, reads_in, reverts_in, run_of, tables_in
-from lakegate.wap.published import added_paths, find_commit
+from lakegate.wap.history import (
+    added_paths,
+    files_in,
+    find_commit,
+    identities_in,
+    kind_of,
+    reads_in,
+    reverts_in,
+    run_of,
+    tables_in,
+)
 
 
 @dataclass(frozen=True, eq=False)

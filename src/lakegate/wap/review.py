@@ -18,10 +18,9 @@ from lakegate.wap.audit import audit, schemas_at
 from lakegate.wap.branches import by_hand, carry, carry_verdict, find_owner
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
-from lakegate.wap.history import sync
+from lakegate.wap.history import find_commit, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.publish import publish
-from lakegate.wap.published import find_commit, find_publication
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import find_staged
 
