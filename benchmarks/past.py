@@ -90,8 +90,8 @@ def make_past(context: Context, folder: Path, staging: Staging, runs: int) -> Pa
     bulk = runs - 1 - singles
     grown = staging.grown(pointer, [*([bulk] if bulk else []), *([1] * singles)])
     copies = _repeat(past, first, pointer, grown, runs - 1)
-    with database.writing() as connection:
-        stored.store(database, connection, *copies)
+    with database.writing() as tx:
+        stored.store(tx, *copies)
     commits = sum(1 for _ in context.catalog.history(target, until=root.hash))
     assert commits >= runs, commits
     return past

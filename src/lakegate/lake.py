@@ -1093,7 +1093,7 @@ class Lake:
         Raises:
             RetryableError: The journal can't be reached.
         """
-        return self._components.journal.turn(name, timeout_s=timeout_s)
+        return self._components.journal.lock(name, timeout_s=timeout_s)
 
     # Alerts
 

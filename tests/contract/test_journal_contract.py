@@ -224,26 +224,26 @@ def test_a_run_that_ended_has_no_lease(shelf: Shelf) -> None:
     assert not shelf.open(FakeHolder("b", {"a": False})).abandoned()
 
 
-def test_a_turn_is_had_by_one_at_a_time_and_by_name(shelf: Shelf) -> None:
+def test_a_lock_is_held_by_one_at_a_time_and_by_name(shelf: Shelf) -> None:
     journal, other = shelf.open(), shelf.open()
-    with journal.turn("a b/c", timeout_s=1) as first:
-        with other.turn("a b/c", timeout_s=0.05) as second, other.turn("d", timeout_s=0) as elsewhere:
+    with journal.lock("a b/c", timeout_s=1) as first:
+        with other.lock("a b/c", timeout_s=0.05) as second, other.lock("d", timeout_s=0) as elsewhere:
             assert (first, second, elsewhere) == (True, False, True)
-        with journal.turn("a b/c", timeout_s=0) as again:
+        with journal.lock("a b/c", timeout_s=0) as again:
             assert not again
-    # Not at once: of files, who waited too long gets the turn for a moment, and gives it back.
-    with other.turn("a b/c", timeout_s=5) as later:
+    # Not at once: of files, who waited too long gets the lock for a moment, and gives it back.
+    with other.lock("a b/c", timeout_s=5) as later:
         assert later
 
 
-def test_a_turn_ends_with_an_error_too(journal: Actor) -> None:
+def test_a_lock_ends_with_an_error_too(journal: Actor) -> None:
     def fail() -> None:
-        with journal.turn("x", timeout_s=1):
+        with journal.lock("x", timeout_s=1):
             raise KeyError("x")
 
     with pytest.raises(KeyError):
         fail()
-    with journal.turn("x", timeout_s=0) as ours:
+    with journal.lock("x", timeout_s=0) as ours:
         assert ours
 
 

@@ -157,7 +157,7 @@ def test_a_postgres_gone_in_mid_run_is_retryable_and_the_next_call_finds_it_agai
             with pytest.raises(RetryableError, match=rf"postgresql://{USER}@127\.0\.0\.1:\d+/postgres") as raised:
                 shared.renew("r01")
             assert server.password not in f"{raised.value} {raised.value.hint} {raised.value.__cause__}"
-        with shared.turn("x", timeout_s=0.1) as ours:
+        with shared.lock("x", timeout_s=0.1) as ours:
             assert not ours
     finally:
         server.start()
@@ -182,18 +182,18 @@ def test_a_process_opens_so_many_connections_and_no_more(server: PostgresServer)
     seen: list[int] = []
 
     def work(number: int) -> bool:
-        with database.turn(f"turn {number}", timeout_s=5) as ours, database.reading() as connection:
-            connection.execute(text("SELECT pg_sleep(0.2)"))
+        with database.named_lock(f"turn {number}", timeout_s=5) as ours, database.reading() as tx:
+            tx.execute(text("SELECT pg_sleep(0.2)"))
             found = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'lakegate'"
-            seen.append(connection.execute(text(found)).scalar_one())
+            seen.append(tx.execute(text(found)).scalar_one())
         return ours
 
     with closing(database), ThreadPoolExecutor(12) as pool:
         got = list(pool.map(work, range(12)))
-        assert any(got)  # whoever gets no connection for its turn goes on without
+        assert any(got)  # whoever gets no connection for its lock goes on without
         assert len(seen) == 12
         assert max(seen) <= 4
-        with database.turn("a", timeout_s=5) as first, database.turn("b", timeout_s=5) as second:
+        with database.named_lock("a", timeout_s=5) as first, database.named_lock("b", timeout_s=5) as second:
             assert (first, second) == (True, False)
 
 
@@ -219,8 +219,8 @@ def test_a_lock_held_for_too_long_in_postgres_is_retryable(server: PostgresServe
     shared.begin(run(1))
     database = PostgresDatabase(url, busy_timeout_s=0.05)
     with closing(Actor(Journal(database))) as journal:
-        with database.writing() as connection:
-            database.lock(connection, ["run r01"])
+        with database.writing() as tx:
+            tx.lock("run r01")
             with pytest.raises(RetryableError, match="lock timeout"):
                 journal.journal.end(run(1), shared.tokens["r01"])
         journal.journal.end(run(1), shared.tokens["r01"])

@@ -172,22 +172,22 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 
 def test_the_migrations_make_what_the_code_expects(database: Database) -> None:
-    with database.upgrading() as connection:
-        schema.upgrade(connection, None)
-    with database.reading() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    with database.upgrading() as tx:
+        schema.upgrade(tx.connection, None)
+    with database.reading() as tx:
+        assert compare_metadata(MigrationContext.configure(tx.connection), METADATA) == []
 
 
 def test_a_new_journal_has_the_tables_that_the_migrations_make(database: Database) -> None:
-    with database.upgrading() as connection:
-        schema.upgrade(connection, None)
-        migrated = described(connection)
+    with database.upgrading() as tx:
+        schema.upgrade(tx.connection, None)
+        migrated = described(tx.connection)
         everything = MetaData()
-        everything.reflect(connection)
-        everything.drop_all(connection)
+        everything.reflect(tx.connection)
+        everything.drop_all(tx.connection)
     Journal(database)
-    with database.reading() as connection:
-        assert described(connection) == migrated
+    with database.reading() as tx:
+        assert described(tx.connection) == migrated
 
 
 def described(connection: Connection) -> Any:
@@ -206,17 +206,17 @@ def described(connection: Connection) -> Any:
 
 
 def test_a_journal_without_landings_and_tokens_gets_them_and_keeps_the_rest(database: Database) -> None:
-    with database.upgrading() as connection:
-        schema.upgrade(connection, None, "0002")
-    with database.writing() as connection:
-        assert not inspect(connection).has_table("landings")
-        stored.store(database, connection, run(1), run(2))
+    with database.upgrading() as tx:
+        schema.upgrade(tx.connection, None, "0002")
+    with database.writing() as tx:
+        assert not inspect(tx.connection).has_table("landings")
+        stored.store(tx, run(1), run(2))
         for run_id, expires_at in (("r01", "2999-01-01"), ("r02", "2025-01-01")):
             values = f"('{run_id}', 'far:1:1', '2025-01-01', '{expires_at}')"
             leases = "INSERT INTO leases (run_id, holder, renewed_at, expires_at) VALUES "
-            connection.execute(text(leases + values))
+            tx.execute(text(leases + values))
         claimed = {"table_name": "nyc.trips", "path": file("a").uri, "version": "1", "size_bytes": 10, "rows": 3}
-        connection.execute(insert(CLAIMS).values(**claimed, state="claimed", run_id="r01"))
+        tx.execute(insert(CLAIMS).values(**claimed, state="claimed", run_id="r01"))
 
     journal = Actor(Journal(database))
     landed = FileCheckpoint(uri="file:///data/a", stamp="1", outcome="done", noted_at=START)

@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return Place(JournalSettings(), tmp_path)
     server: PostgresServer = request.getfixturevalue("postgres")
     empty(server)
-    # Where TLS may be, each connection loads the machine's authorities first; turns take a connection each.
+    # Where TLS may be, each connection loads the machine's authorities first; locks take a connection each.
     settings = JournalSettings(url=server.url, password=f"env:{PASSWORD_VARIABLE}", tls=False)
     return Place(settings, tmp_path, server.password)
 
@@ -69,22 +69,22 @@ def test_a_killed_process_has_abandoned_its_run_and_one_takes_it_over(place: Pla
         assert not journal.abandoned()
 
 
-def test_a_killed_process_gives_up_its_turn(place: Place, journal: Actor) -> None:
+def test_a_killed_process_gives_up_its_lock(place: Place, journal: Actor) -> None:
     with place.workers(1, "hold", "x") as (holder,):
         holder.go()
         assert holder.answer() is True
-        with journal.turn("x", timeout_s=0.1) as ours:
+        with journal.lock("x", timeout_s=0.1) as ours:
             assert not ours
         holder.kill()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            with journal.turn("x", timeout_s=5) as ours:
+            with journal.lock("x", timeout_s=5) as ours:
                 if ours:
                     return
-    pytest.fail("nobody can have the turn any more")
+    pytest.fail("nobody can get the lock any more")
 
 
-def test_turns_keep_processes_apart(place: Place, tmp_path: Path) -> None:
+def test_locks_keep_processes_apart(place: Place, tmp_path: Path) -> None:
     number = tmp_path / "number"
     number.write_text("0")
     with place.workers(4, "count", str(number), "25") as workers:

@@ -268,8 +268,8 @@ class Play(World):
             assert self.house.rows_at(event.commit) is not None
 
     def _check_journal(self) -> None:
-        with self.database.reading() as connection:
-            leases = connection.scalars(select(LEASES.c.run_id)).all()
+        with self.database.reading() as tx:
+            leases = tx.scalars(select(LEASES.c.run_id)).all()
         assert not leases, f"P6 leases are left: {leases}"
         published, standing = self.model.published(), self.model.standing()
         runs = Journal(self.database).runs(limit=sys.maxsize)
@@ -307,8 +307,8 @@ class Play(World):
     def _files(self, state: str) -> set[tuple[str, str, str]]:
         """Return table, path and version of the files that runs claimed or published."""
         query = select(CLAIMS.c.table_name, CLAIMS.c.path, CLAIMS.c.version).where(CLAIMS.c.state == state)
-        with self.database.reading() as connection:
-            return set(connection.execute(query).tuples())
+        with self.database.reading() as tx:
+            return set(tx.execute(query).tuples())
 
     def _check_branches(self, process: Process) -> None:
         for branch in self.branches():

@@ -170,8 +170,8 @@ class ProcessJournal(Journal):
         with self._process.call("journal:record"):
             super().record(target, events, head, rebuild=rebuild, gone=gone)
 
-    def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
-        # Who waits here waits for a process that goes on only when this one is done. Nothing depends on a turn.
+    def lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+        # Who waits here waits for a process that goes on only when this one is done. Nothing depends on a lock.
         return nullcontext(enter_result=False)
 
 

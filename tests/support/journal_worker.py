@@ -44,7 +44,7 @@ def take_over(journal: Journal, index: str, run_id: str) -> bool:
 def count(journal: Journal, index: str, path: str, times: str) -> int:
     """Add to a number in a file, which only goes well in turns."""
     for _ in range(int(times)):
-        with journal.turn("count", timeout_s=60) as ours:
+        with journal.lock("count", timeout_s=60) as ours:
             if ours:
                 file = Path(path)
                 file.write_text(str(int(file.read_text()) + 1))
@@ -53,7 +53,7 @@ def count(journal: Journal, index: str, path: str, times: str) -> int:
 
 def hold(journal: Journal, index: str, name: str) -> None:
     """Take a turn and keep it until we are killed."""
-    with journal.turn(name, timeout_s=60) as ours:
+    with journal.lock(name, timeout_s=60) as ours:
         answer(ours)
         sys.stdin.read()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Connection, Row, delete, select
+from sqlalchemy import delete, select
 
-from lakegate.journal.database import Database
-from lakegate.journal.schema import ALERT_GROUPS, as_text
+from lakegate.journal.database import Transaction
+from lakegate.journal.schema import ALERT_GROUPS as GROUPS
+from lakegate.journal.schema import as_text
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 
 RETRY_AFTER_S = 60.0
@@ -70,78 +70,41 @@ def is_counted(tally: Tally, now: datetime) -> bool:
     return tally.ends_at <= now and tally.untold > 0 and tally.about is not None
 
 
-def join(
-    database: Database, connection: Connection, channel: str, alert: str, lead_s: float, about: Notice | None
-) -> AlertGroup:
-    """Add one message to its group; see :meth:`lakegate.journal.journal.Journal.join_alert`."""
-    database.lock(connection, [f"alert {channel} {alert}"])
-    now = database.now(connection)
-    tally = joined(_find(connection, channel, alert), now, lead_s, about)
-    _put(database, connection, channel, alert, tally)
-    if tally.number == 1:
-        connection.execute(delete(ALERT_GROUPS).where(ALERT_GROUPS.c.ends_at < as_text(now - _KEPT)))
-    return tally.place
-
-
-def settle(
-    database: Database,
-    connection: Connection,
-    channel: str,
-    alert: str,
-    place: AlertGroup,
-    *,
-    sent: bool,
-    thread: str | None,
-    stands_s: float | None,
-) -> None:
-    """Write down whether a message was sent; see :meth:`lakegate.journal.journal.Journal.settle_alert`."""
-    database.lock(connection, [f"alert {channel} {alert}"])
-    known = _find(connection, channel, alert)
-    if known is not None:
-        now = database.now(connection)
-        tally = settled(known, now, place, sent=sent, thread=thread, stands_s=stands_s)
-        _put(database, connection, channel, alert, tally)
-
-
-def take_counted(
-    database: Database, connection: Connection, channels: Sequence[str], lead_s: float, limit: int
-) -> Iterator[CountedAlert]:
-    """Yield groups that are over; see :meth:`lakegate.journal.journal.Journal.take_counted_alerts`."""
-    # Others who take would lock the same groups in an order of their own.
-    database.lock(connection, ["counted alerts"])
-    known = ALERT_GROUPS.c
-    over = known.ends_at <= as_text(database.now(connection))
-    asked = known.channel.in_(channels) & over & (known.untold > 0) & known.about.is_not(None)
-    query = select(known.channel, known.alert).where(asked).order_by(known.ends_at).limit(limit)
-    for channel, alert in connection.execute(query).tuples().all():
-        database.lock(connection, [f"alert {channel} {alert}"])
-        now = database.now(connection)
-        tally = _find(connection, channel, alert)
-        # Somebody else may have taken it since.
-        if tally is None or tally.about is None or not is_counted(tally, now):
-            continue
-        _put(database, connection, channel, alert, replace(tally, ends_at=now + timedelta(seconds=lead_s)))
-        yield CountedAlert(channel=channel, alert=alert, about=tally.about, place=tally.place)
-
-
-def _find(connection: Connection, channel: str, alert: str) -> Tally | None:
-    query = select(ALERT_GROUPS).where(ALERT_GROUPS.c.channel == channel, ALERT_GROUPS.c.alert == alert)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else _tally(row)
-
-
-def _tally(row: Row[Any]) -> Tally:
+def lock(tx: Transaction, channel: str, alert: str) -> Tally | None:
+    """Return a group, and keep others from it until the transaction ends; ``None`` when there is none."""
+    tx.lock(f"alert {channel} {alert}")
+    row = tx.execute(select(GROUPS).where(GROUPS.c.channel == channel, GROUPS.c.alert == alert)).one_or_none()
+    if row is None:
+        return None
     about = None if row.about is None else Notice.model_validate_json(row.about)
     return Tally(datetime.fromisoformat(row.ends_at), row.number, row.untold, row.thread, about)
 
 
-def _put(database: Database, connection: Connection, channel: str, alert: str, tally: Tally) -> None:
-    told: dict[str, str | int | None] = {
-        "ends_at": as_text(tally.ends_at),
-        "number": tally.number,
-        "untold": tally.untold,
-        "thread": tally.thread,
-        "about": None if tally.about is None else tally.about.model_dump_json(),
-    }
-    row = {"channel": channel, "alert": alert, **told}
-    database.insert(connection, ALERT_GROUPS, [tuple(row.values())], tuple(row), key="channel, alert")
+def put(tx: Transaction, channel: str, alert: str, tally: Tally) -> None:
+    """Insert or replace a group."""
+    about = None if tally.about is None else tally.about.model_dump_json()
+    row = (channel, alert, as_text(tally.ends_at), tally.number, tally.untold, tally.thread, about)
+    names = ("channel", "alert", "ends_at", "number", "untold", "thread", "about")
+    tx.insert(GROUPS, [row], names, key="channel, alert")
+
+
+def forget_old(tx: Transaction, now: datetime) -> None:
+    """Delete groups that ended long ago."""
+    tx.execute(delete(GROUPS).where(GROUPS.c.ends_at < as_text(now - _KEPT)))
+
+
+def take_counted(tx: Transaction, channels: Sequence[str], lead_s: float, limit: int) -> Iterator[CountedAlert]:
+    """Yield groups that are over; see :meth:`lakegate.journal.journal.Journal.take_counted_alerts`."""
+    # Others who take would lock the same groups in an order of their own.
+    tx.lock("counted alerts")
+    known = GROUPS.c
+    over = known.ends_at <= as_text(tx.now())
+    asked = known.channel.in_(channels) & over & (known.untold > 0) & known.about.is_not(None)
+    query = select(known.channel, known.alert).where(asked).order_by(known.ends_at).limit(limit)
+    for channel, alert in tx.execute(query).tuples().all():
+        tally, now = lock(tx, channel, alert), tx.now()
+        # Somebody else may have taken it since.
+        if tally is None or tally.about is None or not is_counted(tally, now):
+            continue
+        put(tx, channel, alert, replace(tally, ends_at=now + timedelta(seconds=lead_s)))
+        yield CountedAlert(channel=channel, alert=alert, about=tally.about, place=tally.place)

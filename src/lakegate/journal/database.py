@@ -48,6 +48,61 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class Transaction:
+    """One transaction of a journal's database; yielded by :meth:`Database.reading` and :meth:`Database.writing`."""
+
+    def __init__(self, database: Database, connection: Connection) -> None:
+        self._database = database
+        self.connection = connection
+        self.execute, self.scalar, self.scalars = connection.execute, connection.scalar, connection.scalars
+
+    def lock(self, *names: str) -> None:
+        """Keep other writers that lock one of ``names`` away until the transaction ends."""
+        self._database.lock(self.connection, names)
+
+    def now(self) -> datetime:
+        """Return the time by the clock that leases go by."""
+        return self._database.now(self.connection)
+
+    def insert(
+        self,
+        table: Table,
+        rows: Sequence[Row],
+        names: Sequence[str] = (),
+        *,
+        key: str = "",
+        replace: Sequence[str] = (),
+    ) -> None:
+        """Insert rows, 10,000 in one statement with one parameter.
+
+        SQLAlchemy can't cache an ``INSERT`` with ``ON CONFLICT``, and takes milliseconds to compile it: hence the text.
+
+        Args:
+            table: The table.
+            rows: The rows.
+            names: Their columns; all of the table's by default.
+            key: Columns, separated by commas, that a row may share with one in the table, which is then changed.
+            replace: The columns that change; all of ``names`` by default.
+        """
+        names = names or table.c.keys()
+        field = self._database.field
+        fields = ", ".join(field(at, table.c[name].type.python_type) for at, name in enumerate(names))
+        # SQLite takes ON after a FROM for a join's unless there is a WHERE.
+        insert = f"INSERT INTO {table.name} ({', '.join(names)})"
+        sql = f"{insert} SELECT {fields} FROM {self._database.from_json} WHERE true"  # noqa: S608 - our own words
+        if key:
+            excluded = ", ".join(f"{name} = excluded.{name}" for name in replace or names)
+            sql = f"{sql} ON CONFLICT ({key}) DO UPDATE SET {excluded}"
+        for start in range(0, len(rows), _BATCH):
+            self.execute(text(sql), {"given": json.dumps(rows[start : start + _BATCH])})
+
+    def values(self, values: Collection[str]) -> Select[Any]:
+        """Return texts for ``IN``, in one parameter however many they are."""
+        given: BindParameter[str] = bindparam("given", json.dumps([[value] for value in values]), unique=True)
+        source = text(self._database.from_json).bindparams(given)
+        return select(literal_column(self._database.field(0, str))).select_from(source)
+
+
 class Database(ABC):
     """A database that holds a journal.
 
@@ -62,21 +117,21 @@ class Database(ABC):
         self._pid = os.getpid()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Transaction]:
         """Open a transaction that only reads."""
         with self.translated(), self._after_fork().begin() as connection:
-            yield connection
+            yield Transaction(self, connection)
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """Open a transaction that writes; what it reads does not change before it ends, see :meth:`lock`."""
+    def writing(self) -> Iterator[Transaction]:
+        """Open a transaction that writes; what it has locked doesn't change before it ends."""
         options = {_BEGIN: "BEGIN IMMEDIATE"}
         with (
             self.translated(),
             self._after_fork().connect() as connection,
             connection.execution_options(**options).begin(),
         ):
-            yield connection
+            yield Transaction(self, connection)
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -96,59 +151,20 @@ class Database(ABC):
     def now(self, connection: Connection) -> datetime:
         """Return the time by the clock that leases go by."""
 
-    def insert(
-        self,
-        connection: Connection,
-        table: Table,
-        rows: Sequence[Row],
-        names: Sequence[str] = (),
-        *,
-        key: str = "",
-        replace: Sequence[str] = (),
-    ) -> None:
-        """Insert rows, 10,000 in one statement with one parameter.
-
-        SQLAlchemy can't cache an ``INSERT`` with ``ON CONFLICT``, and takes milliseconds to compile it: hence the text.
-
-        Args:
-            connection: A transaction that writes.
-            table: Where to.
-            rows: The rows.
-            names: Their columns; all of the table's by default.
-            key: Columns, separated by commas, that a row may share with one in the table, which is changed then.
-            replace: The columns that change; all of ``names`` by default.
-        """
-        names = names or table.c.keys()
-        fields = ", ".join(self._field(at, table.c[name].type.python_type) for at, name in enumerate(names))
-        # SQLite takes ON after a FROM for a join's unless there is a WHERE.
-        insert = f"INSERT INTO {table.name} ({', '.join(names)})"
-        sql = f"{insert} SELECT {fields} FROM {self._from_json} WHERE true"  # noqa: S608 - our own words
-        if key:
-            excluded = ", ".join(f"{name} = excluded.{name}" for name in replace or names)
-            sql = f"{sql} ON CONFLICT ({key}) DO UPDATE SET {excluded}"
-        for start in range(0, len(rows), _BATCH):
-            connection.execute(text(sql), {"given": json.dumps(rows[start : start + _BATCH])})
-
-    def values(self, values: Collection[str]) -> Select[Any]:
-        """Return texts for ``IN``, in one parameter however many they are."""
-        given: BindParameter[str] = bindparam("given", json.dumps([[value] for value in values]), unique=True)
-        source = text(self._from_json).bindparams(given)
-        return select(literal_column(self._field(0, str))).select_from(source)
-
-    _from_json: str
-    """The rows of the JSON array ``:given``, each in a column ``value``."""
+    from_json: str
+    """SQL for the rows of the JSON array ``:given``, each in a column ``value``."""
 
     @abstractmethod
-    def _field(self, at: int, kind: type) -> str:
+    def field(self, at: int, kind: type) -> str:
         """Return the SQL for a field of ``value``."""
 
     @abstractmethod
-    def upgrading(self) -> AbstractContextManager[Connection]:
+    def upgrading(self) -> AbstractContextManager[Transaction]:
         """Open a transaction for changing the schema, with everybody else who wants to kept away."""
 
     @abstractmethod
-    def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
-        """Wait for a turn; see :meth:`lakegate.journal.journal.Journal.turn`."""
+    def named_lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Wait for a lock; see :meth:`lakegate.journal.journal.Journal.lock`."""
 
     def close(self) -> None:
         """Close connections."""
@@ -171,7 +187,7 @@ class Database(ABC):
 class Sqlite(Database):
     """What SQLite does alike in a file and in memory."""
 
-    _from_json = "json_each(:given)"
+    from_json = "json_each(:given)"
 
     def __init__(self, engine: Engine, name: str, clock: Clock) -> None:
         event.listen(engine, "connect", _configure_sqlite)
@@ -186,7 +202,8 @@ class Sqlite(Database):
         """Return the machine's time: everyone who uses the database shares it."""
         return self._clock()
 
-    def _field(self, at: int, kind: type) -> str:  # noqa: ARG002 - SQLite keeps JSON's types
+    def field(self, at: int, kind: type) -> str:  # noqa: ARG002 - SQLite keeps JSON's types
+        """Return the SQL for a field of ``value``."""
         return f"json_extract(value, '$[{at}]')"
 
     def _explain(self, error: DBAPIError) -> LakegateError:
@@ -218,24 +235,24 @@ class SqliteDatabase(Sqlite):
                 private_file(name)
         engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": busy_timeout_s}, max_overflow=-1)
         super().__init__(engine, str(path), clock)
-        self._turns = FileTurns(path.parent / "locks")
+        self._locks = FileLocks(path.parent / "locks")
         self._busy_timeout_s = busy_timeout_s
 
     @contextmanager
-    def upgrading(self) -> Iterator[Connection]:
+    def upgrading(self) -> Iterator[Transaction]:
         """Open a transaction for changing the schema.
 
         Switching to WAL fails at once, without waiting, while another connection does the same; hence the file lock.
         """
-        with self._turns.turn("schema", timeout_s=self._busy_timeout_s), self.translated():
+        with self._locks.lock("schema", timeout_s=self._busy_timeout_s), self.translated():
             with self.engine.connect() as connection:
                 connection.execution_options(**{_BEGIN: None}).exec_driver_sql("PRAGMA journal_mode=WAL")
-            with self.writing() as connection:
-                yield connection
+            with self.writing() as tx:
+                yield tx
 
-    def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
-        """Wait for a turn by a file lock beside the journal."""
-        return self._turns.turn(f"turn {name}", timeout_s=timeout_s)
+    def named_lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Wait for a file lock beside the journal."""
+        return self._locks.lock(f"turn {name}", timeout_s=timeout_s)
 
 
 def not_a_journal(name: str, reason: str) -> InputError:
@@ -258,7 +275,7 @@ def _begin_sqlite(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-class FileTurns:
+class FileLocks:
     """Locks by ``flock(2)``, whose waiters Linux wakes one by one, in order, and which end with their process.
 
     Args:
@@ -269,8 +286,8 @@ class FileTurns:
         self._folder = folder
 
     @contextmanager
-    def turn(self, name: str, *, timeout_s: float) -> Iterator[bool]:
-        """Wait up to ``timeout_s`` seconds for the turn at ``name``, and yield whether we got it."""
+    def lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        """Wait up to ``timeout_s`` seconds for the lock ``name``, and yield whether we got it."""
         descriptor = self._acquire(name, timeout_s)
         try:
             yield descriptor is not None
@@ -322,7 +339,7 @@ def _wait(descriptor: int, timeout_s: float) -> int | None:
             return outcome[0]
 
     try:
-        threading.Thread(target=wait, name="lakegate-turn", daemon=True).start()
+        threading.Thread(target=wait, name="lakegate-lock", daemon=True).start()
         done.wait(max(timeout_s, 0))
     except BaseException:
         if settle():

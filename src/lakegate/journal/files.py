@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import Column, Connection, Row, delete, select, update
+from sqlalchemy import Column, Row, delete, select, update
 
-from lakegate.journal.database import Database
+from lakegate.journal.database import Transaction
 from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, FileCheckpoint
@@ -20,6 +20,7 @@ from lakegate.model.run import KnownFile, RunStatus
 State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"
 PUBLISHED: State = "published"
+CLAIM_COLUMNS = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id", "identity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,72 +175,49 @@ def lock_name(table: str) -> str:
     return f"claims {table}"
 
 
-def claim(
-    database: Database,
-    connection: Connection,
-    run_id: str,
-    table: str,
-    files: Sequence[SourceFile],
-    *,
-    take_changed: bool,
-    take_free: bool,
-    on_same_content: OnSameContent = "append",
-) -> Claim:
-    """Claim ``files``."""
-    database.lock(connection, [lock_name(table)])
-    known = known_versions(database, connection, table, files)
-    answer, taken = decide(
-        run_id, files, known, take_changed=take_changed, take_free=take_free, on_same_content=on_same_content
-    )
-    rows = [
-        (table, file.uri, file.version, file.size_bytes, file.rows, CLAIMED, run_id, file.identity) for file in taken
-    ]
-    names = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id", "identity")
-    database.insert(connection, CLAIMS, rows, names)
-    return answer
+def record_claims(tx: Transaction, run_id: str, table: str, files: Sequence[SourceFile]) -> None:
+    """Record that the run has claimed ``files``."""
+    rows = [(table, one.uri, one.version, one.size_bytes, one.rows, CLAIMED, run_id, one.identity) for one in files]
+    tx.insert(CLAIMS, rows, CLAIM_COLUMNS)
 
 
-def release(connection: Connection, run_id: str) -> None:
+def release(tx: Transaction, run_id: str) -> None:
     """Give back what the run claimed and did not publish."""
-    connection.execute(delete(CLAIMS).where(CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED))
+    tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED))
 
 
-def settle(connection: Connection, run_id: str, status: RunStatus) -> None:
+def settle(tx: Transaction, run_id: str, status: RunStatus) -> None:
     """Turn the claims of a run that was published into published files, and give back those of any other."""
     if status != "published":
-        release(connection, run_id)
+        release(tx, run_id)
         return
     ours = CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED
-    connection.execute(update(CLAIMS).where(*ours).values(state=PUBLISHED))
+    tx.execute(update(CLAIMS).where(*ours).values(state=PUBLISHED))
 
 
-def lock_claims_of(database: Database, connection: Connection, run_id: str) -> None:
+def lock_claims_of(tx: Transaction, run_id: str) -> None:
     """Lock all tables of which the run has claimed files."""
-    tables = connection.scalars(select(CLAIMS.c.table_name).where(CLAIMS.c.run_id == run_id).distinct()).all()
-    database.lock(connection, [lock_name(table) for table in tables])
+    tables = tx.scalars(select(CLAIMS.c.table_name).where(CLAIMS.c.run_id == run_id).distinct()).all()
+    tx.lock(*(lock_name(table) for table in tables))
 
 
-def known_versions(
-    database: Database, connection: Connection, table: str, files: Sequence[SourceFile]
-) -> KnownVersions:
+def known_versions(tx: Transaction, table: str, files: Sequence[SourceFile]) -> KnownVersions:
     """Return all that is known of the files' paths and of their contents."""
     paths = {file.uri for file in files}
     contents = {file.version for file in files if file.names_content}
     by_path: dict[str, list[KnownVersion]] = defaultdict(list)
-    for one in _known_by(database, connection, table, CLAIMS.c.path, paths):
+    for one in _known_by(tx, table, CLAIMS.c.path, paths):
         by_path[one.file.uri].append(one)
     by_content: dict[str, list[KnownVersion]] = defaultdict(list)
-    for one in _known_by(database, connection, table, CLAIMS.c.version, contents):
+    for one in _known_by(tx, table, CLAIMS.c.version, contents):
         by_content[one.file.version].append(one)
     return KnownVersions(by_path, by_content)
 
 
-def _known_by(
-    database: Database, connection: Connection, table: str, column: Column[str], values: Collection[str]
-) -> Iterator[KnownVersion]:
+def _known_by(tx: Transaction, table: str, column: Column[str], values: Collection[str]) -> Iterator[KnownVersion]:
     """Yield what is known of a table's files with one of ``values`` in ``column``, oldest first for each."""
-    query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(database.values(values)))
-    for row in connection.execute(query.order_by(CLAIMS.c.claim_id)):
+    query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(tx.values(values)))
+    for row in tx.execute(query.order_by(CLAIMS.c.claim_id)):
         yield _known_version(row)
 
 
@@ -250,27 +228,23 @@ def _known_version(row: Row[tuple[object, ...]]) -> KnownVersion:
     return KnownVersion(file=file, run_id=row.run_id, state=row.state)
 
 
-def checkpoints(
-    database: Database, connection: Connection, table: str, uris: Sequence[str]
-) -> Mapping[str, FileCheckpoint]:
+def checkpoints(tx: Transaction, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
     """Return the files' checkpoints by URI."""
-    query = select(LANDINGS).where(LANDINGS.c.table_name == table, LANDINGS.c.uri.in_(database.values(uris)))
-    return {row.uri: _checkpoint(row) for row in connection.execute(query)}
+    query = select(LANDINGS).where(LANDINGS.c.table_name == table, LANDINGS.c.uri.in_(tx.values(uris)))
+    return {row.uri: _checkpoint(row) for row in tx.execute(query)}
 
 
-def save_checkpoints(
-    database: Database, connection: Connection, table: str, checkpoints: Sequence[FileCheckpoint]
-) -> None:
+def save_checkpoints(tx: Transaction, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
     """Save checkpoints, the later of two for one URI over the earlier."""
     if not checkpoints:
         return
-    database.lock(connection, [f"landings {table}"])
+    tx.lock(f"landings {table}")
     latest = {checkpoint.uri: checkpoint for checkpoint in checkpoints}.values()
     rows = [
         (table, one.uri, one.stamp, one.outcome, one.tries, one.run_id, _storable(one.reason), as_text(one.noted_at))
         for one in latest
     ]
-    database.insert(connection, LANDINGS, rows, key="table_name, uri")
+    tx.insert(LANDINGS, rows, key="table_name, uri")
 
 
 def _storable(text: str | None) -> str | None:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, or_, select
+from sqlalchemy import delete, or_, select
 
 from lakegate.journal import runs as stored
-from lakegate.journal.database import Database
-from lakegate.journal.files import PUBLISHED, lock_name
+from lakegate.journal.database import Transaction
+from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED, lock_name
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUNS
 from lakegate.model.journal import HistoryEvent
 from lakegate.model.run import Publication, Run, total_removed
@@ -147,15 +147,8 @@ def _time_of(run_id: str) -> datetime:
         return datetime.now(UTC)
 
 
-def synced(connection: Connection, target: str) -> str | None:
-    """Return the commit up to which ``target`` is recorded."""
-    head: str | None = connection.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
-    return head
-
-
 def record(
-    database: Database,
-    connection: Connection,
+    tx: Transaction,
     target: str,
     events: Sequence[HistoryEvent],
     head: str,
@@ -166,73 +159,68 @@ def record(
     """Record ``events``; each commit counts once, so a process that read the history earlier overrides nothing."""
     tables = {table for event in events for table in event.tables}
     if rebuild:
-        tables.update(connection.scalars(select(CLAIMS.c.table_name).distinct()))
-    database.lock(connection, [f"history {target}"])
-    database.lock(connection, [lock_name(table) for table in tables])
+        tables.update(tx.scalars(select(CLAIMS.c.table_name).distinct()))
+    tx.lock(f"history {target}")
+    tx.lock(*(lock_name(table) for table in tables))
     if rebuild:
-        connection.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
-        connection.execute(delete(EVENTS).where(EVENTS.c.target == target))
-        _reconsider_files(database, connection, events)
-    _retract(database, connection, target, list(gone))
-    new = _unrecorded(database, connection, target, events)
+        tx.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
+        tx.execute(delete(EVENTS).where(EVENTS.c.target == target))
+        _reconsider_files(tx, events)
+    _retract(tx, target, list(gone))
+    new = _unrecorded(tx, target, events)
     net = net_history(new)
-    _drop_claims(database, connection, net)
-    _publish_files(database, connection, net)
-    _update_runs(database, connection, net, target)
-    database.insert(connection, EVENTS, [(target, event.commit, event.run_id) for event in new])
+    _drop_claims(tx, net)
+    _publish_files(tx, net)
+    _update_runs(tx, net, target)
+    tx.insert(EVENTS, [(target, event.commit, event.run_id) for event in new])
     if new or not events:
-        database.insert(connection, HISTORY, [(target, head)], key="target")
+        tx.insert(HISTORY, [(target, head)], key="target")
 
 
-def _reconsider_files(database: Database, connection: Connection, events: Sequence[HistoryEvent]) -> None:
+def _reconsider_files(tx: Transaction, events: Sequence[HistoryEvent]) -> None:
     """Drop the checkpoints of files that no run of the history loaded: their rows may be gone."""
-    held = database.values({event.run_id for event in events})
+    held = tx.values({event.run_id for event in events})
     others = or_(LANDINGS.c.run_id.is_(None), LANDINGS.c.run_id.not_in(held))
-    connection.execute(delete(LANDINGS).where(LANDINGS.c.outcome == "done", others))
+    tx.execute(delete(LANDINGS).where(LANDINGS.c.outcome == "done", others))
 
 
-def _retract(database: Database, connection: Connection, target: str, gone: Sequence[str]) -> None:
+def _retract(tx: Transaction, target: str, gone: Sequence[str]) -> None:
     for start in range(0, len(gone), _RUN_BATCH):
-        known = stored.get_all(database, connection, gone[start : start + _RUN_BATCH]).values()
+        known = stored.get_all(tx, gone[start : start + _RUN_BATCH]).values()
         runs = (retracted(run, target) for run in known)
-        stored.store(database, connection, *(run for run in runs if run is not None))
+        stored.store(tx, *(run for run in runs if run is not None))
 
 
-def _unrecorded(
-    database: Database, connection: Connection, target: str, events: Sequence[HistoryEvent]
-) -> Sequence[HistoryEvent]:
+def _unrecorded(tx: Transaction, target: str, events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     if not events:
         return events
-    commits = database.values([event.commit for event in events])
+    commits = tx.values([event.commit for event in events])
     known = EVENTS.c.target == target, EVENTS.c.commit_hash.in_(commits)
-    recorded = set(connection.scalars(select(EVENTS.c.commit_hash).where(*known)))
+    recorded = set(tx.scalars(select(EVENTS.c.commit_hash).where(*known)))
     return [event for event in events if event.commit not in recorded]
 
 
-def _drop_claims(database: Database, connection: Connection, net: NetHistory) -> None:
+def _drop_claims(tx: Transaction, net: NetHistory) -> None:
     run_ids: dict[str, list[str]] = defaultdict(list)
     for run_id, table in net.dropped:
         run_ids[table].append(run_id)
     for table, gone in run_ids.items():
-        connection.execute(
-            delete(CLAIMS).where(CLAIMS.c.run_id.in_(database.values(gone)), CLAIMS.c.table_name == table)
-        )
+        tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id.in_(tx.values(gone)), CLAIMS.c.table_name == table))
 
 
-def _publish_files(database: Database, connection: Connection, net: NetHistory) -> None:
-    names = ("table_name", "path", "version", "size_bytes", "rows", "state", "run_id", "identity")
+def _publish_files(tx: Transaction, net: NetHistory) -> None:
     rows = [(*key, 0, 0, PUBLISHED, run_id, net.identities.get(key, "")) for key, run_id in net.files.items()]
-    database.insert(connection, CLAIMS, rows, names, key="table_name, path, version", replace=("state", "run_id"))
+    tx.insert(CLAIMS, rows, CLAIM_COLUMNS, key="table_name, path, version", replace=("state", "run_id"))
 
 
-def _update_runs(database: Database, connection: Connection, net: NetHistory, target: str) -> None:
+def _update_runs(tx: Transaction, net: NetHistory, target: str) -> None:
     if not net.outcomes:
         return
-    query = select(RUNS.c.run_id, RUNS.c.status).where(RUNS.c.run_id.in_(database.values(net.outcomes)))
-    statuses = dict(connection.execute(query).tuples().all())
+    query = select(RUNS.c.run_id, RUNS.c.status).where(RUNS.c.run_id.in_(tx.values(net.outcomes)))
+    statuses = dict(tx.execute(query).tuples().all())
     differing = [run_id for run_id, outcome in net.outcomes.items() if statuses.get(run_id) != outcome.status]
     for start in range(0, len(differing), _RUN_BATCH):
         batch = differing[start : start + _RUN_BATCH]
-        known = stored.get_all(database, connection, batch)
+        known = stored.get_all(tx, batch)
         runs = (with_outcome(known.get(run_id), run_id, net.outcomes[run_id], target) for run_id in batch)
-        stored.store(database, connection, *(run for run in runs if run is not None))
+        stored.store(tx, *(run for run in runs if run is not None))

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 import ssl
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import URL, func, make_url, select
+import tenacity
+from sqlalchemy import URL, ColumnElement, delete, func, make_url, select, update
+from sqlalchemy import Row as SqlRow
 from sqlalchemy.exc import ArgumentError
 
 from lakegate.config import HOME_NAME, JournalSettings
 from lakegate.credentials.secret import Secret
-from lakegate.errors import ConfigurationError, RetryableError
+from lakegate.errors import ConfigurationError, LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, runs
-from lakegate.journal.database import Database, SqliteDatabase
+from lakegate.journal.database import Database, SqliteDatabase, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
-from lakegate.journal.leases import Leases
-from lakegate.journal.schema import CLAIMS, RUNS, ensure_schema
+from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import SourceFile
 from lakegate.model.journal import Claim, FileCheckpoint, HistoryEvent, Lease
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
@@ -28,6 +30,12 @@ from lakegate.model.run import KnownFile, Notification, Run
 
 LEASE_S = 60.0
 _DRIVER = "postgresql+pg8000"
+_POLL_S = 0.2
+_NOBODY = ""
+"""Holder and token of a lease that was given up, or waits for the run's next step."""
+_LONG_AGO = as_text(datetime(1970, 1, 1, tzinfo=UTC))
+_LAST = "\U0010ffff"
+"""Greater than all characters that may follow, in byte order."""
 
 
 class Journal:
@@ -49,7 +57,8 @@ class Journal:
 
     def __init__(self, database: Database, *, holder: Holder | None = None, lease_s: float = LEASE_S) -> None:
         self._database = database
-        self._leases = Leases(database, holder or ProcessHolder(), lease_s)
+        self._holder = holder or ProcessHolder()
+        self._lease = timedelta(seconds=lease_s)
         try:
             ensure_schema(database)
         except BaseException:
@@ -71,12 +80,12 @@ class Journal:
         Raises:
             RetryableError: If another process is working on the run. Nothing changes then.
         """
-        with self._database.writing() as connection:
+        with self._database.writing() as tx:
             if token is None:
-                self._leases.require_none(connection, run.run_id)
+                self._require_nobody(tx, run.run_id)
             else:
-                self._leases.require(connection, run.run_id, token)
-            return runs.put(self._database, connection, run)
+                _require_own(tx, run.run_id, token)
+            return runs.put(tx, run)
 
     def amend(self, run: Run, **changes: object) -> Run | None:
         """Change fields of a run that nobody is working on, if its status is still that of ``run``.
@@ -87,27 +96,28 @@ class Journal:
         Raises:
             RetryableError: If another process is working on the run.
         """
-        with self._database.writing() as connection:
-            self._leases.require_none(connection, run.run_id)
-            known = runs.get(connection, run.run_id, to_change=True)
+        with self._database.writing() as tx:
+            self._require_nobody(tx, run.run_id)
+            known = runs.get(tx, run.run_id, to_change=True)
             if known is None or known.status != run.status:
                 return known
-            return runs.put(self._database, connection, known.model_copy(update=changes))
+            return runs.put(tx, known.model_copy(update=changes))
 
     def get(self, run_id: str) -> Run | None:
         """Return the run, or ``None``."""
-        with self._database.reading() as connection:
-            return runs.get(connection, run_id)
+        with self._database.reading() as tx:
+            return runs.get(tx, run_id)
 
     def find(self, prefix: str) -> Sequence[Run]:
         """Return up to 10 runs whose id starts with ``prefix``, newest first."""
-        with self._database.reading() as connection:
-            return runs.find(connection, prefix)
+        begins = RUNS.c.run_id >= prefix, RUNS.c.run_id < prefix + _LAST
+        with self._database.reading() as tx:
+            return runs.read(tx, runs.newest_first().where(*begins).limit(10))
 
     def find_by_branch(self, branch: str) -> Run | None:
         """Return the newest run that wrote to ``branch``, or ``None``."""
-        with self._database.reading() as connection:
-            return runs.find_by_branch(connection, branch)
+        with self._database.reading() as tx:
+            return next(iter(runs.read(tx, runs.newest_first().where(RUNS.c.branch == branch).limit(1))), None)
 
     def runs(
         self,
@@ -119,19 +129,35 @@ class Journal:
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs, newest first."""
-        with self._database.reading() as connection:
-            return runs.listed(connection, table=table, status=status, kind=kind, since=since, limit=limit)
+        query, started = runs.newest_first(), RUNS.c.started_at
+        if table is not None:
+            started = RUN_TABLES.c.started_at
+            query = (
+                select(*runs.SHOWN)
+                .join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
+                .where(RUN_TABLES.c.table_name == table)
+                .order_by(started.desc(), RUN_TABLES.c.run_id.desc())
+            )
+        if since is not None:
+            query = query.where(started >= as_text(since))
+        if status is not None:
+            query = query.where(RUNS.c.status == status)
+        if kind is not None:
+            query = query.where(RUNS.c.kind == kind)
+        with self._database.reading() as tx:
+            return runs.read(tx, query.limit(limit))
 
     def count(self) -> tuple[Mapping[str, int], int]:
         """Return the number of runs by status, and of published file versions, counted once per table."""
-        with self._database.reading() as connection:
-            by_status = select(RUNS.c.status, func.count().label("number")).group_by(RUNS.c.status)
-            counts = {str(row.status): int(row.number) for row in connection.execute(by_status)}
-            published = select(func.count()).select_from(CLAIMS).where(CLAIMS.c.state == files.PUBLISHED)
-            return counts, connection.execute(published).scalar_one()
+        by_status = select(RUNS.c.status, func.count().label("number")).group_by(RUNS.c.status)
+        published = select(func.count()).select_from(CLAIMS).where(CLAIMS.c.state == files.PUBLISHED)
+        with self._database.reading() as tx:
+            counts = {str(row.status): int(row.number) for row in tx.execute(by_status)}
+            return counts, tx.execute(published).scalar_one()
 
     # Leases: who is working on a run. Taking one returns a token, which every change of the run must name. Whoever
-    # takes the lease over gets another token.
+    # takes the lease over gets another token. It belongs to whoever has the token, not to a process, one of whose
+    # threads may lose a run to another. It's live only while it's renewed, even if its process lives on.
 
     def begin(self, run: Run, *, anew: bool = False) -> str:
         """Save ``run`` and take its lease, in one transaction.
@@ -146,22 +172,24 @@ class Journal:
         Raises:
             RetryableError: If another process is working on the run, or has begun it and it must be ``anew``.
         """
-        with self._database.writing() as connection:
-            token = self._leases.take(connection, run.run_id)
-            known = runs.get(connection, run.run_id) if anew else None
+        with self._database.writing() as tx:
+            token = self._take(tx, run.run_id)
+            known = runs.get(tx, run.run_id) if anew else None
             if known is not None and (known.status != "failed" or known.finished_at is None):
                 raise RetryableError(
                     f"Another process began run {run.run_id} meanwhile.",
                     hint=f"See how it ended: lakegate runs {run.run_id}",
                     run=run.run_id,
                 )
-            runs.put(self._database, connection, run)
+            runs.put(tx, run)
             return token
 
     def renew(self, run_id: str, token: str) -> bool:
         """Renew a lease; return whether it still has this token."""
-        with self._database.writing() as connection:
-            return self._leases.renew(connection, run_id, token)
+        with self._database.writing() as tx:
+            now = tx.now()
+            times = {"renewed_at": as_text(now), "expires_at": as_text(now + self._lease)}
+            return tx.execute(update(LEASES).where(*_owned(run_id, token)).values(times)).rowcount == 1
 
     def end(self, run: Run, token: str) -> Run:
         """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
@@ -174,24 +202,28 @@ class Journal:
         Raises:
             LeaseLostError: If another process took the run over. Nothing changes then.
         """
-        with self._database.writing() as connection:
-            self._leases.drop(connection, run.run_id, token)
-            files.lock_claims_of(self._database, connection, run.run_id)
-            kept = runs.put(self._database, connection, run)
-            files.settle(connection, run.run_id, kept.status)
+        with self._database.writing() as tx:
+            _drop(tx, run.run_id, token)
+            files.lock_claims_of(tx, run.run_id)
+            kept = runs.put(tx, run)
+            files.settle(tx, run.run_id, kept.status)
             return kept
 
     def abandoned(self) -> Sequence[Run]:
         """Return unfinished runs whose lease ran out, or whose process is known to be dead, oldest first."""
-        with self._database.reading() as connection:
-            return self._leases.abandoned(connection)
+        query = select(LEASES).join(RUNS, RUNS.c.run_id == LEASES.c.run_id)
+        with self._database.reading() as tx:
+            leases = tx.execute(query.order_by(RUNS.c.started_at, RUNS.c.run_id)).all()
+            now = tx.now() if leases else None
+            dead = [lease.run_id for lease in leases if now is not None and not self._is_live(lease, now)]
+            return [run for run_id in dead if (run := runs.get(tx, run_id)) is not None]
 
     def take_over(self, run_id: str) -> Lease | None:
         """Take an abandoned run's lease; ``None`` if another process was faster."""
-        with self._database.writing() as connection:
-            token = self._leases.take_over(connection, run_id)
-            run = None if token is None else runs.get(connection, run_id)
-            return None if run is None else Lease(run=run, token=token)
+        with self._database.writing() as tx:
+            lease = _locked(tx, run_id)
+            run = None if lease is None or self._is_live(lease, tx.now()) else runs.get(tx, run_id)
+            return None if run is None else Lease(run=run, token=self._take(tx, run_id))
 
     def suspend(self, run: Run, token: str, *, for_s: float) -> None:
         """Save ``run`` and leave its lease to whoever takes its next step, in one transaction.
@@ -201,16 +233,18 @@ class Journal:
         Raises:
             LeaseLostError: If another process took the run over. Nothing changes then.
         """
-        with self._database.writing() as connection:
-            self._leases.suspend(connection, run.run_id, token, for_s)
-            runs.put(self._database, connection, run)
+        with self._database.writing() as tx:
+            _require_own(tx, run.run_id, token)
+            _give_up(tx, run.run_id, token, until=as_text(tx.now() + timedelta(seconds=for_s)))
+            runs.put(tx, run)
 
-    def resume(self, run_id: str, *, ended: bool = False) -> Lease | None:
+    def resume(self, run_id: str, *, ended: bool = False, wait_s: float = 0.0) -> Lease | None:
         """Take the lease of a run that hasn't ended, and return it with the run.
 
         Args:
             run_id: The run.
             ended: Take the lease of an ended run, too; without it, such a run is returned without a token.
+            wait_s: Seconds to wait for another process that works on the run.
 
         Returns:
             The lease; ``None`` if the run doesn't exist.
@@ -218,27 +252,25 @@ class Journal:
         Raises:
             RetryableError: If another process is working on the run.
         """
-        with self._database.writing() as connection:
-            run = runs.get(connection, run_id)
-            if run is None or (run.finished_at is not None and not ended):
-                return None if run is None else Lease(run=run)
-            token = self._leases.take(connection, run_id)
-            # Whoever held the lease may have ended the run while we waited for it.
-            run = runs.get(connection, run_id) or run
-            if run.finished_at is not None and not ended:
-                self._leases.drop(connection, run_id, token)
-                return Lease(run=run)
-            return Lease(run=run, token=token)
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(RetryableError),
+            stop=tenacity.stop_after_delay(wait_s),
+            wait=tenacity.wait_fixed(_POLL_S),
+            reraise=True,
+        )
+        return retrying(self._resume, run_id, ended=ended)
 
     def suspended(self) -> Mapping[str, datetime]:
-        """Return when each run that waits for its next step expires, by run id."""
-        with self._database.reading() as connection:
-            return self._leases.suspended(connection)
+        """Return when each run that waits for its next step expires, by run id, soonest first."""
+        query = select(LEASES).where(LEASES.c.holder == _NOBODY).order_by(LEASES.c.expires_at, LEASES.c.run_id)
+        with self._database.reading() as tx:
+            leases = tx.execute(query.where(LEASES.c.expires_at > as_text(tx.now()))).all()
+            return {lease.run_id: datetime.fromisoformat(lease.expires_at) for lease in leases}
 
     def abandon(self, run_id: str, token: str) -> None:
         """Give up the lease of an unfinished run: anyone may take it over at once."""
-        with self._database.writing() as connection:
-            self._leases.abandon(connection, run_id, token)
+        with self._database.writing() as tx:
+            _give_up(tx, run_id, token, until=_LONG_AGO)
 
     # Source files
 
@@ -272,28 +304,25 @@ class Journal:
         Raises:
             LeaseLostError: If another process took the run over: nobody would release what it claims now.
         """
-        with self._database.writing() as connection:
-            self._leases.require(connection, run_id, token)
-            return files.claim(
-                self._database,
-                connection,
-                run_id,
-                table,
-                batch,
-                take_changed=take_changed,
-                take_free=take_free,
-                on_same_content=on_same_content,
+        with self._database.writing() as tx:
+            _require_own(tx, run_id, token)
+            tx.lock(files.lock_name(table))
+            known = files.known_versions(tx, table, batch)
+            answer, taken = files.decide(
+                run_id, batch, known, take_changed=take_changed, take_free=take_free, on_same_content=on_same_content
             )
+            files.record_claims(tx, run_id, table, taken)
+            return answer
 
     def known(self, table: str, batch: Sequence[SourceFile]) -> Claim:
         """Return what :meth:`claim` would answer a new run, and claim nothing (``claimed`` is empty)."""
-        with self._database.reading() as connection:
-            return files.preview(batch, files.known_versions(self._database, connection, table, batch))
+        with self._database.reading() as tx:
+            return files.preview(batch, files.known_versions(tx, table, batch))
 
     def earlier(self, table: str, batch: Sequence[SourceFile]) -> Sequence[KnownFile]:
         """Return what was published to ``table`` under the paths of ``batch`` in other versions."""
-        with self._database.reading() as connection:
-            return files.other_versions(batch, files.known_versions(self._database, connection, table, batch))
+        with self._database.reading() as tx:
+            return files.other_versions(batch, files.known_versions(tx, table, batch))
 
     def release(self, run_id: str, token: str) -> None:
         """Release what the run claimed and didn't publish.
@@ -301,27 +330,30 @@ class Journal:
         Raises:
             LeaseLostError: If another process took the run over.
         """
-        with self._database.writing() as connection:
-            self._leases.require(connection, run_id, token)
-            files.lock_claims_of(self._database, connection, run_id)
-            files.release(connection, run_id)
+        with self._database.writing() as tx:
+            _require_own(tx, run_id, token)
+            files.lock_claims_of(tx, run_id)
+            files.release(tx, run_id)
 
     def file_checkpoints(self, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:
         """Return the files' checkpoints by URI; new files have none."""
-        with self._database.reading() as connection:
-            return files.checkpoints(self._database, connection, table, uris)
+        with self._database.reading() as tx:
+            return files.checkpoints(tx, table, uris)
 
     def save_file_checkpoints(self, table: str, checkpoints: Sequence[FileCheckpoint]) -> None:
         """Save checkpoints, each in place of its URI's earlier one."""
-        with self._database.writing() as connection:
-            files.save_checkpoints(self._database, connection, table, checkpoints)
+        with self._database.writing() as tx:
+            files.save_checkpoints(tx, table, checkpoints)
 
     # Alerts
 
     def note_notifications(self, run_id: str, notifications: Sequence[Notification]) -> None:
-        """Add the outcomes of a run's alerts to the run, and change nothing else of it."""
-        with self._database.writing() as connection:
-            runs.add_notifications(self._database, connection, run_id, notifications)
+        """Add the outcomes of a run's alerts to the run as it is now, and change nothing else of it."""
+        with self._database.writing() as tx:
+            run = runs.get(tx, run_id, to_change=True)
+            if run is not None:
+                sent = (*run.notifications, *notifications)
+                runs.store_documents(tx, [run.model_copy(update={"notifications": sent})])
 
     def join_alert(self, channel: str, alert: str, *, lead_s: float = 60.0, about: Notice | None = None) -> AlertGroup:
         """Add one message to the group of those that say the same, and return its place in it.
@@ -332,8 +364,13 @@ class Journal:
             lead_s: Seconds in which the first message of a group must be sent; after that, the next one is first.
             about: The message, if it may be sent later with others of its group (:meth:`take_counted_alerts`).
         """
-        with self._database.writing() as connection:
-            return alerts.join(self._database, connection, channel, alert, lead_s, about)
+        with self._database.writing() as tx:
+            known, now = alerts.lock(tx, channel, alert), tx.now()
+            tally = alerts.joined(known, now, lead_s, about)
+            alerts.put(tx, channel, alert, tally)
+            if tally.number == 1:
+                alerts.forget_old(tx, now)
+            return tally.place
 
     def settle_alert(
         self,
@@ -357,10 +394,11 @@ class Journal:
             thread: Where to, if the channel has threads.
             stands_s: Seconds from now after which the next message begins a new group; unchanged if ``None``.
         """
-        with self._database.writing() as connection:
-            alerts.settle(
-                self._database, connection, channel, alert, place, sent=sent, thread=thread, stands_s=stands_s
-            )
+        with self._database.writing() as tx:
+            known = alerts.lock(tx, channel, alert)
+            if known is not None:
+                tally = alerts.settled(known, tx.now(), place, sent=sent, thread=thread, stands_s=stands_s)
+                alerts.put(tx, channel, alert, tally)
 
     def take_counted_alerts(
         self, channels: Sequence[str], *, lead_s: float = 60.0, limit: int = 10
@@ -372,20 +410,21 @@ class Journal:
             lead_s: Seconds in which nobody else gets them: send and :meth:`settle_alert` in that time.
             limit: How many at most, oldest first.
         """
-        with self._database.writing() as connection:
-            return tuple(alerts.take_counted(self._database, connection, channels, lead_s, limit))
+        with self._database.writing() as tx:
+            return tuple(alerts.take_counted(tx, channels, lead_s, limit))
 
     # The catalog's history
 
     def published(self) -> frozenset[str]:
         """Return the ids of all published runs. A history that's read *later* and lacks one has lost it."""
-        with self._database.reading() as connection:
-            return runs.published(connection)
+        with self._database.reading() as tx:
+            return frozenset(tx.scalars(select(RUNS.c.run_id).where(RUNS.c.status == "published")))
 
     def synced(self, target: str) -> str | None:
         """Return the commit of ``target`` up to which its history is recorded, or ``None``."""
-        with self._database.reading() as connection:
-            return history.synced(connection, target)
+        with self._database.reading() as tx:
+            head: str | None = tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target))
+            return head
 
     def record(
         self,
@@ -409,12 +448,12 @@ class Journal:
                 other runs are looked at again.
             gone: Published runs that the history no longer holds, because ``target`` was reset or restored.
         """
-        with self._database.writing() as connection:
-            history.record(self._database, connection, target, events, head, rebuild=rebuild, gone=gone)
+        with self._database.writing() as tx:
+            history.record(tx, target, events, head, rebuild=rebuild, gone=gone)
 
-    # Publish locks
+    # Locks
 
-    def turn(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+    def lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name`` (a table to publish to).
 
         It only spares concurrent commits to one table from being redone: no promise depends on it. It ends with the
@@ -423,11 +462,82 @@ class Journal:
         Returns:
             A context manager that yields whether we got the lock.
         """
-        return self._database.turn(name, timeout_s=timeout_s)
+        return self._database.named_lock(name, timeout_s=timeout_s)
 
     def close(self) -> None:
         """Release connections. Idempotent."""
         self._database.close()
+
+    def _resume(self, run_id: str, *, ended: bool) -> Lease | None:
+        with self._database.writing() as tx:
+            run = runs.get(tx, run_id)
+            if run is None or (run.finished_at is not None and not ended):
+                return None if run is None else Lease(run=run)
+            token = self._take(tx, run_id)
+            # Whoever held the lease may have ended the run while we waited for it.
+            run = runs.get(tx, run_id) or run
+            if run.finished_at is not None and not ended:
+                _drop(tx, run_id, token)
+                return Lease(run=run)
+            return Lease(run=run, token=token)
+
+    def _take(self, tx: Transaction, run_id: str) -> str:
+        lease, now = _locked(tx, run_id), tx.now()
+        if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
+            raise _taken(run_id)
+        token = secrets.token_hex(16)
+        times = as_text(now), as_text(now + self._lease)
+        names = ("run_id", "holder", "token", "renewed_at", "expires_at")
+        tx.insert(LEASES, [(run_id, self._holder.identity(), token, *times)], names, key="run_id")
+        return token
+
+    def _require_nobody(self, tx: Transaction, run_id: str) -> None:
+        lease = _locked(tx, run_id)
+        if lease is not None and self._is_live(lease, tx.now()):
+            raise _taken(run_id)
+
+    def _is_live(self, lease: SqlRow[Any], now: datetime) -> bool:
+        # A process that is seen to be dead won't renew its lease.
+        expired = str(lease.expires_at) <= as_text(now)
+        return not expired and (lease.holder == _NOBODY or self._holder.is_alive(lease.holder) is not False)
+
+
+def _locked(tx: Transaction, run_id: str) -> SqlRow[Any] | None:
+    tx.lock(f"run {run_id}")
+    return tx.execute(select(LEASES).where(LEASES.c.run_id == run_id)).one_or_none()
+
+
+def _owned(run_id: str, token: str) -> tuple[ColumnElement[bool], ...]:
+    return LEASES.c.run_id == run_id, LEASES.c.token == token, LEASES.c.token != _NOBODY
+
+
+def _require_own(tx: Transaction, run_id: str, token: str) -> None:
+    """Keep everybody else from the run's lease until the transaction ends, if it's ours."""
+    lease = _locked(tx, run_id)
+    if lease is None or token == _NOBODY or lease.token != token:
+        raise LeaseLostError(
+            f"Run {run_id} lost its lease (it was not renewed in time); another process took the run over.",
+            hint=f"See how it ended: lakegate runs {run_id}",
+            run_id=run_id,
+        )
+
+
+def _drop(tx: Transaction, run_id: str, token: str) -> None:
+    _require_own(tx, run_id, token)
+    tx.execute(delete(LEASES).where(*_owned(run_id, token)))
+
+
+def _give_up(tx: Transaction, run_id: str, token: str, *, until: str) -> None:
+    nobody = {"holder": _NOBODY, "token": _NOBODY, "expires_at": until}
+    tx.execute(update(LEASES).where(*_owned(run_id, token)).values(nobody))
+
+
+def _taken(run_id: str) -> RetryableError:
+    return RetryableError(
+        f"Another process is working on run {run_id}.",
+        hint=f"See how it ended: lakegate runs {run_id}",
+        run=run_id,
+    )
 
 
 def open_journal(settings: JournalSettings, home: Path) -> Journal:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
-from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
-from lakegate.journal.database import Clock, Sqlite, utc_now
+from lakegate.journal.database import Clock, Sqlite, Transaction, utc_now
 from lakegate.journal.schema import create_schema
 
 
@@ -37,29 +37,29 @@ class MemoryDatabase(Sqlite):
         options = {"compiled_cache": _compiled()}
         super().__init__(Engine(pool, template.dialect, template.url, execution_options=options), "in memory", clock)
         self._lock = threading.RLock()
-        self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Transaction]:
         """Open a transaction that only reads."""
-        with self._lock, super().reading() as connection:
-            yield connection
+        with self._lock, super().reading() as tx:
+            yield tx
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[Transaction]:
         """Open a transaction that writes."""
-        with self._lock, super().writing() as connection:
-            yield connection
+        with self._lock, super().writing() as tx:
+            yield tx
 
-    def upgrading(self) -> AbstractContextManager[Connection]:
+    def upgrading(self) -> AbstractContextManager[Transaction]:
         """Open a transaction for changing the schema."""
         return self.writing()
 
     @contextmanager
-    def turn(self, name: str, *, timeout_s: float) -> Iterator[bool]:
-        """Wait for a turn among the threads of this process."""
+    def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        """Wait for a lock among the threads of this process."""
         with self._lock:
-            lock = self._turns[name]
+            lock = self._locks[name]
         acquired = lock.acquire(timeout=max(timeout_s, 0))
         try:
             yield acquired

@@ -21,12 +21,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.journal.database import BUSY_TIMEOUT_S, Database
+from lakegate.journal.database import BUSY_TIMEOUT_S, Database, Transaction
 
 SCHEMA = "lakegate"
 MAX_CONNECTIONS = 30
 _ANSWER_TIMEOUT_S = 30.0
-_TURN_POOL_TIMEOUT_S = 1.0
+_LOCK_POOL_TIMEOUT_S = 1.0
 _KEPT_OPEN = 5
 _NO_TLS = "Server refuses SSL"  # pg8000's words
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -49,10 +49,10 @@ class PostgresDatabase(Database):
         password: Instead of one in ``url``; read for each connection, and once more when it is refused.
         busy_timeout_s: How long a statement waits for a lock.
         tls: How to speak TLS; ``None`` to do so where it is offered, ``False`` never to.
-        max_connections: How many to open at most, a third of them for turns.
+        max_connections: How many to open at most, a third of them for named locks.
     """
 
-    _from_json = "jsonb_array_elements(CAST(:given AS jsonb))"
+    from_json = "jsonb_array_elements(CAST(:given AS jsonb))"
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class PostgresDatabase(Database):
     ) -> None:
         name = f"{url.host or 'localhost'}{f':{url.port}' if url.port else ''}/{url.database or ''}"
         shown = f"postgresql://{url.username}@{name}" if url.username else f"postgresql://{name}"
-        turns = max(1, max_connections // 3)
+        locks = max(1, max_connections // 3)
         engine = partial(_engine, url, password, busy_timeout_s, tls)
-        super().__init__(engine(_ANSWER_TIMEOUT_S, max_connections - turns, _ANSWER_TIMEOUT_S), shown)
-        # Who waits for a turn waits on a connection of its own, longer than any answer may take otherwise. Without a
-        # free one it goes on without the turn: a transaction over many tables would wait for itself.
-        self._waiting = engine(None, turns, _TURN_POOL_TIMEOUT_S)
+        super().__init__(engine(_ANSWER_TIMEOUT_S, max_connections - locks, _ANSWER_TIMEOUT_S), shown)
+        # Waiting for a named lock takes a connection of its own, and longer than any answer may take otherwise. Without
+        # a free one we go on without the lock: a transaction over many tables would wait for itself.
+        self._waiting = engine(None, locks, _LOCK_POOL_TIMEOUT_S)
 
     def lock(self, connection: Connection, names: Sequence[str]) -> None:
         """Take an advisory lock for each name, in order, so that two writers never wait for each other."""
@@ -81,23 +81,24 @@ class PostgresDatabase(Database):
         """Return the server's time, which no client's clock moves."""
         return cast("datetime", connection.scalar(select(func.clock_timestamp())))
 
-    def _field(self, at: int, kind: type) -> str:
+    def field(self, at: int, kind: type) -> str:
+        """Return the SQL for a field of ``value``."""
         return f"CAST(value ->> {at} AS {'BIGINT' if kind is int else 'TEXT'})"
 
     @contextmanager
-    def upgrading(self) -> Iterator[Connection]:
+    def upgrading(self) -> Iterator[Transaction]:
         """Open a transaction for changing the schema."""
-        with self.writing() as connection:
-            self.lock(connection, ["schema"])
+        with self.writing() as tx:
+            tx.lock("schema")
             # Not IF NOT EXISTS alone: that asks for the right to create even where there is nothing to.
-            if not connection.scalar(select(func.to_regnamespace(SCHEMA))):
-                connection.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
-            yield connection
+            if not tx.scalar(select(func.to_regnamespace(SCHEMA))):
+                tx.execute(sa.schema.CreateSchema(SCHEMA, if_not_exists=True))
+            yield tx
 
     @contextmanager
-    def turn(self, name: str, *, timeout_s: float) -> Iterator[bool]:
-        """Wait for a turn by an advisory lock of a session, which ends with the connection."""
-        connection = self._take_turn(_key(f"turn {name}"), timeout_s)
+    def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+        """Wait for an advisory lock of a session, which ends with the connection."""
+        connection = self._take_lock(_key(f"turn {name}"), timeout_s)
         try:
             yield connection is not None
         finally:
@@ -111,7 +112,7 @@ class PostgresDatabase(Database):
         super().close()
         self._waiting.dispose()
 
-    def _take_turn(self, key: int, timeout_s: float) -> Connection | None:
+    def _take_lock(self, key: int, timeout_s: float) -> Connection | None:
         try:
             connection = self._waiting.connect().execution_options(isolation_level="AUTOCOMMIT")
         except (SQLAlchemyError, OSError):

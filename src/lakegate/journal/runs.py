@@ -8,38 +8,36 @@ from datetime import datetime
 from typing import Any, get_args
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, Select, delete, select
+from sqlalchemy import Row, Select, delete, select
 
-from lakegate.journal.database import Database
+from lakegate.journal.database import Transaction
 from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
-from lakegate.model.run import Notification, Run, RunStatus
+from lakegate.model.run import Run, RunStatus
 
-_SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
+SHOWN = (RUNS.c.run_id, RUNS.c.branch, RUNS.c.status, RUNS.c.started_at, RUNS.c.document)
 _BATCH = 500
 _Row = tuple[str | int | None, ...]
-# Greater than all characters that may follow, in byte order.
-_LAST = "\U0010ffff"
 
 
-def store(database: Database, connection: Connection, *runs: Run) -> None:
+def store(tx: Transaction, *runs: Run) -> None:
     """Insert or replace ``runs`` in all tables that tell of them, in a handful of statements however many they are."""
     for start in range(0, len(runs), _BATCH):
         batch = runs[start : start + _BATCH]
-        _store_documents(database, connection, batch)
-        gone = database.values([run.run_id for run in batch])
+        store_documents(tx, batch)
+        gone = tx.values([run.run_id for run in batch])
         for table, rows in (
             (RUN_TABLES, [row for run in batch for row in _table_rows(run)]),
             (STEPS, [row for run in batch for row in _step_rows(run)]),
             (CHECK_RESULTS, [row for run in batch for row in _check_rows(run)]),
         ):
-            connection.execute(delete(table).where(table.c.run_id.in_(gone)))
-            database.insert(connection, table, rows)
+            tx.execute(delete(table).where(table.c.run_id.in_(gone)))
+            tx.insert(table, rows)
 
 
-def put(database: Database, connection: Connection, run: Run) -> Run:
+def put(tx: Transaction, run: Run) -> Run:
     """Store ``run`` in the place of what is known of it, and return it as it is kept: see :func:`with_history`."""
-    kept = with_history(get(connection, run.run_id, to_change=True), run)
-    store(database, connection, kept)
+    kept = with_history(get(tx, run.run_id, to_change=True), run)
+    store(tx, kept)
     return kept
 
 
@@ -58,79 +56,27 @@ def with_history(known: Run | None, run: Run) -> Run:
     return run.model_copy(update={**told, "publication": run.publication if same else known.publication, "error": None})
 
 
-def get(connection: Connection, run_id: str, *, to_change: bool = False) -> Run | None:
+def get(tx: Transaction, run_id: str, *, to_change: bool = False) -> Run | None:
     """Return the run, or ``None``; ``to_change`` keeps others from it until the transaction ends."""
-    query = select(*_SHOWN).where(RUNS.c.run_id == run_id)
-    return next(iter(_read(connection, query.with_for_update() if to_change else query)), None)
+    query = select(*SHOWN).where(RUNS.c.run_id == run_id)
+    return next(iter(read(tx, query.with_for_update() if to_change else query)), None)
 
 
-def get_all(database: Database, connection: Connection, run_ids: Sequence[str]) -> Mapping[str, Run]:
+def get_all(tx: Transaction, run_ids: Sequence[str]) -> Mapping[str, Run]:
     """Return those of the runs that there are, by id, and keep others from them until the transaction ends."""
-    query = select(*_SHOWN).where(RUNS.c.run_id.in_(database.values(run_ids))).order_by(RUNS.c.run_id)
-    found = _read(connection, query.with_for_update())
+    query = select(*SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))).order_by(RUNS.c.run_id)
+    found = read(tx, query.with_for_update())
     return {run.run_id: run for run in found}
 
 
-def published(connection: Connection) -> frozenset[str]:
-    """Return the ids of all runs that count as published."""
-    return frozenset(connection.scalars(select(RUNS.c.run_id).where(RUNS.c.status == "published")))
+def newest_first() -> Select[Any]:
+    """Return the query for all runs, newest first."""
+    return select(*SHOWN).order_by(RUNS.c.started_at.desc(), RUNS.c.run_id.desc())
 
 
-def find(connection: Connection, prefix: str) -> Sequence[Run]:
-    """Return up to 10 runs whose id starts with ``prefix``, newest first."""
-    begins = RUNS.c.run_id >= prefix, RUNS.c.run_id < prefix + _LAST
-    return _read(connection, _newest_first().where(*begins).limit(10))
-
-
-def find_by_branch(connection: Connection, branch: str) -> Run | None:
-    """Return the newest run that wrote to ``branch``, or ``None``."""
-    return next(iter(_read(connection, _newest_first().where(RUNS.c.branch == branch).limit(1))), None)
-
-
-def listed(
-    connection: Connection,
-    *,
-    table: str | None,
-    status: str | None,
-    kind: str | None,
-    since: datetime | None,
-    limit: int,
-) -> Sequence[Run]:
-    """Return runs, newest first."""
-    query, started = _newest_first(), RUNS.c.started_at
-    if table is not None:
-        started = RUN_TABLES.c.started_at
-        query = (
-            select(*_SHOWN)
-            .join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
-            .where(RUN_TABLES.c.table_name == table)
-            .order_by(started.desc(), RUN_TABLES.c.run_id.desc())
-        )
-    if since is not None:
-        query = query.where(started >= as_text(since))
-    if status is not None:
-        query = query.where(RUNS.c.status == status)
-    if kind is not None:
-        query = query.where(RUNS.c.kind == kind)
-    return _read(connection, query.limit(limit))
-
-
-def add_notifications(
-    database: Database, connection: Connection, run_id: str, notifications: Sequence[Notification]
-) -> None:
-    """Add what came of telling of a run, to the run as it is now: others may have changed it since it ended."""
-    run = get(connection, run_id, to_change=True)
-    if run is not None:
-        told = (*run.notifications, *notifications)
-        _store_documents(database, connection, [run.model_copy(update={"notifications": told})])
-
-
-def _newest_first() -> Select[Any]:
-    return select(*_SHOWN).order_by(RUNS.c.started_at.desc(), RUNS.c.run_id.desc())
-
-
-def _read(connection: Connection, query: Select[Any]) -> list[Run]:
-    return [_run(row) for row in connection.execute(query)]
+def read(tx: Transaction, query: Select[Any]) -> list[Run]:
+    """Return the runs that ``query`` selects."""
+    return [_run(row) for row in tx.execute(query)]
 
 
 def _run(row: Row[Any]) -> Run:
@@ -156,8 +102,9 @@ def _what_is_left(row: Row[Any]) -> Run:
     )
 
 
-def _store_documents(database: Database, connection: Connection, runs: Sequence[Run]) -> None:
-    database.insert(connection, RUNS, [_run_row(run) for run in runs], key="run_id")
+def store_documents(tx: Transaction, runs: Sequence[Run]) -> None:
+    """Insert or replace ``runs`` without their tables, steps and check results."""
+    tx.insert(RUNS, [_run_row(run) for run in runs], key="run_id")
 
 
 def _run_row(run: Run) -> _Row:

@@ -190,11 +190,11 @@ def ensure_schema(database: Database) -> None:
     """
     if _version_at_a_glance(database) == HEAD:
         return
-    with database.upgrading() as connection:
-        found = _version(database, connection)
+    with database.upgrading() as tx:
+        found = _version(database, tx.connection)
         if found != HEAD:
             _check_known(database, found)
-            create_schema(connection) if found is None else upgrade(connection, found)
+            create_schema(tx.connection) if found is None else upgrade(tx.connection, found)
 
 
 def _version_at_a_glance(database: Database) -> str | None:

@@ -136,7 +136,7 @@ def publish_lock(context: Context, target: str, tables: Sequence[str]) -> Iterat
     """Queue up with concurrent publishes for each table, in one order for all. It only saves retries."""
     with ExitStack() as stack:
         for table in sorted(tables):
-            stack.enter_context(context.journal.turn(f"{target}/{table}", timeout_s=_LOCK_TIMEOUT_S))
+            stack.enter_context(context.journal.lock(f"{target}/{table}", timeout_s=_LOCK_TIMEOUT_S))
         yield
 
 

@@ -1,4 +1,4 @@
-"""Who holds a lease, which settings open a journal, and turns by files."""
+"""Who holds a lease, which settings open a journal, and file locks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from lakegate.config import JournalSettings, load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.journal import holder as holders
-from lakegate.journal.database import FileTurns
+from lakegate.journal.database import FileLocks
 from lakegate.journal.holder import ProcessHolder
 from lakegate.journal.journal import open_journal
 
@@ -121,18 +121,18 @@ def test_a_missing_driver_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert raised.value.hint == "pip install 'lakegate[postgres]'"
 
 
-def test_whoever_waits_gets_the_turn_when_it_is_free(tmp_path: Path) -> None:
-    turns, other = FileTurns(tmp_path), FileTurns(tmp_path)
+def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
+    locks, other = FileLocks(tmp_path), FileLocks(tmp_path)
     waiting, got = threading.Event(), threading.Event()
 
     def wait() -> None:
         waiting.set()
-        with other.turn("x", timeout_s=30) as ours:
+        with other.lock("x", timeout_s=30) as ours:
             if ours:
                 got.set()
 
     thread = threading.Thread(target=wait)
-    with turns.turn("x", timeout_s=0):
+    with locks.lock("x", timeout_s=0):
         thread.start()
         waiting.wait(10)
         assert not got.is_set()
@@ -141,14 +141,14 @@ def test_whoever_waits_gets_the_turn_when_it_is_free(tmp_path: Path) -> None:
 
 
 def test_who_came_too_late_keeps_nobody_waiting(tmp_path: Path) -> None:
-    turns = FileTurns(tmp_path)
-    with turns.turn("x", timeout_s=0), turns.turn("x", timeout_s=0.01) as late:
+    locks = FileLocks(tmp_path)
+    with locks.lock("x", timeout_s=0), locks.lock("x", timeout_s=0.01) as late:
         assert not late
-    with turns.turn("x", timeout_s=10) as ours:
+    with locks.lock("x", timeout_s=10) as ours:
         assert ours
 
 
-def test_where_no_file_can_be_made_there_is_no_turn(tmp_path: Path) -> None:
+def test_where_no_file_can_be_made_there_is_no_lock(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with FileTurns(tmp_path / "file").turn("x", timeout_s=0) as ours:
+    with FileLocks(tmp_path / "file").lock("x", timeout_s=0) as ours:
         assert not ours

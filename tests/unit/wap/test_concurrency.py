@@ -35,18 +35,18 @@ def test_a_run_that_was_overtaken_is_replayed_without_writing_again(
     assert branches(house) == ["main"]
 
 
-def while_waiting_for_a_turn(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+def while_waiting_for_the_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
     """Do something, once, while a run waits to publish."""
     pending = [do]
 
     @contextmanager
-    def turn(_name: str, *, timeout_s: float) -> Iterator[bool]:
+    def lock(_name: str, *, timeout_s: float) -> Iterator[bool]:
         if pending:
             pending.pop()()
             time.sleep(0.01)  # longer than what was looked at counts as current
         yield timeout_s > 0
 
-    monkeypatch.setattr(house.context.journal, "turn", turn)
+    monkeypatch.setattr(house.context.journal, "lock", lock)
 
 
 def test_who_was_overtaken_while_waiting_reads_only_what_was_committed_since(
@@ -65,7 +65,7 @@ def test_who_was_overtaken_while_waiting_reads_only_what_was_committed_since(
         looks.clear()
 
     monkeypatch.setattr(house.catalog, "get_ref_with_tables", counted)
-    while_waiting_for_a_turn(house, monkeypatch, overtake)
+    while_waiting_for_the_lock(house, monkeypatch, overtake)
     run = ingest(house.context, ordered(house, MORE, run="r2"))
 
     assert (run.status, looks) == ("published", [])
@@ -81,19 +81,19 @@ def test_a_file_that_was_published_while_a_run_waited_is_not_published_again(
         house.lose_journal()
         ingest(house.context, ordered(house, MORE, run="r3", file="r2"))
 
-    while_waiting_for_a_turn(house, monkeypatch, elsewhere)
+    while_waiting_for_the_lock(house, monkeypatch, elsewhere)
     ingest(house.context, ordered(house, MORE, run="r2"))
 
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
 
 
-def test_a_target_that_is_reset_while_a_run_waits_for_its_turn_is_looked_at_anew(
+def test_a_target_that_is_reset_while_a_run_waits_for_its_lock_is_looked_at_anew(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house))
     before = house.catalog.get_ref("main")
     ingest(house.context, ordered(house, MOST, run="r2"))
-    while_waiting_for_a_turn(
+    while_waiting_for_the_lock(
         house, monkeypatch, lambda: house.catalog.assign_ref(house.catalog.get_ref("main"), before)
     )
     run = ingest(house.context, ordered(house, MORE, run="r3"))

@@ -30,8 +30,8 @@ AWAY = RetryableError("The journal is away.")
 
 def expire(house: FakeLakehouse) -> None:
     """Let all leases run out, as when their owners slept."""
-    with house.database.writing() as connection:
-        connection.execute(update(LEASES).values(expires_at=as_text(datetime(2000, 1, 1, tzinfo=UTC))))
+    with house.database.writing() as tx:
+        tx.execute(update(LEASES).values(expires_at=as_text(datetime(2000, 1, 1, tzinfo=UTC))))
 
 
 def takes_over(house: FakeLakehouse) -> list[Run]:
@@ -198,7 +198,7 @@ def test_the_journal_is_nobody_elses_business(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         journal = open_sqlite(home / "journal.db")
-        with journal.turn("x", timeout_s=1):
+        with journal.lock("x", timeout_s=1):
             modes = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in (home, *home.rglob("*"))}
         journal.close()
     finally:
