@@ -36,9 +36,12 @@ def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
     Raises:
         KeyboardInterrupt: When interrupted; the message says that the run had ended.
     """
-    notice = None if context.notifier is None else _notice(run, recovered=recovered)
-    if context.notifier is None or notice is None:
+    if context.notifier is None or run.finished_at is None or run.status not in ("published", "rejected", "failed"):
         return run
+    severity = _severity(run, recovered=recovered)
+    notice = Notice(
+        event=run.status, recovered=recovered, severity=severity, tables=run.tables, run=run, at=run.finished_at
+    )
     try:
         notifications = _send(context.notifier, notice)
     except KeyboardInterrupt:
@@ -86,19 +89,6 @@ def _send(notifier: Notifier, notice: Notice) -> Sequence[Notification]:
         # Its text may hold secrets.
         _LOG.warning("No alert was sent: %s", type(error).__name__)
         return ()
-
-
-def _notice(run: Run, *, recovered: bool) -> Notice | None:
-    if run.finished_at is None or run.status not in ("published", "rejected", "failed"):
-        return None
-    return Notice(
-        event=run.status,
-        recovered=recovered,
-        severity=_severity(run, recovered=recovered),
-        tables=run.tables,
-        run=run,
-        at=run.finished_at,
-    )
 
 
 def _severity(run: Run, *, recovered: bool) -> Level:

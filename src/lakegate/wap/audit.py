@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from lakegate.checks import Others, Schemas, parse_checks, recheck, run_audit
+from lakegate.checks import Others, Schemas, parse_checks, recheck, run_audit, validate_checks
 from lakegate.errors import SchemaError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
@@ -80,6 +80,19 @@ def audit_again(
         at=at.hash,
         schemas=schemas_at(context, at, run.staged),
     )
+
+
+def resolve_checks(
+    context: Context, staged: StagedTable, checks: Sequence[Check], beside: Sequence[StagedTable]
+) -> tuple[Check, ...]:
+    """Return ``checks``, each once, as they apply to ``staged`` in a run that writes ``beside``.
+
+    Raises:
+        CheckError: When one can't be run on the table.
+    """
+    schema = context.reader.metadata(staged.pointer).table_schema
+    schemas = schemas_at(context, Ref(name=staged.target, hash=staged.base), beside)
+    return tuple({str(check): check for check in validate_checks(checks, schema, schemas)}.values())
 
 
 def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) -> Schemas:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -14,7 +13,6 @@ from lakegate.wap.context import Context
 from lakegate.wap.history import find_publication
 
 _PATIENCE_S = 5.0
-_POLL_S = 0.1
 
 
 def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | None = None) -> bool:
@@ -136,18 +134,12 @@ def _discarded(context: Context, run: Run, token: str, target: str) -> Run:
 
 def _held(context: Context, run: Run) -> Lease:
     """Take the lease of a run, even if it has ended; wait a little for somebody who is just ending it."""
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            lease = context.journal.resume(run.run_id, ended=True)
-        except RetryableError as error:
-            if time.monotonic() > until:
-                raise RetryableError(
-                    f"Another process works on run {run.run_id}, so branch {run.branch} was not discarded.",
-                    hint=f"Stop it, or wait for it to end: lakegate runs {run.run_id}",
-                    run_id=run.run_id,
-                    branch=run.branch,
-                ) from error
-            time.sleep(_POLL_S)
-        else:
-            return lease or Lease(run=run)
+    try:
+        return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
+    except RetryableError as error:
+        raise RetryableError(
+            f"Another process works on run {run.run_id}, so branch {run.branch} was not discarded.",
+            hint=f"Stop it, or wait for it to end: lakegate runs {run.run_id}",
+            run_id=run.run_id,
+            branch=run.branch,
+        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
@@ -14,7 +13,6 @@ from lakegate.errors import (
     LakegateError,
     NotFoundError,
     NotReplayableError,
-    RetryableError,
 )
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import Lease
@@ -22,15 +20,14 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
 from lakegate.wap import failpoints
 from lakegate.wap.audit import audit
-from lakegate.wap.branches import carry_verdict
 from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
-from lakegate.wap.discard import discard, discard_own
+from lakegate.wap.discard import discard_own
 from lakegate.wap.history import find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.plan import plan
-from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.recover import recover, settle
 from lakegate.wap.stage import stage, wrote_since
 
@@ -39,7 +36,6 @@ Stage = Literal["write", "audit", "publish"]
 MakeRequest = Callable[[], IngestRequest]
 
 _ATTEMPTS = 3
-_POLL_S = 0.2
 
 
 def ingest(
@@ -144,7 +140,7 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
         NotFoundError: When there is no such run.
         RetryableError: When another process works on it, or the catalog is away.
     """
-    lease = _wait_for_lease(context, run_id, NEVER)
+    lease = _wait_for_lease(context, run_id)
     if lease is None:
         raise _unknown(run_id)
     if lease.run.finished_at is not None:
@@ -175,16 +171,9 @@ def _take(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
     return _wait_for_lease(context, run_id, deadline)
 
 
-def _wait_for_lease(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
+def _wait_for_lease(context: Context, run_id: str, deadline: Deadline = NEVER) -> Lease | None:
     """Take the run's lease; wait for as long as one lasts whose holder may have died."""
-    until = min(time.monotonic() + context.lease_s * 1.2, deadline.at)
-    while True:
-        try:
-            return context.journal.resume(run_id)
-        except RetryableError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(_POLL_S)
+    return context.journal.resume(run_id, wait_s=min(context.lease_s * 1.2, deadline.left_s))
 
 
 def _made(run_id: str, make: MakeRequest | None, own: IngestRequest | None) -> IngestRequest:
@@ -200,40 +189,38 @@ def _unknown(run_id: str) -> NotFoundError:
 
 def _advance(
     context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool, deadline: Deadline
-) -> Run:
+) -> None:
     """Bring the run as far as ``until``; begin it again when the target moved so that what was staged is void."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            ended = _write_and_audit(context, progress, until, retried=retried, deadline=deadline)
-            if ended is not None:
-                return ended
-            try:
-                with progress.step("publish"):
-                    publication = publish(context, progress.run, fresh=not retried, progress=progress)
-            except RejectedLateError:
-                return _reject(context, progress)
+            if not _write_and_audit(context, progress, until, retried=retried, deadline=deadline):
+                return
+            with progress.step("publish"):
+                publication = publish(context, progress.run, fresh=not retried, progress=progress)
+        except RejectedLateError:
+            _reject(context, progress)
+            return
         except (ConflictError, NotFoundError) as error:
             if attempt == _ATTEMPTS or not _is_void(context, progress.run, error):
                 raise
             # Another journal's lakegate may have published it, from what the branch carries.
             found = find_publication(context, progress.run)
-            if found is not None:
-                return progress.end(status="published", publication=found, branch_kept=False)
-            context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
-            _begin_again(context, progress, request)
-        else:
-            return progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
-    raise AssertionError("the last attempt returns or raises")
+            if found is None:
+                context.narrator.note(f"{error.message.split(';')[0]}; starting over on top of that.")
+                _begin_again(context, progress, request)
+                continue
+            publication = found
+        progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
+        return
 
 
-def _write_and_audit(
-    context: Context, progress: Progress, until: Stage, *, retried: bool, deadline: Deadline
-) -> Run | None:
-    """Claim, write and audit what isn't yet; return the run if it goes no further, ``None`` to publish it."""
+def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retried: bool, deadline: Deadline) -> bool:
+    """Claim, write and audit what isn't yet; return whether the run is to be published now."""
     if not progress.run.staged:
         claimed = claim_files(context, _planned(progress.run), progress.token, deadline)
         if not claimed.files:
-            return _skip(progress, claimed)
+            _skip(progress, claimed)
+            return False
         batch = _planned(progress.run).batch.only(claimed.files)
         request = _planned(progress.run).model_copy(update={"batch": batch, "replaces": claimed.replaces})
         progress.update(request=request, skipped_files=claimed.skipped, same_content_as=claimed.same_content)
@@ -242,7 +229,7 @@ def _write_and_audit(
             staged = stage(context, request)
         progress.update(status="staged", staged=(staged,), branch_kept=True)
     if until == "write":
-        return progress.run
+        return False
     if not progress.run.reports:
         request = _planned(progress.run)
         with progress.step("audit"):
@@ -252,8 +239,9 @@ def _write_and_audit(
             report = audit(context, progress.run.staged[0], request.checks, replaces=request.replaces)
         progress.update(reports=(report,))
     if progress.run.failures:
-        return _reject(context, progress)
-    return progress.run if until == "audit" else None
+        _reject(context, progress)
+        return False
+    return until == "publish"
 
 
 def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
@@ -273,13 +261,8 @@ def _begin_again(context: Context, progress: Progress, request: IngestRequest) -
     progress.update(request=plan(context, request, base=base).request, base=base.hash)
 
 
-def _reject(context: Context, progress: Progress) -> Run:
-    keep = _planned(progress.run).on_failure == "keep"
-    if keep:
-        carry_verdict(context, progress.run)
-    else:
-        discard(context, progress.run.branch)
-    return progress.end(status="rejected", branch_kept=keep)
+def _reject(context: Context, progress: Progress) -> None:
+    reject(context, progress, keep=_planned(progress.run).on_failure == "keep")
 
 
 def _planned(run: Run) -> IngestRequest:
@@ -288,13 +271,13 @@ def _planned(run: Run) -> IngestRequest:
     return run.request
 
 
-def _skip(progress: Progress, claimed: ClaimedFiles) -> Run:
+def _skip(progress: Progress, claimed: ClaimedFiles) -> None:
     runs = list(dict.fromkeys(known.run_id for known in claimed.skipped))
     what = "The file was" if len(claimed.skipped) == 1 else f"All {len(claimed.skipped):,} files were"
     by = f"run {runs[0]}" if len(runs) == 1 else f"runs {runs[0]} and {len(runs) - 1:,} other(s)"
     happened = f"left to or already published by {by}" if claimed.busy else f"already published by {by}"
     detail = f"{what} {happened}; nothing to do."
-    return progress.end(status="skipped", branch="", branch_kept=False, skipped_files=claimed.skipped, detail=detail)
+    progress.end(status="skipped", branch="", branch_kept=False, skipped_files=claimed.skipped, detail=detail)
 
 
 def _skip_empty(context: Context, request: IngestRequest) -> Run:

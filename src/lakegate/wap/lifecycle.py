@@ -362,7 +362,13 @@ def _interrupt(context: Context, progress: Progress) -> str:
             publication = find_publication(context, run)
         except LakegateError:
             if any(step.name == "publish" for step in run.steps):
-                return _leave_open(context, progress)
+                # It may have been published: whoever comes when the catalog is back finds out.
+                with suppress(LakegateError):
+                    context.journal.abandon(run.run_id, progress.token)
+                return (
+                    f"The catalog doesn't answer: run {run.run_id} may or may not have been published. "
+                    f"When it is back: lakegate recover; lakegate runs {run.run_id}"
+                )
             publication = None
         if publication is None:
             return _undo(context, progress)
@@ -370,17 +376,6 @@ def _interrupt(context: Context, progress: Progress) -> str:
         with suppress(LakegateError):
             progress.end(status="published", publication=publication, branch_kept=kept)
     return f"Run {run.run_id} had been published already; see `lakegate runs {run.run_id}`."
-
-
-def _leave_open(context: Context, progress: Progress) -> str:
-    """Leave a run that may have been published to whoever comes when the catalog is back."""
-    run = progress.run
-    with suppress(LakegateError):
-        context.journal.abandon(run.run_id, progress.token)
-    return (
-        f"The catalog doesn't answer: run {run.run_id} may or may not have been published. "
-        f"When it is back: lakegate recover; lakegate runs {run.run_id}"
-    )
 
 
 def _undo(context: Context, progress: Progress) -> str:

@@ -18,6 +18,7 @@ from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Publication, Run, StagedTable, changed_rows, total_removed
 from lakegate.wap import failpoints
 from lakegate.wap.audit import audit_again
+from lakegate.wap.branches import carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
 from lakegate.wap.history import (
@@ -45,6 +46,15 @@ _FRESH_S = 0.005
 
 class RejectedLateError(AuditFailedError):
     """A check that had passed fails on what the target became meanwhile."""
+
+
+def reject(context: Context, progress: Progress, *, keep: bool) -> None:
+    """End a run as rejected, and keep its branch or drop it."""
+    if keep:
+        carry_verdict(context, progress.run)
+    else:
+        discard(context, progress.run.branch)
+    progress.end(status="rejected", branch_kept=keep)
 
 
 def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progress | None = None) -> Publication:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import takewhile
 
@@ -31,7 +30,6 @@ from lakegate.wap.lifecycle import Progress, heartbeat
 from lakegate.wap.publish import RejectedLateError, publish
 
 _PROGRESS_EVERY = 100
-_FileKey = tuple[str, str, str]
 
 
 def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
@@ -236,7 +234,7 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
         head=head,
         commits=len(commits),
         runs=len(runs),
-        files=_count_published(events),
+        files=context.journal.count()[1],
         rejected=len(rejected),
     )
 
@@ -267,18 +265,3 @@ def _read(context: Context, head: str, step: Step) -> tuple[Collection[str], lis
         if commits % _PROGRESS_EVERY == 0:
             step.progress(commits, 0, "commits")
     return hashes, newest_first[::-1]
-
-
-def _count_published(events: Sequence[HistoryEvent]) -> int:
-    owners: dict[_FileKey, str] = {}
-    published_by: dict[tuple[str, str], list[_FileKey]] = defaultdict(list)
-    for event in events:
-        for owner in ((run_id, table) for run_id in event.reverts for table in event.tables):
-            for key in published_by.pop(owner, ()):
-                if owners.get(key) == owner[0]:
-                    del owners[key]
-        for table in event.tables:
-            keys = [(table, *file) for file in event.files]
-            owners |= dict.fromkeys(keys, event.run_id)
-            published_by[event.run_id, table] += keys
-    return len(owners)

@@ -8,13 +8,12 @@ import socket
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from lakegate.checks import validate_checks
 from lakegate.errors import AuditFailedError, InputError, RetryableError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import Acceptance, Publication, Run, StagedTable
-from lakegate.wap.audit import audit, schemas_at
+from lakegate.wap.audit import audit, resolve_checks
 from lakegate.wap.branches import by_hand, carry, carry_verdict, find_owner
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
@@ -55,7 +54,7 @@ def audit_branch(
         changed = ", ".join(str(one.table) for one in found)
         raise InputError(f"Branch '{branch}' didn't change {table}, but {changed}.", table=str(table), branch=branch)
     if checks is not None:
-        return _audit(context, by_hand(branch, found), staged, _resolved(context, found, staged, checks))
+        return _audit(context, by_hand(branch, found), staged, resolve_checks(context, staged, checks, found))
     run = find_owner(context, branch, found)
     report = _audit(context, run, staged, _asked(context, run, staged, configured))
     if run.publication is None:
@@ -203,16 +202,7 @@ def _asked(context: Context, run: Run, staged: StagedTable, configured: Configur
     own = run.checks.get(str(staged.table), ())
     if run.request is not None and run.request.table == staged.table:
         own = run.request.checks
-    return _resolved(context, run.staged, staged, (*own, *configured(staged.table)))
-
-
-def _resolved(
-    context: Context, all_staged: Sequence[StagedTable], staged: StagedTable, checks: Sequence[Check]
-) -> tuple[Check, ...]:
-    at = Ref(name=staged.target, hash=staged.base)
-    schema = context.reader.metadata(staged.pointer).table_schema
-    resolved = validate_checks(checks, schema, schemas_at(context, at, all_staged))
-    return tuple({str(check): check for check in resolved}.values())
+    return resolve_checks(context, staged, (*own, *configured(staged.table)), run.staged)
 
 
 def _audit(context: Context, run: Run, staged: StagedTable, checks: Sequence[Check]) -> AuditReport:

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from lakegate.checks import parse_checks, validate_checks
+from lakegate.checks import parse_checks
 from lakegate.errors import AuditFailedError, ConflictError, InputError, QueryError
-from lakegate.model.checks import AuditReport, Check
+from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.keywords import suggest_keywords
 from lakegate.model.refs import Ref
@@ -19,13 +19,13 @@ from lakegate.model.run import Run, StagedTable
 from lakegate.model.tables import CreateTable
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
-from lakegate.wap.audit import audit, schemas_at
-from lakegate.wap.branches import carry, carry_verdict
+from lakegate.wap.audit import audit, resolve_checks
+from lakegate.wap.branches import carry
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
 from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
-from lakegate.wap.publish import RejectedLateError, publish
+from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import ensure_namespace, fresh_location, staged_since
 
@@ -281,7 +281,10 @@ def _finish(
         return
     carry(context, progress.run, context.catalog.get_ref(tx.branch))
     with progress.step("audit"):
-        reports = tuple(_audit(context, one, staged, checks[str(one.table)]) for one in staged)
+        reports = tuple(
+            audit(context, one, resolve_checks(context, one, checks[str(one.table)], staged), beside=staged)
+            for one in staged
+        )
     progress.update(reports=reports)
     if not all(report.passed for report in reports):
         raise _rejected(context, progress, on_failure)
@@ -308,26 +311,14 @@ def _require_written(tx: Transaction, staged: Sequence[StagedTable]) -> None:
         )
 
 
-def _audit(context: Context, one: StagedTable, staged: Sequence[StagedTable], checks: Sequence[Check]) -> AuditReport:
-    at = Ref(name=one.target, hash=one.base)
-    schema = context.reader.metadata(one.pointer).table_schema
-    resolved = validate_checks(checks, schema, schemas_at(context, at, staged))
-    return audit(context, one, resolved, beside=staged)
-
-
 def _rejected(context: Context, progress: Progress, on_failure: OnFailure) -> AuditFailedError:
     run = progress.run
-    kept = on_failure == "keep"
-    if kept:
-        carry_verdict(context, run)
-    else:
-        discard(context, run.branch)
-    progress.end(status="rejected", branch_kept=kept)
+    reject(context, progress, keep=on_failure == "keep")
     failed = ", ".join(f"{report.table}: {result.name}" for report in run.reports for result in report.failures)
     return AuditFailedError(
         f"The transaction is not published; {failed} failed.",
         hint=f"lakegate runs {run.run_id}",
         run_id=run.run_id,
         tables=list(run.tables),
-        branch=run.branch if kept else None,
+        branch=run.branch if on_failure == "keep" else None,
     )
