@@ -54,7 +54,7 @@ class Narrator(Protocol):
 class Notifier(Protocol):
     """Sends alerts about runs, files and tables to people and programs (``lakegate.alerts``)."""
 
-    def tell(
+    def send(
         self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
     ) -> Sequence[Notification]:
         """Send ``notice`` to every channel that subscribes to it, within the settings' time.
@@ -68,7 +68,7 @@ class Notifier(Protocol):
             The outcome for each channel. A message that can't be sent is an outcome, not an exception.
         """
 
-    def tell_counted(self) -> Sequence[Notification]:
+    def send_counted(self) -> Sequence[Notification]:
         """Send the number of notices that earlier messages covered, once their time is over.
 
         Returns:

@@ -133,7 +133,7 @@ def test_of_five_hundred_told_by_five_processes_one_leads_the_thread(
             told = Counter(one for worker in workers for one in worker.answer())
         # However fast they were: number 512 knows of a thread that another process began.
         for _ in range(12):
-            Dispatcher(settings, lambda: journal.journal).tell(notice)
+            Dispatcher(settings, lambda: journal.journal).send(notice)
         by_hook = [one for one in slack.received if one.path == HOOK]
         by_bot = [one.json for one in slack.received if one.path != HOOK]
     assert (len(by_hook), told["hook sent"], told["hook grouped"]) == (1, 1, 499)

@@ -65,7 +65,7 @@ def modules(journal: Journal, index: str, prefix: str) -> list[str]:
 def tell(journal: Journal, index: str, notify: str, notice: str, times: str) -> list[str]:
     """Tell of the same again and again, as runs that fail alike do."""
     dispatcher = Dispatcher(NotifySettings.model_validate_json(notify), lambda: journal)
-    told = [dispatcher.tell(Notice.model_validate_json(notice)) for _ in range(int(times))]
+    told = [dispatcher.send(Notice.model_validate_json(notice)) for _ in range(int(times))]
     return [f"{one.channel} {one.outcome}" for notifications in told for one in notifications]
 
 

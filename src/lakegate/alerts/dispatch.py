@@ -262,22 +262,22 @@ class Dispatcher:
         self._settings = settings
         self._grouping = Grouping(journal, settings.timeout_s + _SPARE_S)
 
-    def tell(
+    def send(
         self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
     ) -> Sequence[Notification]:
-        """Send a notice to every channel that asks for it; see :meth:`lakegate.ports.Notifier.tell`."""
+        """Send a notice to every channel that asks for it; see :meth:`lakegate.ports.Notifier.send`."""
         window = parse_duration(self._settings.group).total_seconds() if window_s is None else window_s
         asking = [channel for channel in self._settings.channels if concerns(channel, notice)]
         deliveries = [Delivery(channel, notice, window) for channel in asking]
         for delivery in deliveries:
             self._grouping.enter(delivery, alert)
-        self._send([*deliveries, *self._grouping.counted(self._settings.channels)])
+        self._deliver_all([*deliveries, *self._grouping.counted(self._settings.channels)])
         return tuple(delivery.notification() for delivery in deliveries)
 
-    def tell_counted(self) -> Sequence[Notification]:
-        """Report ended groups; see :meth:`lakegate.ports.Notifier.tell_counted`."""
+    def send_counted(self) -> Sequence[Notification]:
+        """Report ended groups; see :meth:`lakegate.ports.Notifier.send_counted`."""
         deliveries = list(self._grouping.counted(self._settings.channels))
-        self._send(deliveries)
+        self._deliver_all(deliveries)
         return tuple(delivery.notification() for delivery in deliveries)
 
     def test(self, channel: str | None = None) -> Sequence[Notification]:
@@ -297,10 +297,10 @@ class Dispatcher:
         chosen = list(named.values()) if channel is None else [named[channel]]
         notice = Notice(event="test", severity="info", tables=(), at=datetime.now(UTC))
         deliveries = [Delivery(one, notice) for one in chosen]
-        self._send(deliveries)
+        self._deliver_all(deliveries)
         return tuple(delivery.notification() for delivery in deliveries)
 
-    def _send(self, deliveries: Iterable[Delivery]) -> None:
+    def _deliver_all(self, deliveries: Iterable[Delivery]) -> None:
         on_the_way = [delivery for delivery in deliveries if delivery.outcome is None]
         by_channel = defaultdict[str, list[Delivery]](list)
         for delivery in on_the_way:
@@ -308,7 +308,7 @@ class Dispatcher:
         deadline = Deadline(self._settings.timeout_s)
         # Not a pool: its threads would keep the process alive while a server is slow.
         threads = [
-            threading.Thread(target=self._deliver, args=(queue, deadline), name=f"tell {name}", daemon=True)
+            threading.Thread(target=self._deliver, args=(queue, deadline), name=f"alert {name}", daemon=True)
             for name, queue in by_channel.items()
         ]
         for thread in threads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -10,9 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakegate.errors import InputError, LakegateError
 from lakegate.progress import redact
 
 if TYPE_CHECKING:
+    import click
+
     from lakegate.cli.stderr import Logs
     from lakegate.config import Settings
     from lakegate.lake import Lake
@@ -92,6 +96,35 @@ class App:
 
         return make_narrator(quiet=self.quiet)
 
+    def begin_log(self, ctx: click.Context | None) -> None:
+        """Turn standard error into a log if options or settings say so, until the log is closed. Idempotent."""
+        if self.logs is not None or not self._wants_json_log():
+            return
+        from lakegate.cli.stderr import Logs, secret_variables
+
+        command = ctx.command_path.removeprefix(ctx.find_root().command_path).strip() if ctx else ""
+        try:
+            settings = self.settings().model_dump(mode="json")
+        except LakegateError:
+            settings = {}
+        self.logs = Logs(command or None, quiet=self.quiet, debug=self.debug, hidden=secret_variables(settings))
+
+    def _wants_json_log(self) -> bool:
+        # Arguments that couldn't be parsed may name the format, too.
+        words = f" {' '.join(self.words)} ".replace("--log-format=", "--log-format ")
+        given = self.log_format or next((kind for kind in ("json", "text") if f" --log-format {kind} " in words), None)
+        if given is not None:
+            return given == "json"
+        here = Path.cwd()
+        folders = (self.home,) if self.home else (here, *here.parents)
+        # Loading the settings takes longer than reporting a typo, so it must be worth it.
+        if "LAKEGATE_LOG_FORMAT" not in os.environ and not any((one / "lakegate.toml").is_file() for one in folders):
+            return False
+        try:
+            return self.settings().log.format == "json"
+        except LakegateError:
+            return os.environ.get("LAKEGATE_LOG_FORMAT") == "json"
+
     def has_ended(self, run: Run) -> None:
         """Remember how a run ended: whatever fails from now on must not hide it."""
         self.done = f"Run {run.run_id} into {run.table} is {run.status}."
@@ -145,8 +178,6 @@ class App:
 def _require_address_space() -> None:
     """Refuse a limit (``ulimit -v``) under which numpy's OpenBLAS exits with 1, which here means a failed audit."""
     import resource
-
-    from lakegate.errors import InputError
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if resource.RLIM_INFINITY != limit < _LEAST_ADDRESS_SPACE:

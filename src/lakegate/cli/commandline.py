@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from lakegate.cli.app import App
-from lakegate.cli.stderr import begin_log
 
 PROGRAM = "lakegate"
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -81,7 +80,7 @@ class LakegateCommand(_Documented):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, once standard error is what was asked for."""
         app = ctx.ensure_object(App)
-        begin_log(app, ctx)
+        app.begin_log(ctx)
         assert self.callback is not None  # noqa: S101 - every command is made from a function
         return ctx.invoke(self.callback, app, **ctx.params)
 

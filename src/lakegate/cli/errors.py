@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from lakegate.cli import streams
-from lakegate.cli.stderr import begin_log
 from lakegate.errors import ExitCode, LakegateError
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class _Ending(NamedTuple):
 
 def report(error: BaseException, app: App) -> int:
     """Print an error on standard error (and, with JSON output, on standard output), and return the exit code."""
-    begin_log(app, error.ctx if isinstance(error, click.UsageError) else None)
+    app.begin_log(error.ctx if isinstance(error, click.UsageError) else None)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
         error.show()
         return error.exit_code

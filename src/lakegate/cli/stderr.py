@@ -9,19 +9,15 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.output import duration, plain, safe, size
-from lakegate.errors import LakegateError
 from lakegate.progress import LogNarrator, SilentNarrator, about
 
 if TYPE_CHECKING:
-    import click
     from rich.progress import Progress, TaskID
 
-    from lakegate.cli.app import App
     from lakegate.ports import Narrator, Step
 
 
@@ -127,47 +123,10 @@ _SHORTEST_SECRET = 4
 """Characters. Hiding every shorter text would leave nothing to read."""
 
 
-def begin_log(app: App, ctx: click.Context | None) -> None:
-    """Turn standard error into a log if options or settings say so, until the log is closed. Idempotent."""
-    if app.logs is None and _wants_json(app):
-        command = ctx.command_path.removeprefix(ctx.find_root().command_path).strip() if ctx else ""
-        app.logs = Logs(command or None, quiet=app.quiet, debug=app.debug, hidden=tuple(_secrets(app)))
-
-
-def _wants_json(app: App) -> bool:
-    given = app.log_format or _format_in(app.words)
-    if given is not None:
-        return given == "json"
-    if not _settings_may_say(app):
-        return False
-    try:
-        return app.settings().log.format == "json"
-    except LakegateError:
-        return os.environ.get("LAKEGATE_LOG_FORMAT") == "json"
-
-
-def _format_in(words: tuple[str, ...]) -> str | None:
-    """Return the format in arguments that could not be parsed."""
-    joined = f" {' '.join(words)} ".replace("--log-format=", "--log-format ")
-    return next((kind for kind in ("json", "text") if f" --log-format {kind} " in joined), None)
-
-
-def _settings_may_say(app: App) -> bool:
-    """Return whether loading the settings is worth it, which takes longer than reporting a typo."""
-    here = Path.cwd()
-    folders = (app.home,) if app.home else (here, *here.parents)
-    return "LAKEGATE_LOG_FORMAT" in os.environ or any((folder / "lakegate.toml").is_file() for folder in folders)
-
-
-def _secrets(app: App) -> Iterator[str]:
-    try:
-        references = list(_references(app.settings().model_dump(mode="json")))
-    except LakegateError:
-        references = []
-    for variable in (*_SECRETS_OF_OTHERS, *references):
-        secret = os.environ.get(variable, "")
-        if len(secret) >= _SHORTEST_SECRET:
-            yield secret
+def secret_variables(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the values of the environment variables that hold secrets: those that ``settings`` name, and others'."""
+    values = (os.environ.get(name, "") for name in (*_SECRETS_OF_OTHERS, *_references(settings)))
+    return tuple(value for value in values if len(value) >= _SHORTEST_SECRET)
 
 
 def _references(value: object) -> Iterator[str]:

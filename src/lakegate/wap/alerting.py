@@ -71,7 +71,7 @@ def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, fil
 def alert_counted(notifier: Notifier, narrator: Narrator) -> None:
     """Send the number of alerts that earlier messages covered, once their time is over. What fails is sent later."""
     try:
-        _narrate(narrator, notifier.tell_counted())
+        _narrate(narrator, notifier.send_counted())
     except Exception as error:  # noqa: BLE001 - as below
         _LOG.warning("No alert was sent: %s", type(error).__name__)
 
@@ -84,7 +84,7 @@ def _narrate(narrator: Narrator, notifications: Sequence[Notification]) -> None:
 
 def _send(notifier: Notifier, notice: Notice) -> Sequence[Notification]:
     try:
-        return tuple(notifier.tell(notice))
+        return tuple(notifier.send(notice))
     except Exception as error:  # noqa: BLE001 - what is wrong with a notifier must not be a run's end
         # Its text may hold secrets.
         _LOG.warning("No alert was sent: %s", type(error).__name__)
@@ -117,7 +117,7 @@ def alert_late(notifier: Notifier, late: Sequence[LateTable], now: datetime) -> 
     for table in late:
         notice = Notice(event="late", severity="error", tables=(table.table,), late=table, at=now)
         again_s = parse_duration(table.expected_every).total_seconds()
-        notifications = notifier.tell(notice, alert=f"late {table.table} {table.run_id}", window_s=again_s)
+        notifications = notifier.send(notice, alert=f"late {table.table} {table.run_id}", window_s=again_s)
         alerted.append(table.model_copy(update={"notifications": tuple(notifications)}))
     return tuple(alerted)
 

@@ -38,7 +38,7 @@ class Teller:
     alerts: list[tuple[str | None, float | None]] = field(default_factory=list)
     do: Callable[[], object] = lambda: None
 
-    def tell(
+    def send(
         self, notice: Notice, *, alert: str | None = None, window_s: float | None = None
     ) -> Sequence[Notification]:
         self.notices.append(notice)
@@ -46,7 +46,7 @@ class Teller:
         self.do()
         return [Notification(channel="ops", event=notice.event, outcome="sent", at=NOW)]
 
-    def tell_counted(self) -> Sequence[Notification]:
+    def send_counted(self) -> Sequence[Notification]:
         return []
 
     def test(self, channel: str | None = None) -> Sequence[Notification]:

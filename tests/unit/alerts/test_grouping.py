@@ -67,7 +67,7 @@ def journal(clock: Clock) -> Journal:
 def test_five_hundred_of_the_same_are_one_message(server: SlackServer) -> None:
     journal = Journal(MemoryDatabase())
     settings = channels(server, WEBHOOK)
-    told = [dispatcher(settings, journal).tell(rejection(rejected_run(number)))[0] for number in range(500)]
+    told = [dispatcher(settings, journal).send(rejection(rejected_run(number)))[0] for number in range(500)]
     assert [one.outcome for one in told] == ["sent", *["grouped"] * 499]
     assert told[-1].reason == "number 500 of the same, covered by an earlier message"
     assert len(server.received) == 1
@@ -77,7 +77,7 @@ def test_a_bot_puts_the_same_into_one_thread(server: SlackServer) -> None:
     journal = Journal(MemoryDatabase())
     settings = channels(server, BOT)
     for number in range(500):
-        dispatcher(settings, journal).tell(rejection(rejected_run(number)))
+        dispatcher(settings, journal).send(rejection(rejected_run(number)))
     first, *replies = server.messages
     assert "thread_ts" not in first
     assert {reply["thread_ts"] for reply in replies} == {"17000000.000001"}
@@ -88,19 +88,19 @@ def test_a_bot_puts_the_same_into_one_thread(server: SlackServer) -> None:
 def test_other_tables_and_reasons_are_told_of_by_themselves(server: SlackServer) -> None:
     teller = dispatcher(channels(server, WEBHOOK))
     other = REJECTED.model_copy(update={"tables": ("nyc.other",)})
-    assert [teller.tell(rejection(run))[0].outcome for run in (REJECTED, other)] == ["sent", "sent"]
+    assert [teller.send(rejection(run))[0].outcome for run in (REJECTED, other)] == ["sent", "sent"]
 
 
 def test_without_grouping_everything_is_told(server: SlackServer) -> None:
     teller = dispatcher(channels(server, WEBHOOK, group="0s"))
-    assert [teller.tell(rejection())[0].outcome for _ in range(3)] == ["sent"] * 3
+    assert [teller.send(rejection())[0].outcome for _ in range(3)] == ["sent"] * 3
 
 
 def test_a_journal_that_is_away_keeps_nobody_from_being_told(server: SlackServer) -> None:
     def away() -> Journal:
         raise RetryableError("The journal is away.")
 
-    (told,) = Dispatcher(channels(server, WEBHOOK), away).tell(rejection())
+    (told,) = Dispatcher(channels(server, WEBHOOK), away).send(rejection())
     assert told.outcome == "sent"
 
 
@@ -110,27 +110,27 @@ def test_a_journal_that_is_away_keeps_nobody_from_being_told(server: SlackServer
 def test_how_many_there_were_is_told_when_the_hour_is_over(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, WEBHOOK)
     for number in range(500):
-        dispatcher(settings, journal).tell(rejection(rejected_run(number)))
-    dispatcher(settings, journal).tell(QUIET)
+        dispatcher(settings, journal).send(rejection(rejected_run(number)))
+    dispatcher(settings, journal).send(QUIET)
     assert len(server.messages) == 1
     clock.sleep(HOUR_S + 1)
-    assert dispatcher(settings, journal).tell(QUIET) == ()
+    assert dispatcher(settings, journal).send(QUIET) == ()
     _, counted = server.messages
     assert counted["text"].startswith("nyc.trips: 499 more rejected")
     told = json.dumps(counted)
     assert "500 of the same in all" in told
     assert "lakegate runs --table nyc.trips --status rejected" in told
     clock.sleep(HOUR_S + 1)
-    dispatcher(settings, journal).tell(QUIET)
+    dispatcher(settings, journal).send(QUIET)
     assert len(server.messages) == 2
 
 
 def test_a_thread_ends_with_how_many_there_were(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, BOT)
     for number in range(7):
-        dispatcher(settings, journal).tell(rejection(rejected_run(number)))
+        dispatcher(settings, journal).send(rejection(rejected_run(number)))
     clock.sleep(HOUR_S + 1)
-    assert outcomes(dispatcher(settings, journal).tell_counted()) == [("bot", "sent", None)]
+    assert outcomes(dispatcher(settings, journal).send_counted()) == [("bot", "sent", None)]
     first, *replies = server.messages
     assert "thread_ts" not in first
     assert {reply["thread_ts"] for reply in replies} == {"17000000.000001"}
@@ -142,24 +142,24 @@ def test_a_message_of_the_same_tells_what_was_counted_so_nothing_else_does(
 ) -> None:
     settings = channels(server, WEBHOOK)
     for _ in range(3):
-        dispatcher(settings, journal).tell(rejection())
+        dispatcher(settings, journal).send(rejection())
     clock.sleep(HOUR_S + 1)
-    dispatcher(settings, journal).tell(rejection())
+    dispatcher(settings, journal).send(rejection())
     _, anew = server.messages
     assert "2 more of the same before this" in json.dumps(anew)
-    assert dispatcher(settings, journal).tell_counted() == ()
+    assert dispatcher(settings, journal).send_counted() == ()
 
 
 def test_what_cannot_be_told_when_it_is_over_is_told_later(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, SIGNED)
     for _ in range(3):
-        dispatcher(settings, journal).tell(rejection())
+        dispatcher(settings, journal).send(rejection())
     clock.sleep(HOUR_S + 1)
     server.odd.extend(["302"])
-    assert outcomes(dispatcher(settings, journal).tell_counted()) == [("signed", "failed", "it answered 302")]
-    assert dispatcher(settings, journal).tell_counted() == ()
+    assert outcomes(dispatcher(settings, journal).send_counted()) == [("signed", "failed", "it answered 302")]
+    assert dispatcher(settings, journal).send_counted() == ()
     clock.sleep(RETRY_AFTER_S + 1)
-    assert outcomes(dispatcher(settings, journal).tell_counted()) == [("signed", "sent", None)]
+    assert outcomes(dispatcher(settings, journal).send_counted()) == [("signed", "sent", None)]
     assert (server.messages[-1]["counted"], server.messages[-1]["group"]) == (2, {"number": 3, "missed": 1})
 
 
@@ -171,25 +171,25 @@ def test_what_could_not_be_told_is_told_in_full_when_the_channel_is_back(
     journal.save(REJECTED)
     for notice in (rejection(), given_up(lost_file())):
         server.odd.extend(["500"] * 4)
-        assert dispatcher(settings, journal).tell(notice)[0].outcome == "failed"
+        assert dispatcher(settings, journal).send(notice)[0].outcome == "failed"
         server.odd.clear()
     clock.sleep(RETRY_AFTER_S + 1)
-    dispatcher(settings, journal).tell(QUIET)
+    dispatcher(settings, journal).send(QUIET)
     told = [json.dumps(message) for message in server.messages]
     assert len(told) == 2
     for part in (REJECTED.run_id, "not_null(passenger_count)", f"lakegate discard {REJECTED.branch}"):
         assert any(part in one for one in told), part
     assert any("s3://landing/bad.parquet" in one for one in told)
     clock.sleep(HOUR_S)
-    assert dispatcher(settings, journal).tell_counted() == ()
+    assert dispatcher(settings, journal).send_counted() == ()
 
 
 def test_a_run_that_the_journal_has_lost_is_counted(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, SIGNED)
     server.odd.append("302")
-    dispatcher(settings, journal).tell(rejection())
+    dispatcher(settings, journal).send(rejection())
     clock.sleep(RETRY_AFTER_S + 1)
-    dispatcher(settings, journal).tell_counted()
+    dispatcher(settings, journal).send_counted()
     assert (server.messages[0]["counted"], server.messages[0]["run"]) == (1, None)
 
 
@@ -199,10 +199,10 @@ def test_a_channel_that_fails_is_not_asked_again_for_what_was_counted(
     settings = channels(server, SIGNED)
     for table in ("nyc.a", "nyc.b", "nyc.c"):
         for _ in range(2):
-            dispatcher(settings, journal).tell(rejection(REJECTED.model_copy(update={"tables": (table,)})))
+            dispatcher(settings, journal).send(rejection(REJECTED.model_copy(update={"tables": (table,)})))
     clock.sleep(HOUR_S + 1)
     server.odd.extend(["302"] * 4)
-    (told,) = dispatcher(settings, journal).tell(rejection())
+    (told,) = dispatcher(settings, journal).send(rejection())
     assert (told.outcome, len(server.odd)) == ("failed", 3)
 
 
@@ -211,10 +211,10 @@ def test_a_table_that_is_late_is_not_counted(server: SlackServer, journal: Journ
     notice = Notice(event="late", severity="error", tables=("nyc.trips",), late=late, at=NOW)
     settings = channels(server, WEBHOOK)
     for _ in range(3):
-        dispatcher(settings, journal).tell(notice, alert="late nyc.trips", window_s=86400)
+        dispatcher(settings, journal).send(notice, alert="late nyc.trips", window_s=86400)
     clock.sleep(86401)
-    assert dispatcher(settings, journal).tell_counted() == ()
-    dispatcher(settings, journal).tell(notice, alert="late nyc.trips", window_s=86400)
+    assert dispatcher(settings, journal).send_counted() == ()
+    dispatcher(settings, journal).send(notice, alert="late nyc.trips", window_s=86400)
     assert "of the same" not in json.dumps(server.messages)
 
 
@@ -226,10 +226,10 @@ def test_somebody_else_leads_when_the_first_died_while_it_told(
     Grouping(lambda: journal, settings.timeout_s + 30).enter(dying)
     assert dying.outcome is None
     teller = dispatcher(settings, journal)
-    (waiting,) = teller.tell(rejection())
+    (waiting,) = teller.send(rejection())
     assert waiting.reason == "number 2 of the same; the first hasn't been sent yet"
     clock.sleep(settings.timeout_s + 31)
-    assert teller.tell(rejection())[0].outcome == "sent"
+    assert teller.send(rejection())[0].outcome == "sent"
     assert "2 more of the same before this" in json.dumps(server.messages[0])
 
 
@@ -239,12 +239,12 @@ def test_somebody_else_leads_when_the_first_died_while_it_told(
 def test_a_file_is_told_of_once_in_each_of_its_states(server: SlackServer, journal: Journal, clock: Clock) -> None:
     settings = channels(server, WEBHOOK, SIGNED, group="0s")
     tellers = [dispatcher(settings, journal) for _ in range(3)]
-    told = [outcomes(teller.tell(given_up(lost_file()))) for teller in tellers]
+    told = [outcomes(teller.send(given_up(lost_file()))) for teller in tellers]
     assert told[0] == [("ops", "sent", None), ("signed", "sent", None)]
     assert told[1:] == [[(name, "grouped", "it was reported before") for name in ("ops", "signed")]] * 2
     clock.sleep(86400 * 7)
-    assert tellers[0].tell(given_up(lost_file()))[0].outcome == "grouped"
-    assert tellers[0].tell(given_up(lost_file(stamp="2")))[0].outcome == "sent"
+    assert tellers[0].send(given_up(lost_file()))[0].outcome == "grouped"
+    assert tellers[0].send(given_up(lost_file(stamp="2")))[0].outcome == "sent"
 
 
 def test_a_file_that_nobody_could_be_told_of_is_told_of_when_somebody_can(
@@ -252,9 +252,9 @@ def test_a_file_that_nobody_could_be_told_of_is_told_of_when_somebody_can(
 ) -> None:
     teller = dispatcher(channels(server, SIGNED), journal)
     server.odd.append("302")
-    assert teller.tell(given_up(lost_file()))[0].outcome == "failed"
+    assert teller.send(given_up(lost_file()))[0].outcome == "failed"
     clock.sleep(RETRY_AFTER_S + 1)
-    assert teller.tell(given_up(lost_file()))[0].outcome == "sent"
+    assert teller.send(given_up(lost_file()))[0].outcome == "sent"
 
 
 @pytest.mark.parametrize(("channel", "messages"), [(WEBHOOK, 1), (BOT, 9)], ids=["webhook", "bot"])
@@ -262,11 +262,11 @@ def test_five_hundred_files_are_one_message_or_one_thread(
     server: SlackServer, journal: Journal, clock: Clock, channel: dict[str, Any], messages: int
 ) -> None:
     settings = channels(server, channel)
-    told = [dispatcher(settings, journal).tell(given_up(lost_file(f"{n}.csv")))[0] for n in range(500)]
+    told = [dispatcher(settings, journal).send(given_up(lost_file(f"{n}.csv")))[0] for n in range(500)]
     assert [one.outcome for one in told].count("sent") == len(server.messages) == messages
     assert len({message.get("thread_ts") for message in server.messages}) <= 2
     clock.sleep(HOUR_S + 1)
-    dispatcher(settings, journal).tell_counted()
+    dispatcher(settings, journal).send_counted()
     last = server.messages[-1]
     assert last["text"].startswith(f"nyc.trips: {499 if channel is WEBHOOK else 244} more files given up")
     assert "500 of the same in all" in json.dumps(last)
@@ -274,5 +274,5 @@ def test_five_hundred_files_are_one_message_or_one_thread(
 
 def test_files_with_other_kinds_of_trouble_are_told_of_by_themselves(server: SlackServer) -> None:
     teller = dispatcher(channels(server, WEBHOOK))
-    told = [teller.tell(given_up(lost_file(f"{code}.csv", code=code)))[0] for code in ("source", "schema", "source")]
+    told = [teller.send(given_up(lost_file(f"{code}.csv", code=code)))[0] for code in ("source", "schema", "source")]
     assert [one.outcome for one in told] == ["sent", "sent", "grouped"]

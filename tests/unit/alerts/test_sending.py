@@ -47,7 +47,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlackServer]:
 
 
 def test_each_kind_of_channel_is_told(server: SlackServer) -> None:
-    told = dispatcher(channels(server, WEBHOOK, BOT, SIGNED, MAIL)).tell(rejection())
+    told = dispatcher(channels(server, WEBHOOK, BOT, SIGNED, MAIL)).send(rejection())
     assert outcomes(told) == [(name, "sent", None) for name in ("ops", "bot", "signed", "mail")]
     by_path = {one.path.partition("?")[0]: one for one in server.received}
     assert set(by_path) == {HOOK, "/api/chat.postMessage", "/hooks/verysecretpath", "/verysecretpath"}
@@ -57,7 +57,7 @@ def test_each_kind_of_channel_is_told(server: SlackServer) -> None:
 
 
 def test_a_webhook_is_signed_over_time_and_body(server: SlackServer) -> None:
-    dispatcher(channels(server, SIGNED)).tell(rejection())
+    dispatcher(channels(server, SIGNED)).send(rejection())
     (received,) = server.received
     headers, body = received.headers, received.body
     signed = f"{headers['Lakegate-Timestamp']}.".encode() + body
@@ -70,7 +70,7 @@ def test_a_webhook_is_signed_over_time_and_body(server: SlackServer) -> None:
 
 
 def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer) -> None:
-    dispatcher(channels(server, SIGNED)).tell(rejection())
+    dispatcher(channels(server, SIGNED)).send(rejection())
     (received,) = server.received
     page = (Path(__file__).parents[3] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
     told: dict[str, Any] = {}
@@ -89,7 +89,7 @@ def test_what_the_page_says_about_checking_a_signature_works(server: SlackServer
 
 
 def test_the_page_shows_all_that_a_webhook_is_told(server: SlackServer) -> None:
-    dispatcher(channels(server, SIGNED)).tell(rejection())
+    dispatcher(channels(server, SIGNED)).send(rejection())
     page = (Path(__file__).parents[3] / "docs/how-to/be-told-of-failures.md").read_text(encoding="utf-8")
     shown = json.loads(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
     told = server.received[0].json
@@ -103,7 +103,7 @@ def test_a_mail_is_sent_in_which_data_is_text(server: SlackServer, monkeypatch: 
         to = "from=lake@example.com&to=team@example.com&mode=insecure"
         monkeypatch.setenv("APPRISE_URL", f"mailto://127.0.0.1:{mails.port}?{to}")
         bad = lost_file("<img src=x>.csv", reason="[Click](https://evil.example) & @everyone\nBcc: me@evil.example")
-        assert outcomes(dispatcher(channels(server, MAIL)).tell(given_up(bad))) == [("mail", "sent", None)]
+        assert outcomes(dispatcher(channels(server, MAIL)).send(given_up(bad))) == [("mail", "sent", None)]
     (mail,) = mails.mails
     assert (mail["Subject"], mail["To"], mail["Bcc"]) == ("nyc.trips: file given up", "team@example.com", None)
     parts = {part.get_content_type(): part.get_content() for part in mail.walk() if not part.is_multipart()}
@@ -116,7 +116,7 @@ def test_a_mail_is_sent_in_which_data_is_text(server: SlackServer, monkeypatch: 
 
 
 def test_one_without_a_secret_is_not_signed(server: SlackServer) -> None:
-    dispatcher(channels(server, {key: value for key, value in SIGNED.items() if key != "secret"})).tell(rejection())
+    dispatcher(channels(server, {key: value for key, value in SIGNED.items() if key != "secret"})).send(rejection())
     assert "Lakegate-Signature" not in server.received[0].headers
 
 
@@ -124,7 +124,7 @@ def test_one_without_a_secret_is_not_signed(server: SlackServer) -> None:
 @pytest.mark.parametrize("odd", ["429", "500", "cut"])
 def test_what_passes_is_tried_again(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
     server.odd.extend([odd, odd])
-    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert (told.outcome, told.reason) == ("sent", None)
     assert len(server.received) == 1
     assert not server.odd
@@ -138,7 +138,7 @@ def test_it_waits_for_as_long_as_it_is_asked_to(
     monkeypatch.setattr(tenacity.nap, "time", SimpleNamespace(sleep=waited.append))
     server.retry_after = "7"
     server.odd.extend(["429", "500", "429"])
-    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert (told.outcome, len(server.received)) == ("sent", 1)
     assert (waited[0], waited[2]) == (7.0, 7.0)
     assert 0 < waited[1] < 7
@@ -147,7 +147,7 @@ def test_it_waits_for_as_long_as_it_is_asked_to(
 @pytest.mark.parametrize("channel", [WEBHOOK, BOT, SIGNED], ids=lambda one: str(one["name"]))
 def test_what_does_not_pass_is_given_up(server: SlackServer, channel: dict[str, Any]) -> None:
     server.odd.extend(["500"] * 9)
-    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert (told.outcome, told.reason) == ("failed", "it answered 500")
     assert len(server.odd) == 5
 
@@ -156,7 +156,7 @@ def test_what_does_not_pass_is_given_up(server: SlackServer, channel: dict[str, 
 def test_nobody_waits_for_longer_than_is_allowed(server: SlackServer, channel: dict[str, Any]) -> None:
     server.retry_after = "3600"
     server.odd.append("429")
-    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert told.outcome == "failed"
     assert (told.reason or "").endswith("and asks to wait for 3600 s")
 
@@ -167,7 +167,7 @@ def test_nobody_waits_for_longer_than_is_allowed(server: SlackServer, channel: d
 )
 def test_one_that_is_slow_holds_up_nobody(server: SlackServer, channel: dict[str, Any], odd: Any) -> None:
     server.odd.append(odd)
-    (told,) = dispatcher(channels(server, channel, timeout_s=0.5)).tell(rejection())
+    (told,) = dispatcher(channels(server, channel, timeout_s=0.5)).send(rejection())
     assert told.outcome == "failed"
     assert told.reason in ("it took longer than 0.5 s", "it gave no answer in time; the message may have arrived")
 
@@ -178,13 +178,13 @@ def test_a_secret_that_is_slow_to_come_holds_up_nobody(server: SlackServer, monk
         return None
 
     monkeypatch.setattr(dispatch, "resolve_secret", resolve)
-    (told,) = dispatcher(channels(server, WEBHOOK, timeout_s=0.2)).tell(rejection())
+    (told,) = dispatcher(channels(server, WEBHOOK, timeout_s=0.2)).send(rejection())
     assert (told.outcome, told.reason) == ("failed", "it took longer than 0.2 s")
 
 
 def test_what_a_webhook_answers_after_its_status_is_not_waited_for(server: SlackServer) -> None:
     server.odd.append("drip")
-    assert outcomes(dispatcher(channels(server, SIGNED)).tell(rejection())) == [("signed", "sent", None)]
+    assert outcomes(dispatcher(channels(server, SIGNED)).send(rejection())) == [("signed", "sent", None)]
 
 
 def test_one_that_fails_does_not_keep_others_from_being_told(
@@ -194,7 +194,7 @@ def test_one_that_fails_does_not_keep_others_from_being_told(
     monkeypatch.delenv("HOOK_SECRET")
     bad_mail = MAIL | {"name": "bad", "url": "env:BAD_URL"}
     monkeypatch.setenv("BAD_URL", "nonsense://verysecretpath")
-    told = dispatcher(channels(server, WEBHOOK, SIGNED, bad_mail, BOT)).tell(rejection())
+    told = dispatcher(channels(server, WEBHOOK, SIGNED, bad_mail, BOT)).send(rejection())
     assert outcomes(told) == [
         ("ops", "failed", "it cannot be connected to"),
         (
@@ -221,13 +221,13 @@ def test_wrong_secrets_are_told_without_them(
 ) -> None:
     monkeypatch.setenv(variable, value.format(url=server.url))
     channel = {"BOT_TOKEN": BOT, "HOOK_URL": WEBHOOK, "OTHER_URL": SIGNED}[variable]
-    (told,) = dispatcher(channels(server, channel)).tell(rejection())
+    (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert told.reason == ("it answered 204" if reason is None else reason)
 
 
 def test_a_redirect_is_not_followed(server: SlackServer) -> None:
     server.odd.append("302")
-    (told,) = dispatcher(channels(server, SIGNED)).tell(rejection())
+    (told,) = dispatcher(channels(server, SIGNED)).send(rejection())
     assert (told.outcome, told.reason, server.received) == ("failed", "it answered 302", [])
 
 
@@ -238,7 +238,7 @@ def test_no_secret_is_ever_logged_or_kept(
     caplog.set_level(logging.DEBUG)
     settings = channels(server, WEBHOOK, BOT, SIGNED, MAIL, timeout_s=2)
     server.odd.extend([odd] * 4 if odd else [])
-    told = dispatcher(settings).tell(rejection())
+    told = dispatcher(settings).send(rejection())
     written = capfd.readouterr()
     everything = caplog.text + written.out + written.err + "".join(one.model_dump_json() for one in told)
     for secret in ("verysecretpath", TOKEN, SECRET, "alsosecret"):

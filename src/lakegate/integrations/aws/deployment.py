@@ -15,7 +15,7 @@ from lakegate.integrations.aws.building import ImageBuilder, builder_stack
 from lakegate.integrations.aws.clients import DENIED, Clients, DeploymentError, DeploymentName, error_code, translated
 from lakegate.integrations.aws.data import Data
 from lakegate.integrations.aws.images import repositories
-from lakegate.integrations.aws.looking import (
+from lakegate.integrations.aws.inspection import (
     function_image,
     function_status,
     last_errors,

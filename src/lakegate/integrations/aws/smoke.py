@@ -11,7 +11,7 @@ from typing import Any
 
 from lakegate.errors import LakegateError, RetryableError
 from lakegate.integrations.aws.clients import Clients, DeploymentError, translated
-from lakegate.integrations.aws.looking import queue_depth, servers_running
+from lakegate.integrations.aws.inspection import queue_depth, servers_running
 from lakegate.integrations.aws.parameters import Smoke
 from lakegate.ports import Narrator
 

@@ -19,7 +19,7 @@ from lakegate.errors import ConfigurationError, InputError, LakegateError, Retry
 from lakegate.integrations.aws.clients import Clients, DeploymentError, DeploymentName, open_clients
 from lakegate.integrations.aws.data import Data
 from lakegate.integrations.aws.deployment import Deployment, database_authority
-from lakegate.integrations.aws.looking import last_put_off, server_status
+from lakegate.integrations.aws.inspection import last_put_off, server_status
 from lakegate.integrations.aws.parameters import BucketContent, Change, LoggedError, Plan, Survey
 from lakegate.integrations.aws.stack import ChangeSet, Stack
 from lakegate.progress import SilentNarrator
