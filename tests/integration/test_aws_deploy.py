@@ -498,7 +498,7 @@ def test_the_commands(aws: None, package: Path, monkeypatch: pytest.MonkeyPatch)
     deployed = _run("deploy", "--name", "demo", *given, "--yes", "-o", "json")
     assert json.loads(deployed.stdout)["changed"] is True
     assert "create  Bucket" in deployed.stderr
-    assert "No --alarm-email: nobody will hear" in deployed.stderr
+    assert "No --alarm-email: nobody is alerted" in deployed.stderr
     assert "nothing had to change" in _run("deploy", "--name", "demo", "--yes").stdout
     assert "CREATE_COMPLETE" in _run("status", "--name", "demo").stdout
     nobody = _run("destroy", "--name", "demo")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,7 +33,6 @@ from lakegate.errors import LakegateError
 if TYPE_CHECKING:
     from lakegate.integrations.aws.demo.cloud import Upload
     from lakegate.integrations.aws.demo.tour import Tour
-    from lakegate.lake import Lake
     from lakegate.model.run import Run
 
 TABLE = "demo.trips"
@@ -41,12 +42,6 @@ _ROWS = 100_000
 _NULL_RATE = 0.01
 _SEEDS = 2**31
 _STYLES = {"published": "green", "rejected": "red", "dead-lettered": "yellow"}
-
-
-class _Tour(NamedTuple):
-    clean: Run
-    dirty: Run
-    rows_per_branch: list[tuple[str, int | None]]
 
 
 @command("demo", examples=("lakegate demo", "lakegate demo --rows 10000", "lakegate demo --aws"))
@@ -81,37 +76,35 @@ def demo(app: App, /, *, on_aws: bool, folder: Path | None, rows: int) -> None:
         _demo_on_aws(app, folder or app.folder() / HOME_NAME / AWS_FOLDER, rows)
         return
     target = folder or app.folder() / HOME_NAME / "demo"
-    _start_stack(app)
+    settings = app.settings()
+    if settings.catalog.uri is None or settings.engine.url is None:
+        app.stack().up()
     clean, dirty = _generate(app, target, rows)
     with app.lake() as lake:
-        tour = _run(lake, clean, dirty)
-    _require(tour)
+        published = lake.ingest(TABLE, clean, checks=CHECKS, on_failure="keep", on_changed="append")
+        rejected = lake.ingest(TABLE, dirty, checks=CHECKS, on_failure="keep", on_changed="append")
+        rows_per_branch = {ref.name: count for ref, count in lake.rows_per_branch(TABLE)}
+    _require_expected(published, rejected, rows_per_branch)
     if app.json:
-        branches = [{"branch": name, "rows": count} for name, count in tour.rows_per_branch]
-        clean_run, dirty_run = run_payload(tour.clean), run_payload(tour.dirty)
-        echo_json({"published": clean_run, "rejected": dirty_run, "rows_per_branch": branches})
+        branches = [{"branch": name, "rows": count} for name, count in rows_per_branch.items()]
+        runs = {"published": run_payload(published), "rejected": run_payload(rejected)}
+        echo_json({**runs, "rows_per_branch": branches})
     else:
-        _show(app, tour)
+        _show(app, published, rejected, rows_per_branch)
 
 
 def _demo_on_aws(app: App, folder: Path, rows: int) -> None:
-    from lakegate.integrations.aws.demo.tour import Plot, play
+    from lakegate.integrations.aws.demo.tour import play
 
     if app.engine is not None or app.catalog is not None:
         raise click.UsageError(
             "--aws can't be combined with --engine and --catalog: it brings its own Spark and catalog."
         )
-    tour = play(Plot(folder, TABLE, CHECKS, rows, app.generate), app.narrator)
+    tour = play(folder, TABLE, CHECKS, app.narrator, rows=rows, generate=app.generate)
     if app.json:
-        echo_json(_aws_payload(tour, TABLE))
+        echo_json(_aws_payload(tour))
     else:
-        _show_aws(tour, TABLE)
-
-
-def _start_stack(app: App) -> None:
-    settings = app.settings()
-    if settings.catalog.uri is None or settings.engine.url is None:
-        app.stack().up()
+        _show_aws(app, tour)
 
 
 def _generate(app: App, folder: Path, rows: int) -> tuple[list[str], list[str]]:
@@ -124,38 +117,31 @@ def _generate(app: App, folder: Path, rows: int) -> tuple[list[str], list[str]]:
     return [str(path) for path in clean], [str(path) for path in dirty]
 
 
-def _run(lake: Lake, clean: list[str], dirty: list[str]) -> _Tour:
-    published = lake.ingest(TABLE, clean, checks=CHECKS, on_failure="keep", on_changed="append")
-    rejected = lake.ingest(TABLE, dirty, checks=CHECKS, on_failure="keep", on_changed="append")
-    rows = [(ref.name, count) for ref, count in lake.rows_per_branch(TABLE)]
-    return _Tour(published, rejected, rows)
-
-
-def _require(tour: _Tour) -> None:
+def _require_expected(published: Run, rejected: Run, rows_per_branch: Collection[str]) -> None:
     """Fail if the demo didn't go as it should: something is broken."""
-    if tour.clean.status != "published":
+    if published.status != "published":
         raise LakegateError(
-            f"The clean batch was {tour.clean.status}; it should have been published.",
-            hint=f"lakegate runs {tour.clean.run_id}",
+            f"The clean batch was {published.status}; it should have been published.",
+            hint=f"lakegate runs {published.run_id}",
         )
-    failed = [result.columns for result in tour.dirty.failures]
-    if tour.dirty.status != "rejected" or failed != [("passenger_count",)]:
+    failed = [result.columns for result in rejected.failures]
+    if rejected.status != "rejected" or failed != [("passenger_count",)]:
         raise LakegateError(
-            f"The batch with NULLs was {tour.dirty.status}; it should have been rejected for passenger_count alone.",
-            hint=f"lakegate runs {tour.dirty.run_id}",
+            f"The batch with NULLs was {rejected.status}; it should have been rejected for passenger_count alone.",
+            hint=f"lakegate runs {rejected.run_id}",
         )
-    if tour.dirty.branch not in dict(tour.rows_per_branch):
-        raise LakegateError(f"Branch {tour.dirty.branch} should have been kept, but it doesn't exist.")
+    if rejected.branch not in rows_per_branch:
+        raise LakegateError(f"Branch {rejected.branch} should have been kept, but it doesn't exist.")
 
 
-def _show(app: App, tour: _Tour) -> None:
-    branch = tour.dirty.branch
-    say("[bold]1. A clean batch[/]", f"   [bold green]published[/]  {headline(tour.clean)}", "")
-    say("[bold]2. A batch with NULLs in passenger_count[/]", f"   [bold red]rejected[/]  {headline(tour.dirty)}")
-    show_failing("Failed checks", tour.dirty.failures, "red")
+def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str, int | None]) -> None:
+    branch = rejected.branch
+    say("[bold]1. A clean batch[/]", f"   [bold green]published[/]  {headline(published)}", "")
+    say("[bold]2. A batch with NULLs in passenger_count[/]", f"   [bold red]rejected[/]  {headline(rejected)}")
+    show_failing("Failed checks", rejected.failures, "red")
     say("", f"[bold]3. What readers of main see, and what is held back[/]  rows of {TABLE}")
     table = make_table("branch", "rows", right=("rows",))
-    for name, rows in tour.rows_per_branch:
+    for name, rows in rows_per_branch.items():
         add_row(table, name, count(rows) or "unknown", style="green" if name == "main" else None)
     show(table, indent=2)
     say("", f"The rejected batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.")
@@ -171,7 +157,7 @@ def _show(app: App, tour: _Tour) -> None:
     )
 
 
-def _aws_payload(tour: Tour, table: str) -> dict[str, Any]:
+def _aws_payload(tour: Tour) -> dict[str, Any]:
     from lakegate.integrations.aws.demo.slack import text_of
 
     return {
@@ -180,7 +166,7 @@ def _aws_payload(tour: Tour, table: str) -> dict[str, Any]:
         "bucket": tour.bucket,
         "files": [_outcome_payload(outcome) for outcome in tour.outcomes],
         "alert": list(text_of(tour.alert)),
-        "table": table,
+        "table": TABLE,
         "rows_on_main": tour.rows[0],
         "rows_on_main_at_most": tour.rows[1],
     }
@@ -198,40 +184,24 @@ def _outcome_payload(outcome: Upload) -> dict[str, Any]:
     }
 
 
-def _show_aws(tour: Tour, table: str) -> None:
+def _show_aws(app: App, tour: Tour) -> None:
     from lakegate.integrations.aws.demo.slack import text_of
+    from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
 
-    say(f"[bold]Three files were uploaded to[/] s3://{safe(tour.bucket)}/landing/{safe(table.replace('.', '/'))}/")
+    say(f"[bold]Three files were uploaded to[/] s3://{safe(tour.bucket)}/landing/{TABLE.replace('.', '/')}/")
     outcomes = make_table("file", "which is", "outcome", "after", "where to look", right=("after",))
     for outcome in tour.outcomes:
         seen_at = f"run {outcome.run.run_id}" if outcome.run else "the dead-letter queue"
-        style = _STYLES[outcome.outcome]
-        add_row(
-            outcomes,
-            outcome.file.kind,
-            outcome.file.about,
-            outcome.outcome,
-            duration(outcome.seconds),
-            seen_at,
-            style=style,
-        )
+        cells = (outcome.file.kind, outcome.file.about, outcome.outcome, duration(outcome.seconds), seen_at)
+        add_row(outcomes, *cells, style=_STYLES[outcome.outcome])
     show(outcomes, indent=2)
     say("", "[bold]Alert in Slack[/] (simulated on this machine)")
     say(*(f"  [red]│[/] {safe(line)}" for line in text_of(tour.alert)))
     for letter in (outcome.letter for outcome in tour.outcomes if outcome.letter):
         say("", "[bold]In the dead-letter queue[/]", f"  {safe(letter.event)} of {safe(letter.key)}")
         say(f"  [dim]The function received it {letter.received} times and couldn't read the file.[/]")
-    rows = count_at_most(*tour.rows)
-    say("", f"[bold]On main[/] {safe(table)} has {rows} rows, none of them from a bad file.")
-    _show_next(tour, table)
-
-
-def _show_next(tour: Tour, table: str) -> None:
-    from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
-
-    def command(*words: str) -> str:
-        return shlex.join(["lakegate", "--home", str(tour.home), *words])
-
+    say("", f"[bold]On main[/] {TABLE} has {count_at_most(*tour.rows)} rows, none of them from a bad file.")
+    command = replace(app, home=tour.home).command
     rejected = next(outcome.run.run_id for outcome in tour.outcomes if outcome.outcome == "rejected" and outcome.run)
     next_commands(
         ("See all runs, the function's and yours", command("runs")),
@@ -240,7 +210,7 @@ def _show_next(tour: Tour, table: str) -> None:
             "Access the bucket from here (MiniStack doesn't check credentials)",
             f"export AWS_ACCESS_KEY_ID={ACCESS_KEY} AWS_SECRET_ACCESS_KEY={SECRET_KEY}",
         ),
-        ("See the table", command("table", "show", table)),
+        ("See the table", command("table", "show", TABLE)),
         ("Read the function's log", shlex.join(["less", str(tour.log)])),
         ("Stop everything; files, tables and runs are kept", command("down")),
     )

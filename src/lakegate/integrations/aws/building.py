@@ -9,8 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from lakegate.errors import ConfigurationError, LakegateError, RetryableError
 from lakegate.integrations.aws.clients import Clients, DeploymentError, DeploymentName, translated
 from lakegate.integrations.aws.data import Data
 from lakegate.integrations.aws.images import CONTAINER, PLATFORMS, ImageSource, Repository, new_tag, spark_source
-from lakegate.integrations.aws.package import Architecture
+from lakegate.integrations.aws.package import Architecture, zip_folder
 from lakegate.integrations.aws.parameters import BuiltImage, defaults
 from lakegate.integrations.aws.stack import Stack
 from lakegate.ports import Narrator
@@ -33,7 +32,6 @@ _SCRIPT = "build.sh"
 _RESOLVED = "base"
 _BUILD_TIMEOUT_S = 7200.0
 _ANSWER_TIMEOUT_S = 60.0
-_TIME = (1980, 1, 1, 0, 0, 0)
 _LAST_LINES = 200
 
 
@@ -211,7 +209,7 @@ class ImageBuilder:
     def _with_codebuild(self, order: _Order) -> str:
         key = f"image/{order.image.rpartition(':')[2]}.zip"
         zipped = order.folder / "source.zip"
-        _zip(order.folder, zipped)
+        zip_folder(order.folder, zipped)
         given = {
             "SourceBucket": self._bucket,
             "SourceKey": key,
@@ -337,21 +335,6 @@ def _failed(builder: str, order: _Order, said: str) -> DeploymentError:
     elif builder != "CodeBuild":
         hint += " To build elsewhere: --builder codebuild."
     return DeploymentError(f"{builder} could not build {order.image}: {last}", hint=hint, image=order.image)
-
-
-def _zip(folder: Path, target: Path) -> None:
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for path in _files(folder):
-            if path != target:
-                entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), _TIME)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.create_system = 3  # Unix, wherever it is built
-                entry.external_attr = 0o100644 << 16
-                archive.writestr(entry, path.read_bytes())
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    yield from sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _record_key(built: BuiltImage) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,15 +28,41 @@ _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 
 
-@dataclass
+_CALLED = {"functions": "lambda", "tagging": "resourcegroupstaggingapi"}
+"""What AWS calls the services that have another name here."""
+
+
 class Clients:
-    """The services that a deployment asks; each client is made when it is first used.
+    """The services that a deployment uses; each client is made when it's first used.
 
     Args:
         session: A ``boto3.Session``.
     """
 
-    session: Any
+    cloudformation: CloudFormationClient
+    codebuild: Any
+    dynamodb: DynamoDBClient
+    ecr: Any
+    ecs: Any
+    functions: LambdaClient
+    iam: Any
+    logs: CloudWatchLogsClient
+    rds: RDSClient
+    s3: S3Client
+    sqs: SQSClient
+    tagging: Any
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Clients.__annotations__:
+            raise AttributeError(name)
+        client = self._client(_CALLED.get(name, name))
+        if name == "s3":  # buckets of this account, and of no other
+            expect_owner(client, self.account)
+        setattr(self, name, client)
+        return client
 
     @cached_property
     def account(self) -> str:
@@ -45,75 +71,13 @@ class Clients:
         Raises:
             LakegateError: As :func:`lakegate.integrations.aws.clients.translated` does.
         """
-        with translated("asking for the account"):
+        with translated("getting the account"):
             return str(self._client("sts").get_caller_identity()["Account"])
 
     @property
     def region(self) -> str:
         """The region that everything is in."""
         return str(self.cloudformation.meta.region_name)
-
-    @cached_property
-    def cloudformation(self) -> CloudFormationClient:
-        """Stacks."""
-        return self._client("cloudformation")  # type: ignore[no-any-return]  # the session is untyped
-
-    @cached_property
-    def s3(self) -> S3Client:
-        """Buckets of this account, and of no other."""
-        client: S3Client = self._client("s3")
-        expect_owner(client, self.account)
-        return client
-
-    @cached_property
-    def tagging(self) -> Any:
-        """Resources by their tags."""
-        return self._client("resourcegroupstaggingapi")
-
-    @cached_property
-    def sqs(self) -> SQSClient:
-        """Queues."""
-        return self._client("sqs")  # type: ignore[no-any-return]  # likewise
-
-    @cached_property
-    def functions(self) -> LambdaClient:
-        """Functions."""
-        return self._client("lambda")  # type: ignore[no-any-return]  # likewise
-
-    @cached_property
-    def logs(self) -> CloudWatchLogsClient:
-        """Logs."""
-        return self._client("logs")  # type: ignore[no-any-return]  # likewise
-
-    @cached_property
-    def rds(self) -> RDSClient:
-        """Databases."""
-        return self._client("rds")  # type: ignore[no-any-return]  # likewise
-
-    @cached_property
-    def ecs(self) -> Any:
-        """Servers."""
-        return self._client("ecs")
-
-    @cached_property
-    def iam(self) -> Any:
-        """Roles."""
-        return self._client("iam")
-
-    @cached_property
-    def dynamodb(self) -> DynamoDBClient:
-        """Tables of DynamoDB."""
-        return self._client("dynamodb")  # type: ignore[no-any-return]  # likewise
-
-    @cached_property
-    def ecr(self) -> Any:
-        """Repositories of container images."""
-        return self._client("ecr")
-
-    @cached_property
-    def codebuild(self) -> Any:
-        """Builds of container images."""
-        return self._client("codebuild")
 
     def _client(self, service: str) -> Any:
         from botocore.config import Config
@@ -234,12 +198,29 @@ def error_text(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
 
 
+GONE = frozenset(
+    {
+        "404",
+        "AWS.SimpleQueueService.NonExistentQueue",
+        "ImageNotFoundException",
+        "NoSuchBucket",
+        "NoSuchKey",
+        "NotFound",
+        "QueueDoesNotExist",
+        "RepositoryNotFoundException",
+        "ResourceNotFoundException",
+    }
+)
+"""Codes of requests about something that doesn't exist."""
+
+
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
+def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
     """Turn what AWS's library raises in the body into our errors.
 
     Args:
         doing: What the body does, for the message: ``looking at stack lakegate-demo``.
+        unless: Codes of errors that only end the body.
 
     Raises:
         ConfigurationError: When there are no credentials or no region, or a permission is missing.
@@ -251,7 +232,8 @@ def translated(doing: str) -> Iterator[None]:
     try:
         yield
     except exceptions.ClientError as error:
-        raise _refusal(error, doing) from error
+        if error_code(error) not in unless:
+            raise _refusal(error, doing) from error
     except exceptions.NoRegionError as error:
         raise ConfigurationError("No AWS region is set.", hint=_REGION_HINT) from error
     except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.TokenRetrievalError) as error:

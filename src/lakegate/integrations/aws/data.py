@@ -7,12 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lakegate.integrations.aws.clients import SHARED_NAMESPACE_ONLY, Clients, DeploymentError, error_code, translated
+from lakegate.integrations.aws.clients import (
+    GONE,
+    SHARED_NAMESPACE_ONLY,
+    Clients,
+    DeploymentError,
+    error_code,
+    translated,
+)
 from lakegate.integrations.aws.parameters import BucketContent
 from lakegate.ports import Narrator
 
 _TAG = "lakegate:stack"
-_GONE = frozenset({"404", "NoSuchBucket", "NoSuchKey", "NotFound", "ResourceNotFoundException"})
 _DENIED = frozenset({"403", "AccessDenied"})
 _AMERICA = "us-east-1"  # the one region that a bucket must not be asked to be in
 _EMPTYINGS = 6
@@ -89,26 +95,18 @@ class Data:
 
     def upload(self, package: Path, bucket: str, key: str) -> bool:
         """Upload a zip unless it is there already; return whether it had to be."""
-        from botocore.exceptions import ClientError
+        with translated(f"uploading to bucket {bucket}", unless=GONE):
+            self._clients.s3.head_object(Bucket=bucket, Key=key)
+            return False
+        with translated(f"uploading to bucket {bucket}"), self._narrator.step("Uploading the function") as step:
+            total, sent = package.stat().st_size, 0
 
-        s3 = self._clients.s3
-        with translated(f"uploading to bucket {bucket}"):
-            try:
-                s3.head_object(Bucket=bucket, Key=key)
-            except ClientError as error:
-                if error_code(error) not in _GONE:
-                    raise
-            else:
-                return False
-            with self._narrator.step("Uploading the function") as step:
-                total, sent = package.stat().st_size, 0
+            def report(amount: int) -> None:
+                nonlocal sent
+                sent += amount
+                step.progress(sent, total, "bytes")
 
-                def tell(amount: int) -> None:
-                    nonlocal sent
-                    sent += amount
-                    step.progress(sent, total, "bytes")
-
-                s3.upload_file(str(package), bucket, key, Callback=tell)
+            self._clients.s3.upload_file(str(package), bucket, key, Callback=report)
         return True
 
     def write(self, content: bytes, bucket: str, key: str) -> None:
@@ -118,15 +116,9 @@ class Data:
 
     def read(self, bucket: str, key: str) -> bytes | None:
         """Return an object's content; ``None`` when there is no such object."""
-        from botocore.exceptions import ClientError
-
-        with translated(f"reading from bucket {bucket}"):
-            try:
-                return self._clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-            except ClientError as error:
-                if error_code(error) in _GONE:
-                    return None
-                raise
+        with translated(f"reading from bucket {bucket}", unless=GONE):
+            return self._clients.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+        return None
 
     def owner(self, bucket: str) -> str | None:
         """Return the stack that a bucket belongs to, ``""`` when it bears no such mark; ``None`` without a bucket."""
@@ -173,33 +165,34 @@ class Data:
         Raises:
             DeploymentError: When an object cannot be deleted, or something keeps writing to the bucket.
         """
-        pause_s = self._pause_s
-        for _ in range(_EMPTYINGS - 1):
-            if self._emptied_and_deleted(content):
-                return
-            time.sleep(pause_s)
-            pause_s *= 2
-        if not self._emptied_and_deleted(content):
-            raise DeploymentError(
-                f"Bucket {content.name} can't be deleted: something wrote to it each time it was emptied.",
-                hint=f"Stop what writes to it, then again: lakegate aws destroy --name {self._name}",
-                bucket=content.name,
-            )
+        from botocore.exceptions import ClientError
+
+        for attempt in range(_EMPTYINGS):
+            if attempt:
+                time.sleep(self._pause_s * 2 ** (attempt - 1))
+            with translated(f"deleting bucket {content.name}", unless=GONE):
+                try:
+                    self._empty(content)
+                    self._clients.s3.delete_bucket(Bucket=content.name)
+                except ClientError as error:
+                    if error_code(error) == "BucketNotEmpty":
+                        continue
+                    raise
+            return
+        raise DeploymentError(
+            f"Bucket {content.name} can't be deleted: something wrote to it each time it was emptied.",
+            hint="Stop what writes to it, then retry: "
+            f"lakegate aws destroy --name {self._stack.removeprefix('lakegate-')}",
+            bucket=content.name,
+        )
 
     def tables(self) -> tuple[str, ...]:
         """Return the tables that hold the catalog's commits in DynamoDB."""
-        from botocore.exceptions import ClientError
-
         found = []
         for name in (f"{self._stack}_refs", f"{self._stack}_objs"):
-            with translated(f"looking at table {name}"):
-                try:
-                    self._clients.dynamodb.describe_table(TableName=name)
-                except ClientError as error:
-                    if error_code(error) not in _GONE:
-                        raise
-                else:
-                    found.append(name)
+            with translated(f"looking at table {name}", unless=GONE):
+                self._clients.dynamodb.describe_table(TableName=name)
+                found.append(name)
         return tuple(found)
 
     def delete_tables(self, names: tuple[str, ...]) -> None:
@@ -222,10 +215,6 @@ class Data:
             with translated(f"deleting snapshot {name}"):
                 self._clients.rds.delete_db_snapshot(DBSnapshotIdentifier=name)
 
-    @property
-    def _name(self) -> str:
-        return self._stack.removeprefix("lakegate-")
-
     def _tags(self, bucket: str) -> list[Any] | None:
         """Return a bucket's tags; ``None`` without a bucket."""
         from botocore.exceptions import ClientError
@@ -233,30 +222,15 @@ class Data:
         try:
             return list(self._clients.s3.get_bucket_tagging(Bucket=bucket)["TagSet"])
         except ClientError as error:
-            if error_code(error) in _GONE:
+            if error_code(error) in GONE:
                 return None
             if error_code(error) == "NoSuchTagSet":
                 return []
             raise
 
-    def _emptied_and_deleted(self, content: BucketContent) -> bool:
-        """Empty and delete a bucket; return ``False`` when something was written to it meanwhile."""
-        from botocore.exceptions import ClientError
-
-        with translated(f"deleting bucket {content.name}"):
-            try:
-                self._empty(content)
-                self._clients.s3.delete_bucket(Bucket=content.name)
-            except ClientError as error:
-                if error_code(error) == "BucketNotEmpty":
-                    return False
-                if error_code(error) not in _GONE:
-                    raise
-        return True
-
     def _empty(self, content: BucketContent) -> None:
         done = 0
-        with self._narrator.step(f"Deleting what is in {content.name}") as step:
+        with self._narrator.step(f"Emptying bucket {content.name}") as step:
             for page in self._versions(content.name):
                 found = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
                 self._delete(content.name, found)

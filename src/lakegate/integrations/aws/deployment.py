@@ -37,10 +37,9 @@ _ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/[\w+=,.@/-]+")
 _BUCKET = "AWS::S3::Bucket"
 _SERVICE = "AWS::ECS::Service"
 _ROLE_EXISTS = frozenset({"InvalidInput", "EntityAlreadyExists"})  # IAM's words, and an emulator's
-_CHUNK = 1 << 20
-_NOBODY_HEARS = (
-    "No --alarm-email: nobody will hear of files that are given up or wait, of errors, of servers that do not run, or "
-    "of a full disk."
+_NO_ALARM_EMAIL = (
+    "No --alarm-email: nobody is alerted when files are given up or wait, on errors, when a server isn't running, or "
+    "when a disk is full."
 )
 
 
@@ -118,25 +117,23 @@ class Deployment:
             prepared = self._stack.prepare(values)
         if prepared is None:
             state = self._stack.state()
-            outputs = state.outputs if state else {}
-            self._require_own_code(outputs, package, values["ImageUri"])
-            started = self._start_spark(state)
-            return Deployed(stack=self.name.stack, changed=False, outputs=dict(outputs), notes=started)
-        ready = False
-        try:
-            if approve(self._planned(values, prepared)):
-                self._put_code(package, values)
-                self._allow_servers(prepared)
-                ready = True
-        finally:
-            if not ready:  # declined, interrupted or refused: nothing of it stays
-                self._stack.discard(prepared)
-        if not ready:
-            return Deployed(stack=self.name.stack, changed=False, declined=True)
-        end = self._stack.execute(prepared)
-        self._require_own_code(end.outputs, package, values["ImageUri"])
-        started = self._start_spark(end)
-        return Deployed(stack=self.name.stack, changed=True, outputs=dict(end.outputs), notes=started)
+        else:
+            ready = False
+            try:
+                if approve(self._planned(values, prepared)):
+                    self._put_code(package, values)
+                    self._allow_servers(prepared)
+                    ready = True
+            finally:
+                if not ready:  # declined, interrupted or refused: nothing of it stays
+                    self._stack.discard(prepared)
+            if not ready:
+                return Deployed(stack=self.name.stack, changed=False, declined=True)
+            state = self._stack.execute(prepared)
+        outputs = dict(state.outputs) if state else {}
+        self._require_own_code(outputs, package, values["ImageUri"])
+        changed, notes = prepared is not None, self._start_spark(state)
+        return Deployed(stack=self.name.stack, changed=changed, outputs=outputs, notes=notes)
 
     def smoke(self, outputs: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> Smoke:
         """Send a file through; see :func:`lakegate.integrations.aws.smoke.smoke`."""
@@ -200,7 +197,7 @@ class Deployment:
         """
         given = self.parameters()
         package = given.get("CodeKey")
-        content = package and self._data.read(given["CodeBucket"], _settings_key(package))
+        content = package and self._data.read(given["CodeBucket"], f"{package}.toml")
         if not content:
             return None
         folder.mkdir(parents=True, exist_ok=True)
@@ -296,18 +293,16 @@ class Deployment:
 
     def _planned(self, values: Mapping[str, str], prepared: ChangeSet | None) -> Plan:
         if prepared is None:
-            known = {
-                **defaults(),
-                **{name: value for name, value in self.parameters().items() if name in NAMES},
-                **values,
-            }
-            return Plan(stack=self.name.stack, is_new=False, costs=idle_costs(known), warnings=_warnings(known))
+            deployed = {name: value for name, value in self.parameters().items() if name in NAMES}
+            known: Mapping[str, str] = {**defaults(), **deployed, **values}
+        else:
+            known = prepared.values
         return Plan(
             stack=self.name.stack,
-            is_new=prepared.is_new,
-            changes=prepared.changes,
-            costs=idle_costs(prepared.values),
-            warnings=_warnings(prepared.values),
+            is_new=prepared is not None and prepared.is_new,
+            changes=() if prepared is None else prepared.changes,
+            costs=idle_costs(known),
+            warnings=() if known["AlarmEmail"] else (_NO_ALARM_EMAIL,),
         )
 
     def _allow_servers(self, prepared: ChangeSet) -> None:
@@ -350,13 +345,13 @@ class Deployment:
             self._data.upload(package, self._code_bucket, values["CodeKey"])
         settings = settings_in(package)
         if settings is not None:
-            self._data.write(settings, self._code_bucket, _settings_key(values["CodeKey"]))
+            self._data.write(settings, self._code_bucket, f"{values['CodeKey']}.toml")
 
     def _values(self, given: Mapping[str, str], package: Path, built: Mapping[str, str] | None) -> dict[str, str]:
         return {
             **validated(given),
             "CodeBucket": self._code_bucket,
-            "CodeKey": _key(package),
+            "CodeKey": f"function/{_digest(package).hex()}.zip",
             "DatabaseAuthority": database_authority(self._clients.region)
             or self._no_database({**self.parameters(), **given}),
             "ImageUri": "",
@@ -387,23 +382,6 @@ def database_authority(region: str) -> str | None:
     return certificate.strip() or None
 
 
-def _warnings(values: Mapping[str, str]) -> tuple[str, ...]:
-    if values["AlarmEmail"]:
-        return ()
-    return (_NOBODY_HEARS,)
-
-
-def _settings_key(package: str) -> str:
-    return f"{package}.toml"
-
-
-def _key(package: Path) -> str:
-    return f"function/{_digest(package).hex()}.zip"
-
-
 def _digest(package: Path) -> bytes:
-    digest = hashlib.sha256()
     with package.open("rb") as source:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-    return digest.digest()
+        return hashlib.file_digest(source, "sha256").digest()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lakegate.integrations.aws.clients import Clients, DeploymentError, error_code, translated
+from lakegate.integrations.aws.clients import GONE, Clients, DeploymentError, translated
 from lakegate.integrations.aws.package import Architecture
 from lakegate.integrations.aws.parameters import BuiltImage
 from lakegate.model.artifacts import ICEBERG, S3_ARTIFACTS, ivy_module
@@ -142,15 +142,9 @@ class Repository:
 
     def describe(self) -> Any:
         """Return the repository as ECR describes it; ``None`` when there is none."""
-        from botocore.exceptions import ClientError
-
-        with translated(f"looking at repository {self.name}"):
-            try:
-                return self._clients.ecr.describe_repositories(repositoryNames=[self.name])["repositories"][0]
-            except ClientError as error:
-                if error_code(error) == "RepositoryNotFoundException":
-                    return None
-                raise
+        with translated(f"looking at repository {self.name}", unless=GONE):
+            return self._clients.ecr.describe_repositories(repositoryNames=[self.name])["repositories"][0]
+        return None
 
     def is_ours(self) -> bool:
         """Whether there is one, and it bears the deployment's tag."""
@@ -220,18 +214,11 @@ class Repository:
         Raises:
             DeploymentError: When it is not there, or is no single image.
         """
-        from botocore.exceptions import ClientError
-
         repository = self.describe()
         images = []
-        with translated(f"looking at image {self.name}:{tag}"):
-            try:
-                images = self._clients.ecr.describe_images(repositoryName=self.name, imageIds=[{"imageTag": tag}])[
-                    "imageDetails"
-                ]
-            except ClientError as error:
-                if error_code(error) not in {"ImageNotFoundException", "RepositoryNotFoundException"}:
-                    raise
+        with translated(f"looking at image {self.name}:{tag}", unless=GONE):
+            found = self._clients.ecr.describe_images(repositoryName=self.name, imageIds=[{"imageTag": tag}])
+            images = found["imageDetails"]
         if repository is None or not images:
             raise DeploymentError(f"The image {self.name}:{tag} was built, but is not in the repository.", tag=tag)
         if images[0].get("imageManifestMediaType", "").endswith(_INDEXES):
@@ -244,14 +231,8 @@ class Repository:
 
     def delete(self) -> None:
         """Delete the repository with its images; one that is gone is no error."""
-        from botocore.exceptions import ClientError
-
-        with translated(f"deleting repository {self.name}"):
-            try:
-                self._clients.ecr.delete_repository(repositoryName=self.name, force=True)
-            except ClientError as error:
-                if error_code(error) != "RepositoryNotFoundException":
-                    raise
+        with translated(f"deleting repository {self.name}", unless=GONE):
+            self._clients.ecr.delete_repository(repositoryName=self.name, force=True)
 
     def _built(self, repository: Any, source: ImageSource, tag: str, image: Any) -> BuiltImage:
         return BuiltImage(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
-from lakegate.integrations.aws.clients import Clients, error_code, translated
+from lakegate.integrations.aws.clients import GONE, Clients, translated
 from lakegate.integrations.aws.parameters import FunctionStatus, LoggedError, ServerStatus
 
 _SINCE = timedelta(days=1)
@@ -16,25 +15,18 @@ _PUT_OFF = '"\\"outcome\\": \\"put off\\""'
 _ERRORS = '?"\\"level\\": \\"error\\"" ?"[ERROR]" ?"Task timed out" ?"Runtime exited" ?" ERROR " ?"FATAL"'
 """Words of the function, of Lambda, of Nessie and Spark, of psql."""
 _LONGEST = 1000
-_GONE = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
-_T = TypeVar("_T")
 
 
 def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | None]:
     """Return how many messages wait in a queue and how many are worked on or put off; ``None`` without a queue."""
     if url is None:
         return None, None
-    with translated("looking at the queue"):
-        answer = _unless_gone(
-            lambda: clients.sqs.get_queue_attributes(
-                QueueUrl=url,
-                AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"],
-            )
-        )
-    if answer is None:
-        return None, None
-    found = answer["Attributes"]
-    return int(found["ApproximateNumberOfMessages"]), int(found["ApproximateNumberOfMessagesNotVisible"])
+    with translated("looking at the queue", unless=GONE):
+        found = clients.sqs.get_queue_attributes(
+            QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        )["Attributes"]
+        return int(found["ApproximateNumberOfMessages"]), int(found["ApproximateNumberOfMessagesNotVisible"])
+    return None, None
 
 
 def servers_running(clients: Clients, services: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -86,26 +78,25 @@ def function_status(clients: Clients, name: str | None) -> FunctionStatus | None
     """Return the function as it is; ``None`` without one."""
     if name is None:
         return None
-    with translated(f"looking at function {name}"):
-        found = _unless_gone(lambda: clients.functions.get_function_configuration(FunctionName=name))
-    if found is None:
-        return None
-    return FunctionStatus(
-        name=name,
-        runtime=found.get("Runtime", ""),
-        state=found.get("StateReason") or found.get("State", "Active"),
-        code_sha256=found["CodeSha256"],
-        modified_at=found["LastModified"],
-    )
+    with translated(f"looking at function {name}", unless=GONE):
+        found = clients.functions.get_function_configuration(FunctionName=name)
+        return FunctionStatus(
+            name=name,
+            runtime=found.get("Runtime", ""),
+            state=found.get("StateReason") or found.get("State", "Active"),
+            code_sha256=found["CodeSha256"],
+            modified_at=found["LastModified"],
+        )
+    return None
 
 
 def function_image(clients: Clients, name: str | None) -> str | None:
     """Return the image that a function runs, by its digest; ``None`` without a function or an image."""
     if name is None:
         return None
-    with translated(f"looking at function {name}"):
-        found = _unless_gone(lambda: clients.functions.get_function(FunctionName=name))
-    return found["Code"].get("ResolvedImageUri") if found else None
+    with translated(f"looking at function {name}", unless=GONE):
+        return clients.functions.get_function(FunctionName=name)["Code"].get("ResolvedImageUri")
+    return None
 
 
 def last_errors(clients: Clients, group: str | None, limit: int) -> tuple[LoggedError, ...]:
@@ -129,11 +120,12 @@ def _logged(clients: Clients, group: str | None, pattern: str, since: timedelta,
     if group is None or limit < 1:
         return ()
     start = datetime.now(UTC) - since
-    with translated(f"reading the logs {group}"):
+    events = []
+    with translated(f"reading the logs {group}", unless=GONE):
         pages = clients.logs.get_paginator("filter_log_events").paginate(
             logGroupName=group, startTime=int(start.timestamp() * 1000), filterPattern=pattern
         )
-        events = _unless_gone(lambda: [event for page in pages for event in page["events"]]) or []
+        events = [event for page in pages for event in page["events"]]
     events.sort(key=lambda event: event.get("timestamp", 0))
     return tuple(
         LoggedError(
@@ -147,15 +139,3 @@ def _service(arn: str) -> tuple[str, str]:
     """Return the cluster and the name of a service of ECS."""
     _, cluster, name = arn.rpartition(":")[2].split("/")
     return cluster, name
-
-
-def _unless_gone(ask: Callable[[], _T]) -> _T | None:
-    """Return what AWS answers; ``None`` when what it is asked of is not there any more."""
-    from botocore.exceptions import ClientError
-
-    try:
-        return ask()
-    except ClientError as error:
-        if error_code(error) in _GONE:
-            return None
-        raise

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Literal
@@ -30,6 +31,7 @@ _FORMAT = 2
 """To be raised when the same input is to give another zip."""
 _SETTINGS = "lakegate.toml"
 _LOCK = Path(__file__).with_name("function.lock")
+_EXCLUDE = Path(__file__).with_name("function.exclude")
 _PLATFORMS: dict[Architecture, str] = {"x86_64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
 _LEFT_OUT = ("cli/", "integrations/aws/", "integrations/dbos/", "integrations/prefect/", "testing/")
 _METADATA = ("METADATA", "entry_points.txt")
@@ -83,7 +85,7 @@ def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
         if interpreter is not None:
             _compile(tree, interpreter)
         unfinished = Path(scratch, "function.zip")
-        _zip(tree, unfinished)
+        zip_folder(tree, unfinished)
         unfinished.replace(zipped)
     return zipped
 
@@ -94,16 +96,6 @@ def unpacked_bytes(package: Path) -> int:
         return sum(entry.file_size for entry in archive.infolist())
 
 
-def largest_parts(package: Path, limit: int = 10) -> tuple[tuple[str, int], ...]:
-    """Return the packages in a zip that take most, with their bytes, the largest first."""
-    sizes: Counter[str] = Counter()
-    with zipfile.ZipFile(package) as archive:
-        for entry in archive.infolist():
-            # numpy.libs and numpy-2.4.dist-info are numpy's.
-            sizes[re.split(r"[/.-]", entry.filename, maxsplit=1)[0]] += entry.file_size
-    return tuple(sizes.most_common(limit))
-
-
 def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
     """Refuse a zip that Lambda would refuse.
 
@@ -112,10 +104,15 @@ def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
     """
     total = unpacked_bytes(package)
     if total > limit:
-        parts = ", ".join(f"{name} {size:,}" for name, size in largest_parts(package))
+        sizes: Counter[str] = Counter()
+        with zipfile.ZipFile(package) as archive:
+            for entry in archive.infolist():
+                # numpy.libs and numpy-2.4.dist-info are numpy's.
+                sizes[re.split(r"[/.-]", entry.filename, maxsplit=1)[0]] += entry.file_size
+        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.most_common(10))
         raise ConfigurationError(
             f"The function has {total:,} bytes unpacked, {total - limit:,} more than Lambda takes of a zip. The "
-            f"largest parts: {parts}.",
+            f"largest packages: {parts}.",
             hint="Deploy it as a container image, which may be larger: lakegate aws deploy --package image",
             bytes=total,
         )
@@ -153,7 +150,8 @@ def _digest(wanted: FunctionPackage, interpreter: tuple[str, str] | None) -> str
     digest = hashlib.sha256()
     settings = wanted.settings.read_bytes() if wanted.settings else b""
     facts = (str(_FORMAT), wanted.python, wanted.architecture, interpreter[1] if interpreter else "")
-    for part in (*(fact.encode() for fact in facts), settings, _LOCK.read_bytes(), Path(__file__).read_bytes()):
+    inputs = (path.read_bytes() for path in (_LOCK, _EXCLUDE, Path(__file__)))
+    for part in (*(fact.encode() for fact in facts), settings, *inputs):
         digest.update(hashlib.sha256(part).digest())
     for name, path in _lakegate_files():
         digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -213,11 +211,10 @@ def _add_lakegate(tree: Path, settings: Path | None) -> None:
 def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
     """Put bytecode in place of the packages' source, and beside lakegate's own: its migrations are read as files."""
     program = (
-        "import compileall, py_compile, sys\n"
+        "import compileall, py_compile, re, sys\n"
         "unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"
         "own, others = sys.argv[1:3]\n"
         "given = {'quiet': 2, 'invalidation_mode': unchecked, 'stripdir': others, 'prependdir': '/var/task'}\n"
-        "import re\n"
         "compileall.compile_dir(own, **given)\n"
         "compileall.compile_dir(others, rx=re.compile(re.escape(own)), legacy=True, **given)\n"
     )
@@ -228,9 +225,11 @@ def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
             path.unlink()
 
 
-def _zip(tree: Path, target: Path) -> None:
+def zip_folder(tree: Path, target: Path) -> None:
+    """Zip all files below ``tree``; the same files give the same bytes. ``target`` may be among them."""
+    files = _files(tree)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
-        for path in _files(tree):
+        for path in files:
             entry = zipfile.ZipInfo(path.relative_to(tree).as_posix(), _TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.create_system = 3  # Unix, wherever it is built: Lambda reads the permissions
@@ -252,74 +251,6 @@ _ELF64 = b"\x7fELF\x02\x01"
 _SECTIONS_AT, _SECTION_COUNT_AT = 40, 60
 """Where an ELF header says where sections are described, and how many there are (System V ABI, chapter 4)."""
 
-_NEVER = (
-    "*.a",
-    "*.c",
-    "*.cpp",
-    "*.h",
-    "*.hpp",
-    "*.pxd",
-    "*.pxi",
-    "*.pyi",
-    "*.pyx",
-    "*/__pycache__/*",
-    "*/tests/*",
-    "bin/*",
-    # Differ from one installation to the next; they are for installers.
-    "*.dist-info/INSTALLER",
-    "*.dist-info/RECORD",
-    "*.dist-info/REQUESTED",
-    "*.dist-info/direct_url.json",
-    "*.dist-info/uv_*.json",
-    ".lock",
-    "_virtualenv.p*",
-    # Each of these is one feature of its package that lakegate has no use for.
-    "hive_metastore/*",
-    "fb303/*",
-    "fsspec/implementations/*",
-    "numpy/f2py/*",
-    "numpy/polynomial/*",
-    "pandas/io/clipboard/*",
-    "pyarrow/*flight*",
-    "pyarrow/*gandiva*",
-    "pyarrow/_substrait*",
-    "pyarrow/*orc*",
-    "pyarrow/*azurefs*",
-    "pyarrow/*gcsfs*",
-    "pyarrow/*_s3*",
-    "pyarrow/*hdfs*",
-    "pyarrow/*parquet_encryption*",
-    "pyarrow/*_cpp_tests*",
-    "pyarrow/libarrow_python.so",
-    "pyarrow/libarrow_python.so.*.*.*",
-    "pyarrow/include/*",
-    "pyarrow/src/*",
-    "pyspark/ml/*",
-    "pyspark/mllib/*",
-    "pyspark/pandas/*",
-    "pyspark/streaming/*",
-    "slack/*",
-    "slack_sdk/audit_logs/*",
-    "slack_sdk/oauth/*",
-    "slack_sdk/rtm*",
-    "slack_sdk/scim/*",
-    "slack_sdk/socket_mode/*",
-    "*/sboms/*",
-    "boto3/data/*",
-    "numpy/_core/*tests*.so",
-    "numpy/_core/_simd*.so",
-    "pydantic/v1/*",
-    # Plain Python stands in for these, fast enough here.
-    "sqlalchemy/cyextension/*",
-    "yaml/_yaml*.so",
-    "zstandard/*cffi*",
-    "zstandard/backend_rust*.so",
-    "sqlalchemy/dialects/m[sy]*sql/*",
-    "sqlalchemy/dialects/oracle/*",
-    "sqlalchemy/orm/*",
-    "sqlalchemy/testing/*",
-    "alembic/testing/*",
-)
 _BOTOCORE_DATA = "botocore/data/"
 _BOTOCORE_SERVICES = frozenset({"s3", "secretsmanager", "sqs", "sso", "sso-oidc", "sts"})
 """AWS's library describes 400 services in 30 MB; these the function asks."""
@@ -340,7 +271,13 @@ def is_needed(path: str) -> bool:
     if path.startswith(_BOTOCORE_DATA):
         service, below, _ = path.removeprefix(_BOTOCORE_DATA).partition("/")
         return not below or service in _BOTOCORE_SERVICES
-    return not any(fnmatchcase(path, pattern) for pattern in _NEVER)
+    return not any(fnmatchcase(path, pattern) for pattern in _excluded())
+
+
+@cache
+def _excluded() -> tuple[str, ...]:
+    lines = _EXCLUDE.read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if not line.startswith("#"))
 
 
 def strip_symbols(library: Path) -> int:

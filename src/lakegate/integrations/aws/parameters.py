@@ -50,68 +50,83 @@ FILLED_IN = ("CodeBucket", "CodeKey", "DatabaseAuthority", "ImageUri", "SparkRep
 """Parameters that a deployment fills in itself."""
 
 PARAMETERS: tuple[Parameter, ...] = (
-    Parameter("BucketName", "NAME", "Bucket for landing and warehouse. Default: made of name, account and region."),
-    Parameter("LandingPrefix", "PREFIX", "Keys below it are ingested. Default: landing/"),
-    Parameter("Namespaces", "NAMES", "Namespaces that landing files may go to, with commas between. By default any."),
+    Parameter(
+        "BucketName",
+        "NAME",
+        "Bucket for landing files and the warehouse. Default: named after the deployment, account and region.",
+    ),
+    Parameter("LandingPrefix", "PREFIX", "Prefix of the keys to ingest. Default: landing/"),
+    Parameter("Namespaces", "NAMES", "Namespaces that landing files may go to, comma-separated. Default: any."),
     Parameter(
         "Routes", "JSON", "Which table each file goes to: a list of routes. Default: PREFIX/NAMESPACE/TABLE/FILE."
     ),
-    Parameter("NoncurrentDays", "DAYS", "How long overwritten and deleted objects can be brought back. Default: 30"),
-    Parameter("PythonVersion", "X.Y", "Python of the function. Default: 3.12", ("3.12", "3.13", "3.14")),
-    Parameter("Architecture", "NAME", "Processor of the function. Default: x86_64", ("x86_64", "arm64")),
+    Parameter("NoncurrentDays", "DAYS", "How long overwritten and deleted objects can be restored. Default: 30"),
+    Parameter("PythonVersion", "X.Y", "Python version of the function. Default: 3.12", ("3.12", "3.13", "3.14")),
+    Parameter("Architecture", "NAME", "CPU architecture of the function. Default: x86_64", ("x86_64", "arm64")),
     Parameter("FunctionMemory", "MB", "Memory of the function. Default: 2048"),
-    Parameter("FunctionTimeout", "S", "Seconds of one call. Default: 300", ("60", "120", "300", "600", "900")),
-    Parameter("BatchSize", "N", "Notifications in one call at most. Default: 50"),
-    Parameter("BatchWindow", "S", "Seconds to wait for more of them. Default: 10"),
     Parameter(
-        "MaximumConcurrency", "N", "Calls at the same time at most. Default: 2", ("2", "5", "10", "20", "50", "100")
+        "FunctionTimeout", "S", "Timeout of a call, in seconds. Default: 300", ("60", "120", "300", "600", "900")
     ),
-    Parameter("ReservedConcurrency", "N", "Concurrency taken from the account's. Default: none"),
+    Parameter("BatchSize", "N", "Maximum number of notifications in a call. Default: 50"),
+    Parameter("BatchWindow", "S", "Seconds to wait for more notifications before a call. Default: 10"),
     Parameter(
-        "MaxReceiveCount", "N", "How often a notification is fetched before it goes to the dead letters. Default: 120"
+        "MaximumConcurrency", "N", "Maximum number of concurrent calls. Default: 2", ("2", "5", "10", "20", "50", "100")
     ),
-    Parameter("LogDays", "DAYS", "How long logs are kept. Default: 30"),
+    Parameter("ReservedConcurrency", "N", "Concurrency to reserve from the account's. Default: none"),
     Parameter(
-        "AlarmEmail", "ADDRESS", "Who is told by alarms: dead letters, old messages, errors, dead servers, a full disk."
+        "MaxReceiveCount", "N", "How often to receive a notification before it becomes a dead letter. Default: 120"
     ),
-    Parameter("SlackSecretArn", "ARN", "Secret with a Slack webhook, to be told of rejected batches."),
-    Parameter("SecretArns", "ARNS", "More secrets, which the lakegate.toml of --settings names; with commas between."),
-    Parameter("CatalogUri", "URI", "Nessie that you bring. Default: one is made."),
-    Parameter("CatalogTokenArn", "ARN", "Secret with its bearer token."),
+    Parameter("LogDays", "DAYS", "How long to keep logs. Default: 30"),
     Parameter(
-        "CatalogStore", "NAME", "Where the made one keeps its commits. Default: postgres", ("postgres", "dynamodb")
+        "AlarmEmail", "ADDRESS", "Who gets alarms: dead letters, old messages, errors, stopped servers, a full disk."
     ),
-    Parameter("CatalogImage", "IMAGE", "Image of the made one."),
-    Parameter("CatalogClients", "CIDR", "Addresses from which a Spark that you bring reaches the made one."),
-    Parameter("SparkUrl", "URL", "Spark Connect that you bring: sc://host:15002. Default: a small one is made."),
-    Parameter("SparkTokenArn", "ARN", "Secret with its bearer token."),
-    Parameter("SparkSize", "NAME", "Size of the made one. Default: small", ("small", "medium", "large")),
+    Parameter("SlackSecretArn", "ARN", "Secret with a Slack webhook, for alerts about rejected batches."),
+    Parameter("SecretArns", "ARNS", "More secrets that the lakegate.toml of --settings refers to, comma-separated."),
+    Parameter("CatalogUri", "URI", "Your own Nessie. Default: one is created."),
+    Parameter("CatalogTokenArn", "ARN", "Secret with the bearer token of your own Nessie."),
+    Parameter(
+        "CatalogStore",
+        "NAME",
+        "Where the created Nessie stores its commits. Default: postgres",
+        ("postgres", "dynamodb"),
+    ),
+    Parameter("CatalogImage", "IMAGE", "Container image of the created Nessie."),
+    Parameter("CatalogClients", "CIDR", "Addresses from which your own Spark reaches the created Nessie."),
+    Parameter("SparkUrl", "URL", "Your own Spark Connect server: sc://host:15002. Default: a small one is created."),
+    Parameter("SparkTokenArn", "ARN", "Secret with the bearer token of your own Spark."),
+    Parameter("SparkSize", "NAME", "Size of the created Spark. Default: small", ("small", "medium", "large")),
     Parameter(
         "Schedule",
         "WHEN",
-        "Stop the made one while nothing lands; it starts on the first file. Default: always",
+        "Stop the created Spark while no files arrive, and start it on the first one. Default: always",
         ("always", "on-demand"),
         bare="on-demand",
     ),
     Parameter(
-        "SparkImage", "IMAGE", "Image of the made one. Default: the one that `lakegate aws image` built, if any."
+        "SparkImage",
+        "IMAGE",
+        "Container image of the created Spark. Default: the one that `lakegate aws image` built, if any.",
     ),
-    Parameter("SparkArchitecture", "NAME", "Processor of the made one. Default: x86_64", ("x86_64", "arm64")),
-    Parameter("JournalUrl", "URL", "Postgres that you bring: postgresql://user@host:5432/name. Default: one is made."),
-    Parameter("JournalPasswordArn", "ARN", "Secret with its password."),
-    Parameter("DatabaseImage", "IMAGE", "Image with psql, which sets up the database that Nessie and journal share."),
-    Parameter("DatabaseClass", "CLASS", "Instance class of the made one. Default: db.t4g.micro"),
-    Parameter("DatabaseGb", "GB", "Disk of the made one. Default: 20"),
-    Parameter("DatabaseMaxGb", "GB", "How large it may grow by itself. Default: 100"),
-    Parameter("VpcId", "ID", "Network that you bring. Default: one is made when something has to be in one."),
-    Parameter("SubnetIds", "IDS", "Two or more of its private subnets, with commas between."),
+    Parameter(
+        "SparkArchitecture", "NAME", "CPU architecture of the created Spark. Default: x86_64", ("x86_64", "arm64")
+    ),
+    Parameter(
+        "JournalUrl", "URL", "Your own Postgres: postgresql://user@host:5432/name. Default: a database is created."
+    ),
+    Parameter("JournalPasswordArn", "ARN", "Secret with the password of your own Postgres."),
+    Parameter("DatabaseImage", "IMAGE", "Container image with psql, which sets up the database of Nessie and journal."),
+    Parameter("DatabaseClass", "CLASS", "Instance class of the created database. Default: db.t4g.micro"),
+    Parameter("DatabaseGb", "GB", "Disk size of the created database. Default: 20"),
+    Parameter("DatabaseMaxGb", "GB", "Maximum size to which that disk grows. Default: 100"),
+    Parameter("VpcId", "ID", "Your own network. Default: one is created if anything needs it."),
+    Parameter("SubnetIds", "IDS", "Two or more private subnets of your own network, comma-separated."),
     Parameter(
         "Egress",
         "WAY",
-        "How the made one reaches AWS: a NAT gateway, or endpoints and public addresses of servers. Default: nat",
+        "How the created network reaches AWS: a NAT gateway, or endpoints and servers' public addresses. Default: nat",
         ("nat", "endpoints"),
     ),
-    Parameter("NetworkCidr", "CIDR", "Addresses of the made one. Default: 10.77.0.0/24"),
+    Parameter("NetworkCidr", "CIDR", "Addresses of the created network. Default: 10.77.0.0/24"),
 )
 
 
@@ -174,7 +189,9 @@ def validated(given: Mapping[str, str]) -> dict[str, str]:
         if name not in known:
             raise InputError(f"The template has no parameter '{name}'.", parameter=name)
     if ("VpcId" in given) != ("SubnetIds" in given):
-        raise InputError("--vpc-id and --subnet-ids go together.", hint="Give both, or none to have a network made.")
+        raise InputError(
+            "--vpc-id and --subnet-ids go together.", hint="Pass both, or neither to have a network created."
+        )
     return dict(given)
 
 

@@ -19,10 +19,10 @@ from lakegate.cli.commands import down
 from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError, RetryableError
 from lakegate.integrations.aws.demo import cloud, tour
-from lakegate.integrations.aws.demo.cloud import Cloud, DeadLetter, Deployed, Patience, Upload
+from lakegate.integrations.aws.demo.cloud import Cloud, DeadLetter, Patience, Upload
 from lakegate.integrations.aws.demo.home import DemoFile, DemoHome, make_files
 from lakegate.integrations.aws.demo.slack import slack_stand_in, text_of
-from lakegate.integrations.aws.demo.tour import Plot, Tour, play
+from lakegate.integrations.aws.demo.tour import Tour, play
 from lakegate.lake import Lake
 from lakegate.progress import SilentNarrator
 from lakegate.sources.synthetic import generate
@@ -201,7 +201,7 @@ def test_what_goes_wrong_is_told_with_the_functions_log(lake: FakeLake, cloud: F
 
 def cloud_with(answers: Mapping[str, Any]) -> Cloud:
     clients = SimpleNamespace(sqs=SimpleNamespace(receive_message=lambda **_: answers))
-    return Cloud(Deployed("b", "http://127.0.0.1/dead", "g"), cast("Any", clients))
+    return Cloud({"Bucket": "b", "DeadLettersUrl": "http://127.0.0.1/dead", "LogGroup": "g"}, cast("Any", clients))
 
 
 def test_a_dead_letter_is_found_by_the_key_it_tells_of() -> None:
@@ -269,7 +269,7 @@ def test_a_killed_ministack_has_forgotten_what_was_deployed_so_the_demo_begins_a
     journal.write_text("")
     monkeypatch.setattr(tour, "is_deployed", lambda _: deployed)
     with pytest.raises(RetryableError, match="would begin"):
-        play(Plot(tmp_path, TABLE, CHECKS, 1000, generate), SilentNarrator())
+        play(tmp_path, TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
     assert journal.exists() == is_kept
     assert stopped == ([] if is_kept else ["stack"])
     assert (tmp_path / ".lakegate" / "ministack").is_dir()
@@ -280,7 +280,7 @@ def test_the_first_demo_asks_nothing_of_what_was_before(
 ) -> None:
     monkeypatch.delattr(tour, "is_deployed")
     with pytest.raises(RetryableError, match="would begin"):
-        play(Plot(tmp_path / "new", TABLE, CHECKS, 1000, generate), SilentNarrator())
+        play(tmp_path / "new", TABLE, CHECKS, SilentNarrator(), rows=1000, generate=generate)
     assert stopped == []
     assert (tmp_path / "new" / "lakegate.toml").is_file()
 
@@ -293,10 +293,10 @@ REJECTED_RUN = REJECTED.model_copy(update={"run_id": "r-nulls"})
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Plot]:
-    """The plots that were played, each to the same end."""
+def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Path, int, str]]:
+    """Folder, rows and table of each demo that was played, all to the same end."""
     monkeypatch.chdir(tmp_path)
-    plots: list[Plot] = []
+    plays: list[tuple[Path, int, str]] = []
     outcomes = (
         Upload(FILE, URI, "published", RUN, None, 3.0),
         Upload(DemoFile("nulls", Path("n"), "NULLs", "rejected"), "s3://b/n", "rejected", REJECTED_RUN, None, 2.0),
@@ -305,21 +305,23 @@ def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Plot]:
         ),
     )
 
-    def play(plot: Plot, narrator: object) -> Tour:
-        plots.append(plot)
+    def play(folder: Path, table: str, *_: object, rows: int, **__: object) -> Tour:
+        plays.append((folder, rows, table))
         return Tour(
-            plot.home, ENDPOINT, "b", Path("/l/ministack.log"), outcomes, {"text": "r-nulls was rejected"}, (1000, 1000)
+            folder, ENDPOINT, "b", Path("/l/ministack.log"), outcomes, {"text": "r-nulls was rejected"}, (1000, 1000)
         )
 
     monkeypatch.setattr(tour, "play", play)
-    return plots
+    return plays
 
 
-def test_the_command_shows_each_file_the_alert_and_the_dead_letter(tmp_path: Path, played: list[Plot]) -> None:
+def test_the_command_shows_each_file_the_alert_and_the_dead_letter(
+    tmp_path: Path, played: list[tuple[Path, int, str]]
+) -> None:
     outcome = invoke("demo --aws --rows 1000")
     assert outcome.exit_code == 0
     home = tmp_path / ".lakegate" / "demo-aws"
-    assert [(plot.home, plot.rows, plot.table) for plot in played] == [(home, 1000, TABLE)]
+    assert played == [(home, 1000, TABLE)]
     for part in (
         "run r-clean",
         "run r-nulls",
@@ -334,7 +336,7 @@ def test_the_command_shows_each_file_the_alert_and_the_dead_letter(tmp_path: Pat
         assert part in outcome.stdout
 
 
-def test_the_command_tells_the_same_to_machines(tmp_path: Path, played: list[Plot]) -> None:
+def test_the_command_tells_the_same_to_machines(tmp_path: Path, played: list[tuple[Path, int, str]]) -> None:
     told = json.loads(invoke(f"demo --aws --dir {tmp_path / 'mine'} -o json").stdout)
     assert told["home"] == str(tmp_path / "mine")
     assert [(file["file"], file["outcome"]) for file in told["files"]] == [
@@ -349,7 +351,7 @@ def test_the_command_tells_the_same_to_machines(tmp_path: Path, played: list[Plo
 
 
 @pytest.mark.parametrize("option", ["--engine sc://h:1", "--catalog http://h/api/v2"])
-def test_it_uses_nobodys_servers(played: list[Plot], option: str) -> None:
+def test_it_uses_nobodys_servers(played: list[tuple[Path, int, str]], option: str) -> None:
     outcome = invoke(f"{option} demo --aws")
     assert outcome.exit_code == 2
     assert "it brings its own Spark and catalog" in outcome.stderr

@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -35,21 +35,6 @@ _FRAME = ("START RequestId", "END RequestId", "REPORT RequestId")
 
 
 @dataclass(frozen=True, slots=True)
-class Deployed:
-    """What is deployed, by the names that AWS gave it.
-
-    Attributes:
-        bucket: The bucket for uploads.
-        dead_letters: URL of the queue for what the function gave up.
-        log_group: Where the function's log is.
-    """
-
-    bucket: str
-    dead_letters: str
-    log_group: str
-
-
-@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A message that the function gave up, as it is in the queue.
 
@@ -70,18 +55,20 @@ class Cloud:
     """AWS, or what stands in for it.
 
     Args:
-        deployed: What is deployed.
+        outputs: The stack's outputs.
         clients: The services.
     """
 
-    def __init__(self, deployed: Deployed, clients: Clients) -> None:
-        self.deployed = deployed
+    def __init__(self, outputs: Mapping[str, str], clients: Clients) -> None:
+        self.bucket = outputs["Bucket"]
+        self._dead_letters = outputs["DeadLettersUrl"]
+        self._log_group = outputs["LogGroup"]
         self._clients = clients
 
     def upload(self, path: Path, key: str) -> str:
         """Put a file into the bucket, and return its URI."""
-        self._clients.s3.upload_file(str(path), self.deployed.bucket, key)
-        return f"s3://{self.deployed.bucket}/{key}"
+        self._clients.s3.upload_file(str(path), self.bucket, key)
+        return f"s3://{self.bucket}/{key}"
 
     def dead_letter(self, key: str) -> DeadLetter | None:
         """Return the message about an object that was given up; ``None`` while there is none. It stays in its queue.
@@ -89,7 +76,7 @@ class Cloud:
         Each look counts as a try, so only the first that finds it tells how often the function was given it.
         """
         answer = self._clients.sqs.receive_message(
-            QueueUrl=self.deployed.dead_letters,
+            QueueUrl=self._dead_letters,
             MaxNumberOfMessages=_MOST_MESSAGES,
             VisibilityTimeout=_LOOKED_AGAIN_AFTER_S,
             AttributeNames=["ApproximateReceiveCount"],
@@ -98,13 +85,13 @@ class Cloud:
             for record in json.loads(message["Body"]).get("Records", ()):
                 if unquote_plus(record["s3"]["object"]["key"]) == key:
                     looks = int(message["Attributes"]["ApproximateReceiveCount"])
-                    return DeadLetter(key, record["eventName"], looks - 1, self.deployed.dead_letters)
+                    return DeadLetter(key, record["eventName"], looks - 1, self._dead_letters)
         return None
 
     def log_tail(self, lines: int) -> Sequence[str]:
         """Return the last lines that the function wrote, without what may be secrets in them."""
         with translated("reading the function's log"):
-            pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self.deployed.log_group)
+            pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self._log_group)
             texts = [line for page in pages for event in page["events"] for line in event["message"].splitlines()]
         told = (text for text in texts if text.strip() and not text.startswith(_FRAME))
         return [redact(text) for text in deque(told, maxlen=lines)]
@@ -120,7 +107,7 @@ _PARAMETERS = {
     "MaxReceiveCount": "3",
 }
 _SPELLINGS = {"amd64": "x86_64", "aarch64": "arm64"}
-_POLL_S = 0.3
+_DEPLOY_POLL_S = 0.3
 
 
 def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) -> Cloud:
@@ -148,17 +135,11 @@ def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) 
         "SlackSecretArn": _secret(clients, "slack", webhook),
         "JournalUrl": home.journal_url,
     }
-    outputs = Deployment(_NAME, clients, narrator, poll_s=_POLL_S).deploy(given, package).outputs
-    deployed = Deployed(
-        bucket=outputs["Bucket"],
-        dead_letters=outputs["DeadLettersUrl"],
-        log_group=outputs["LogGroup"],
-    )
-    return Cloud(deployed, clients)
+    return Cloud(Deployment(_NAME, clients, narrator, poll_s=_DEPLOY_POLL_S).deploy(given, package).outputs, clients)
 
 
 def is_deployed(narrator: Narrator) -> bool:
-    """Tell whether the function is deployed, in whatever state."""
+    """Return whether the function is deployed, in whatever state."""
     return Deployment(_NAME, open_clients(), narrator).survey().state is not None
 
 

@@ -50,46 +50,43 @@ class Tour:
     rows: RowCount
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """What is to be played.
+def play(
+    folder: Path,
+    table: str,
+    checks: Sequence[str],
+    narrator: Narrator,
+    *,
+    rows: int,
+    generate: Callable[..., tuple[Path, ...]],
+) -> Tour:
+    """Start what is needed, deploy the function, upload the files, and wait for what becomes of them.
 
-    Attributes:
-        home: Folder of the project to play in.
+    Args:
+        folder: Folder of the demo's project.
         table: Where the files go.
         checks: The table's checks.
+        narrator: Told of progress.
         rows: Rows in each file.
-        generate: Writes synthetic files.
-    """
-
-    home: Path
-    table: str
-    checks: Sequence[str]
-    rows: int
-    generate: Callable[..., tuple[Path, ...]]
-
-
-def play(plot: Plot, narrator: Narrator) -> Tour:
-    """Start what is needed, deploy the function, upload the files, and wait for what becomes of them.
+        generate: Writes synthetic files: :func:`lakegate.sources.synthetic.generate`.
 
     Raises:
         LocalStackError: When something cannot be installed or started.
         ConfigurationError: When the folder is somebody's project, or a package is missing.
         RetryableError: When not all became of the files that should.
     """
-    home = DemoHome(plot.home)
+    home = DemoHome(folder)
     ministack = MiniStack(home.path, narrator)
     endpoint = _started(ministack, home, narrator)
     with in_environment(ministack.environment), slack_stand_in() as slack:
-        home.write(endpoint, plot.table, plot.checks)
+        home.write(endpoint, table, checks)
         with _opened(home, slack, narrator) as (lake, cloud):
             patience = Patience(lake, cloud, narrator, timeout_s=_WAIT_S)
-            files = make_files(home.uploads, plot.generate, rows=plot.rows)
-            outcomes = tuple(_send(file, plot.table, cloud, patience) for file in files)
+            files = make_files(home.uploads, generate, rows=rows)
+            outcomes = tuple(_send(file, table, cloud, patience) for file in files)
             alert = _alert(outcomes, slack, patience)
-            table = lake.table(plot.table)
-            rows = (table.rows, table.rows_at_most)
-            return Tour(home.path, endpoint, cloud.deployed.bucket, ministack.log, outcomes, alert, rows)
+            found = lake.table(table)
+            counted = (found.rows, found.rows_at_most)
+            return Tour(home.path, endpoint, cloud.bucket, ministack.log, outcomes, alert, counted)
 
 
 def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
@@ -98,7 +95,7 @@ def _started(ministack: MiniStack, home: DemoHome, narrator: Narrator) -> str:
     with in_environment(ministack.environment):
         if not home.was_played_in or is_deployed(narrator):
             return endpoint
-        narrator.note("MiniStack was killed and has forgotten what was deployed: the demo begins anew, with no tables.")
+        narrator.note("MiniStack was killed and lost its deployments: the demo starts over, without tables.")
         local_stack(home.path, home.settings(os.environ), narrator).down()
     ministack.stop()
     home.clear()
@@ -128,6 +125,6 @@ def _alert(outcomes: Sequence[Upload], slack: SlackStandIn, patience: Patience) 
     alert = patience.wait("Waiting for the alert", lambda: slack.about(run_id))
     if alert is None:
         raise RetryableError(
-            f"Run {run_id} was rejected, and nobody was told of it.", hint=f"lakegate runs {run_id}", run_id=run_id
+            f"Run {run_id} was rejected, but no alert arrived.", hint=f"lakegate runs {run_id}", run_id=run_id
         )
     return alert
