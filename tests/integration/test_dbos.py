@@ -210,7 +210,7 @@ def test_nothing_is_lost_when_the_database_goes_away_in_a_step(
         until(lambda: stopped(running))
         own_postgres.stop()
         running.send_signal(signal.SIGCONT)
-        assert "does not answer" in program.start(*words).communicate(timeout=_PATIENCE_S)[1]
+        assert "doesn't answer" in program.start(*words).communicate(timeout=_PATIENCE_S)[1]
         own_postgres.start()
         # A step that is called again comes by the same point.
         until(lambda: has_ended(running))

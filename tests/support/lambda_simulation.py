@@ -55,7 +55,7 @@ from lakegate.errors import (
 )
 from lakegate.integrations.aws.parameters import defaults, template
 from lakegate.integrations.aws_lambda import function, work
-from lakegate.integrations.aws_lambda.function import Function
+from lakegate.integrations.aws_lambda.work import Function
 from lakegate.loading.file_outcomes import Clock
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.identifiers import TableIdentifier
@@ -611,7 +611,7 @@ def _virtual(world: World, queue: SimulatedQueue, lake: SimulatedLake, clock: Vi
         enter(patch.object(deadline, "time", SimpleNamespace(monotonic=clock.monotonic)))
         enter(patch.object(work, "secrets", SimpleNamespace(randbelow=world.random.randrange)))
         enter(patch.object(boto3, "client", lambda *_, **__: queue))
-        enter(patch.object(function, "connect", lambda *_, **__: lake))
+        enter(patch.object(work, "connect", lambda *_, **__: lake))
         enter(patch.object(function, "_started", lambda: world.environments[getcurrent()]))
         if not world.numbers.delays:
             enter(patch.object(function, "delay_s", _old_delay_s))

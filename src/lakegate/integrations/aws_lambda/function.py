@@ -7,26 +7,23 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any, Protocol
 
-from lakegate.config import Settings, find_home, load_settings
-from lakegate.errors import ConfigurationError, RetryableError
+from lakegate.config import find_home, load_settings
+from lakegate.errors import RetryableError
 from lakegate.integrations.aws_lambda.events import Delivery, Message, Notified, read_event
-from lakegate.integrations.aws_lambda.work import FileOutcome, delay_s, deliver_again, look_after_canary, take_in
-from lakegate.lake import Lake, connect
-from lakegate.loading.scan import Clock
+from lakegate.integrations.aws_lambda.work import (
+    FileOutcome,
+    Function,
+    delay_s,
+    deliver_again,
+    look_after_canary,
+    take_in,
+)
 from lakegate.progress import LogNarrator, bound
 from lakegate.wap.deadline import Deadline
 
-_NEEDED = {
-    "catalog.uri": "LAKEGATE_CATALOG_URI",
-    "engine.url": "LAKEGATE_ENGINE_URL",
-    "journal.url": "LAKEGATE_JOURNAL_URL",
-    "watch.routes": "LAKEGATE_WATCH_ROUTES",
-}
 _NOTIFY_LATE = {"lakegate": "notify late"}
 """What a schedule calls the function with, so that it does what that command does."""
 _CANARY = "lakegate canary"
@@ -50,108 +47,6 @@ class Context(Protocol):
     def get_remaining_time_in_millis(self) -> int:
         """Return the milliseconds until the function is ended."""
         ...
-
-
-class Function:
-    """A function that was started: its settings, and a lake that stays open from one call to the next.
-
-    Args:
-        settings: The settings.
-        narrator: Where it tells of its work.
-        clock: The time.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        narrator: LogNarrator,
-        *,
-        clock: Clock | None = None,
-    ) -> None:
-        missing = [name for name in _NEEDED if not _value(settings, name)]
-        if missing:
-            raise ConfigurationError(
-                f"The function has nothing to work with: {', '.join(missing)} is not set.",
-                hint=f"Set the variable {_NEEDED[missing[0]]}.",
-                setting=missing[0],
-            )
-        self.settings = settings
-        self.narrator = narrator
-        self.clock = clock
-        self.is_warm = False
-
-    @cached_property
-    def lake(self) -> Lake:
-        """The lake."""
-        return connect(find_home(), settings=self.settings, narrator=self.narrator)
-
-    def prepare(self) -> None:
-        """Make sure of the connections; see :meth:`lakegate.integrations.aws_lambda.work.Lakes.prepare`."""
-        if self.is_warm:
-            # A function sleeps between its calls. A server that was replaced meanwhile says no word of farewell.
-            self.lake.reconnect()
-
-    def reopen(self) -> Lake:
-        """Return the lake with connections of its own time: the server at their other end may be another one by now."""
-        self.close()
-        return self.lake
-
-    def close(self) -> None:
-        """Give up the connections; the next call opens them anew."""
-        lake = self.__dict__.pop("lake", None)
-        self.is_warm = False
-        if lake is not None:
-            with suppress(Exception):
-                lake.close()
-
-    def take(self, delivery: Delivery, deadline: Deadline) -> Mapping[str, FileOutcome]:
-        """Take in all files that a delivery tells of; return by URI what became of each.
-
-        Raises:
-            InputError: When the routes are wrong.
-        """
-        by_bucket = defaultdict[str, dict[str, datetime | None]](dict)
-        for message in delivery.messages:
-            for file in message.files:
-                files = by_bucket[file.bucket]
-                files[file.uri] = _told(message, file, files.get(file.uri))
-        often = {file.uri for one in delivery.messages if one.times >= _OFTEN_TIMES for file in one.files}
-        fates: dict[str, FileOutcome] = {}
-        for bucket, files in by_bucket.items():
-            fates |= take_in(self, bucket, files, deadline, often=often, clock=self.clock)
-        self.is_warm = "lake" in self.__dict__
-        return fates
-
-    def notify_late(self) -> None:
-        """Tell of tables that are late and of what was counted, and write which are. Only the journal is asked.
-
-        Raises:
-            RetryableError: When the journal is away.
-        """
-        try:
-            late = self.lake.notify_late()
-        except RetryableError:
-            self.close()
-            raise
-        self.is_warm = True
-        for table in late:
-            self.narrator.line(
-                logging.WARNING,
-                f"{table.table}: late",
-                table=table.table,
-                expected_every=table.expected_every,
-                last=None if table.last is None else table.last.isoformat(),
-                told={one.channel: one.reason or one.outcome for one in table.notifications},
-            )
-
-    def note(self, delivery: Delivery, fates: Mapping[str, FileOutcome]) -> None:
-        """Write what became of each file and each message that could not be read."""
-        for message in delivery.messages:
-            if message.error is not None:
-                facts = message.error.to_dict()
-                self.narrator.line(logging.ERROR, message.error.message, message_id=message.id, code=facts["code"])
-            for file in message.files:
-                _note_file(self.narrator, message, file, fates[file.uri])
 
 
 _FUNCTIONS: list[Function] = []
@@ -178,21 +73,22 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
     with bound(aws_request_id=getattr(context, "aws_request_id", None)):
         function = _started()
         if event == _NOTIFY_LATE:
-            function.notify_late()
+            _notify_late(function)
             return {}
         if isinstance(event, dict) and isinstance(event.get(_CANARY), str):
             return look_after_canary(function, event[_CANARY])
         left_s = context.get_remaining_time_in_millis() / 1000 - function.settings.function.margin_s
         deadline = Deadline.after(max(0.0, left_s))
         delivery = read_event(event)
-        fates = function.take(delivery, deadline)
-        function.note(delivery, fates)
+        outcomes = _take(function, delivery, deadline)
+        for message in delivery.messages:
+            _log_message(function.narrator, message, outcomes)
         if delivery.by_queue:
-            left = [message for message in delivery.messages if not _is_done(message, fates)]
-            deliver_again((message, delay_s(message, fates, function.settings.function)) for message in left)
+            left = [message for message in delivery.messages if not _is_done(message, outcomes)]
+            deliver_again((message, delay_s(message, outcomes, function.settings.function)) for message in left)
             names = dict.fromkeys(message.id for message in left)
             return {"batchItemFailures": [{"itemIdentifier": name} for name in names]}
-        _require_done(fates)
+        _require_done(outcomes)
         return {}
 
 
@@ -203,51 +99,80 @@ def _started() -> Function:
     return _FUNCTIONS[0]
 
 
-def _value(settings: Settings, name: str) -> object:
-    section, _, key = name.partition(".")
-    return getattr(getattr(settings, section), key)
+def _take(function: Function, delivery: Delivery, deadline: Deadline) -> Mapping[str, FileOutcome]:
+    """Ingest all files that a delivery announces; return the outcome of each by URI."""
+    by_bucket = defaultdict[str, dict[str, datetime | None]](dict)
+    for message in delivery.messages:
+        for file in message.files:
+            files = by_bucket[file.bucket]
+            files[file.uri] = _announced_at(message, file, files.get(file.uri))
+    often = {file.uri for one in delivery.messages if one.times >= _OFTEN_TIMES for file in one.files}
+    outcomes: dict[str, FileOutcome] = {}
+    for bucket, files in by_bucket.items():
+        outcomes |= take_in(function, bucket, files, deadline, often=often)
+    function.is_warm = "lake" in function.__dict__
+    return outcomes
 
 
-def _told(message: Message, file: Notified, known: datetime | None) -> datetime | None:
-    """Return when there was word of a file, by the latest message."""
+def _notify_late(function: Function) -> None:
+    """Send alerts about late tables and about what was counted, and log the late ones. Reads the journal only."""
+    try:
+        late = function.lake.notify_late()
+    except RetryableError:
+        function.close()
+        raise
+    function.is_warm = True
+    for table in late:
+        function.narrator.line(
+            logging.WARNING,
+            f"{table.table}: late",
+            table=table.table,
+            expected_every=table.expected_every,
+            last=None if table.last is None else table.last.isoformat(),
+            told={one.channel: one.reason or one.outcome for one in table.notifications},
+        )
+
+
+def _announced_at(message: Message, file: Notified, known: datetime | None) -> datetime | None:
+    """Return when a file was announced, by the latest message."""
     at = message.sent_at or file.at
     return at if known is None or (at is not None and at > known) else known
 
 
-def _is_done(message: Message, fates: Mapping[str, FileOutcome]) -> bool:
-    return message.error is None and all(fates[file.uri].is_done for file in message.files)
+def _is_done(message: Message, outcomes: Mapping[str, FileOutcome]) -> bool:
+    return message.error is None and all(outcomes[file.uri].is_done for file in message.files)
 
 
-def _require_done(fates: Mapping[str, FileOutcome]) -> None:
-    left = {uri: fate for uri, fate in fates.items() if not fate.is_done}
+def _require_done(outcomes: Mapping[str, FileOutcome]) -> None:
+    left = {uri: outcome for uri, outcome in outcomes.items() if not outcome.is_done}
     if not left:
         return
-    told = "; ".join(f"{uri}: {fate.reason}" for uri, fate in list(left.items())[:_TOLD_FILES])
+    told = "; ".join(f"{uri}: {outcome.reason}" for uri, outcome in list(left.items())[:_TOLD_FILES])
     more = f"; and {len(left) - _TOLD_FILES:,} more" if len(left) > _TOLD_FILES else ""
-    raise NotDoneError(f"{len(left):,} of {len(fates):,} file(s) are not done: {told}{more}", files=list(left))
+    raise NotDoneError(f"{len(left):,} of {len(outcomes):,} file(s) are not done: {told}{more}", files=list(left))
 
 
-def _note_file(narrator: LogNarrator, message: Message, file: Notified, fate: FileOutcome) -> None:
-    level = logging.INFO if fate.outcome in _GOOD else logging.WARNING
-    narrator.line(
-        level,
-        f"{file.uri}: {fate.outcome}",
-        table=fate.table,
-        run_id=fate.run_id,
-        file=file.uri,
-        outcome=fate.outcome,
-        reason=fate.reason,
-        etag=file.etag,
-        version_id=file.version_id,
-        sequencer=file.sequencer,
-        message_id=message.id,
-        times=message.times,
-        event_age_s=_age_s(message.sent_at or file.at),
-    )
-
-
-def _age_s(at: datetime | None) -> float | None:
-    return None if at is None else round((datetime.now(UTC) - at).total_seconds(), 3)
+def _log_message(narrator: LogNarrator, message: Message, outcomes: Mapping[str, FileOutcome]) -> None:
+    """Log that a message can't be read, or the outcome of each of its files."""
+    if message.error is not None:
+        narrator.line(logging.ERROR, message.error.message, message_id=message.id, code=message.error.code)
+    for file in message.files:
+        outcome, at = outcomes[file.uri], message.sent_at or file.at
+        narrator.line(
+            logging.INFO if outcome.outcome in _GOOD else logging.WARNING,
+            f"{file.uri}: {outcome.outcome}",
+            table=outcome.table,
+            run_id=outcome.run_id,
+            file=file.uri,
+            outcome=outcome.outcome,
+            reason=outcome.reason,
+            etag=file.etag,
+            version_id=file.version_id,
+            sequencer=file.sequencer,
+            message_id=message.id,
+            times=message.times,
+            event_age_s=None if at is None else round((datetime.now(UTC) - at).total_seconds(), 3),
+        )
 
 
 _SECRETS_OF_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")

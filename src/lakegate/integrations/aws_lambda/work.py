@@ -11,10 +11,10 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Literal
 
-from lakegate.config import Settings
+from lakegate.config import Settings, find_home
 from lakegate.errors import (
     ConfigurationError,
     EngineError,
@@ -25,14 +25,15 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.integrations.aws_lambda.events import Message
+from lakegate.lake import Lake, connect
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Clock, Intake, Scan
 from lakegate.model.journal import FileCheckpoint
+from lakegate.progress import LogNarrator
 from lakegate.wap.deadline import Deadline, DeadlineReachedError
 
 if TYPE_CHECKING:
     from lakegate.config import FunctionSettings
-    from lakegate.lake import Lake
 
 
 Outcome = Literal["published", "rejected", "failed", "left out", "not done", "put off"]
@@ -53,37 +54,68 @@ _CROWDED = "Another run has to be done alone first."
 _ALONE_TIMEOUT_S = 1.0
 
 
-class Lakes(Protocol):
-    """Who keeps the lake open.
+_NEEDED = {
+    "catalog.uri": "LAKEGATE_CATALOG_URI",
+    "engine.url": "LAKEGATE_ENGINE_URL",
+    "journal.url": "LAKEGATE_JOURNAL_URL",
+    "watch.routes": "LAKEGATE_WATCH_ROUTES",
+}
+
+
+class Function:
+    """A function that was started: its settings, and a lake that stays open from one call to the next.
+
+    Args:
+        settings: The settings.
+        narrator: Where it reports its work.
+        clock: The time.
 
     Attributes:
-        settings: The settings.
-        is_warm: Whether its connections are of an earlier call.
+        is_warm: Whether the lake's connections are from an earlier call.
+
+    Raises:
+        ConfigurationError: A setting that it can't do without is missing.
     """
 
-    settings: Settings
-    is_warm: bool
+    def __init__(self, settings: Settings, narrator: LogNarrator, *, clock: Clock | None = None) -> None:
+        for name, variable in _NEEDED.items():
+            section, _, key = name.partition(".")
+            if not getattr(getattr(settings, section), key):
+                raise ConfigurationError(
+                    f"The function needs {name}, which is not set.", hint=f"Set the variable {variable}.", setting=name
+                )
+        self.settings = settings
+        self.narrator = narrator
+        self.clock = clock
+        self.is_warm = False
 
-    @property
+    @cached_property
     def lake(self) -> Lake:
         """The lake."""
-        ...
+        return connect(find_home(), settings=self.settings, narrator=self.narrator)
 
     def prepare(self) -> None:
         """Make sure that connections of an earlier call still lead to the engine.
 
         Raises:
-            RetryableError: When it isn't.
+            RetryableError: They don't, and no new ones can be made.
         """
-        ...
+        if self.is_warm:
+            # A function sleeps between its calls, and a server that was replaced meanwhile doesn't say so.
+            self.lake.reconnect()
 
     def reopen(self) -> Lake:
-        """Return it with new connections."""
-        ...
+        """Return the lake with new connections."""
+        self.close()
+        return self.lake
 
     def close(self) -> None:
-        """Give up the connections."""
-        ...
+        """Close the connections; the next call opens new ones."""
+        lake = self.__dict__.pop("lake", None)
+        self.is_warm = False
+        if lake is not None:
+            with suppress(Exception):
+                lake.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,43 +138,41 @@ class FileOutcome:
 
 
 def take_in(
-    lakes: Lakes,
+    function: Function,
     bucket: str,
     files: Mapping[str, datetime | None],
     deadline: Deadline,
     *,
     often: AbstractSet[str] = frozenset(),
-    clock: Clock | None = None,
 ) -> Mapping[str, FileOutcome]:
-    """Take in files of one bucket; return by URI what became of each.
+    """Ingest files of one bucket; return the outcome of each by URI.
 
     Args:
-        lakes: Who keeps the lake open.
+        function: The function.
         bucket: The bucket.
-        files: URIs of objects, and when they were told of, as far as that is known.
+        files: URIs of objects, and when they were announced, as far as that is known.
         deadline: When to stop.
-        often: Those that came many times. Runs of these that were begun already are gone on with one at a time, all
-            calls together: side by side they may take so long that none is ever done.
-        clock: The time.
+        often: Those that were delivered many times. Their suspended runs are resumed one at a time, over all calls:
+            side by side they may take so long that none ever ends.
 
     Raises:
         InputError: When the routes are wrong.
     """
-    patterns = [_absolute(pattern, bucket) for pattern in lakes.settings.watch.routes or ()]
+    patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]
     tables, fates = _routed(Routes(patterns), files)
     if not tables:
         return fates
     told = {uri: at for uri, at in files.items() if at is not None}
-    work = _Work(lakes, patterns, told, deadline, often, clock)
+    work = _Work(function, patterns, told, deadline, often)
     work.run(list(tables))
     return fates | work.fates(tables)
 
 
-def look_after_canary(lakes: Lakes, uri: str) -> dict[str, str | None]:
-    """Return what became of a file that `lakegate aws deploy --smoke` uploaded; one that was published is undone.
+def look_after_canary(function: Function, uri: str) -> dict[str, str | None]:
+    """Return the outcome of a file that `lakegate aws deploy --smoke` uploaded, and revert it if it was published.
 
     Args:
-        lakes: Who keeps the lake open.
+        function: The function.
         uri: The file.
 
     Returns:
@@ -152,19 +182,19 @@ def look_after_canary(lakes: Lakes, uri: str) -> dict[str, str | None]:
         LakegateError: When it cannot be undone, or the journal is away.
     """
     bucket = uri.removeprefix("s3://").partition("/")[0]
-    patterns = [_absolute(pattern, bucket) for pattern in lakes.settings.watch.routes or ()]
+    patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]
     table = Routes(patterns).table(uri)
     if table is None:
         return {"outcome": "no route"}
     if not table.startswith(f"{CANARY_NAMESPACE}."):  # nobody else's run is undone this way
         return {"outcome": "not canary", "table": table}
-    landing = lakes.lake.file_checkpoints(table, [uri]).get(uri)
+    landing = function.lake.file_checkpoints(table, [uri]).get(uri)
     if landing is None:
         return {"outcome": "waiting", "table": table}
     if landing.outcome == "done" and landing.run_id is not None:
         with suppress(InputError):  # it was undone by a call whose answer was lost
-            lakes.lake.revert(landing.run_id)
-    is_final = landing.outcome in ("done", "rejected") or landing.tries >= lakes.settings.watch.max_tries
+            function.lake.revert(landing.run_id)
+    is_final = landing.outcome in ("done", "rejected") or landing.tries >= function.settings.watch.max_tries
     outcome = landing.outcome if is_final else "waiting"
     return {"outcome": outcome, "table": table, "run_id": landing.run_id, "reason": landing.reason}
 
@@ -195,15 +225,14 @@ def _routed(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str, str]
 class _Work:
     def __init__(
         self,
-        lakes: Lakes,
+        function: Function,
         patterns: Sequence[str],
         told: Mapping[str, datetime],
         deadline: Deadline,
         often: AbstractSet[str],
-        clock: Clock | None,
     ) -> None:
-        watch = lakes.settings.watch
-        self._lakes = lakes
+        watch = function.settings.watch
+        self._function = function
         self._deadline = deadline
         self._often = often
         self._troubles = 0
@@ -214,7 +243,7 @@ class _Work:
         self._crowded: set[str] = set()
         self._noted: set[str] = set()
         self._intake = Intake(
-            lakes.lake,
+            function.lake,
             [_NAME.sub("*", pattern.partition("=>")[0].strip()) for pattern in patterns],
             Routes(patterns),
             settle_s=0.0,
@@ -222,20 +251,20 @@ class _Work:
             max_bytes=watch.max_bytes,
             max_tries=watch.max_tries,
             announced=told,
-            clock=clock,
+            clock=function.clock,
         )
 
     def run(self, uris: Sequence[str]) -> None:
         """Take in what there is to take, until all is done or the time is over."""
         try:
-            self._lakes.prepare()
-            self._intake.lake = self._lakes.lake
+            self._function.prepare()
+            self._intake.lake = self._function.lake
             self._run(uris)
         except LakegateError as error:
             self._stopped_by = error
             _LOG.warning("Stopped: %s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
         if self._troubles:
-            self._lakes.close()
+            self._function.close()
 
     def fates(self, tables: Mapping[str, str]) -> dict[str, FileOutcome]:
         """Return what became of each of the files that ``tables`` leads to a table."""
@@ -303,11 +332,11 @@ class _Work:
         except DeadlineReachedError:
             return
         except (RetryableError, OutcomeUnknownError) as error:
-            if not self._lakes.is_warm:
+            if not self._function.is_warm:
                 self._meet(chunk, error)
                 return
             # A function sleeps between its calls, and what it was connected to may have gone meanwhile.
-            self._intake.lake = self._lakes.reopen()
+            self._intake.lake = self._function.reopen()
             self._take(self._parked(chunk))
         finally:
             self._noted.update(landing.uri for landing in self._intake.noted if landing.outcome != "parked")
@@ -361,7 +390,6 @@ def _put_off(error: LakegateError, table: str, run_id: str | None = None) -> Fil
     return FileOutcome("put off", is_done=False, reason=error.message, table=table, run_id=run_id)
 
 
-_LOG = logging.getLogger(__name__)
 _MOST_ENTRIES = 10
 """SQS's limit: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html."""
 _TIMEOUT_S = 3

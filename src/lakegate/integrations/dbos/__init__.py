@@ -6,8 +6,7 @@ workflow like any other, and ``queues`` puts it on queues and schedules.
 =================  ==========================================================
 ``workflows``      the workflow and its steps
 ``queues``         queues, de-duplication, the schedule
-``backfill``       historical files, N chunks at a time
-``configuration``  ``dbos-config.yaml`` and variables → what DBOS is given
-``program``        launching, waiting, stopping
+``configuration``  ``dbos-config.yaml`` and variables → DBOS's configuration
+``program``        launching, waiting, backfills, stopping
 =================  ==========================================================
 """

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,14 +20,12 @@ from lakegate.integrations.extras import require_extra
 from lakegate.lake import connect
 from lakegate.model.identifiers import TableIdentifier, validate_run_id
 from lakegate.model.run import new_run_id
-from lakegate.ports import Narrator
 
 if TYPE_CHECKING:
-    from lakegate.integrations.dbos.backfill import ChunkOutcome
     from lakegate.integrations.dbos.configuration import Configuration
+    from lakegate.integrations.dbos.program import ChunkOutcome
     from lakegate.integrations.dbos.queues import Watch
     from lakegate.integrations.dbos.workflows import Order, Outcome
-    from lakegate.lake import Lake
 
 PROGRAM = "python -m lakegate.integrations.dbos"
 _INTERNAL = 70
@@ -44,11 +41,11 @@ Examples:
   {PROGRAM} serve
   {PROGRAM} backfill --table_name nyc.trips --s3_path 'trips/%Y-%m-%d.parquet' --from 2024-01 --to 2024-03
 
-Exit codes: 0 done, 1 audit failed, 2 wrong input, 3 try again, 4 outcome unknown, 130 interrupted."""
+Exit codes: 0 done, 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown, 130 interrupted."""
 
 
 class _Given:
-    """What flags and variables say; a flag wins."""
+    """Values from flags and variables; a flag wins."""
 
     def __init__(self, flags: Mapping[str, Any], variables: Mapping[str, str]) -> None:
         self._flags = flags
@@ -63,7 +60,7 @@ class _Given:
         value = self.text(name)
         if value is None:
             raise ConfigurationError(
-                f"{name.upper()} (--{name}) is missing.", hint=f"Set the variable {name.upper()}, or give --{name}."
+                f"{name.upper()} (--{name}) is missing.", hint=f"Set the variable {name.upper()}, or pass --{name}."
             )
         return value
 
@@ -88,28 +85,28 @@ class _Given:
         if "." in name:
             raise ConfigurationError(
                 f"TABLE_NAME (--table_name) '{name}' is not in NAMESPACE (--namespace) '{namespace}'.",
-                hint="Give the namespace once.",
+                hint="Name the namespace once.",
             )
         return self.checked("table_name", f"{namespace}.{name}", TableIdentifier.parse)
 
     def run_id(self) -> str:
-        """Return the run's id, a new one when none is given."""
+        """Return the run's id; by default a new one."""
         return self.checked("run_id", self.text("run_id") or new_run_id(), validate_run_id)
 
     def cron(self) -> str | None:
-        """Return when the schedule looks, if there is to be one."""
+        """Return the schedule's cron expression, ``off``, or ``None``."""
         from croniter import croniter  # type: ignore[import-untyped]
 
         cron: str | None = self._flags["schedule"]
         if cron not in (None, _OFF) and not croniter.is_valid(cron, second_at_beginning=True):
             raise ConfigurationError(
                 f"--schedule '{cron}' is not a cron expression.",
-                hint="Minute, hour, day, month, weekday: '*/5 * * * *' is every five minutes; off ends it.",
+                hint="Minute, hour, day, month, weekday: '*/5 * * * *' is every five minutes. To end it, pass off.",
             )
         return cron
 
     def path(self) -> str:
-        """Return where the files are, as every process on this machine understands it."""
+        """Return where the files are, absolute, for other processes on this machine."""
         from lakegate.loading.routes import absolute
 
         return absolute(self.required("s3_path"))
@@ -123,7 +120,7 @@ class _Given:
         return list(self._flags["check"])
 
     def order(self) -> Order:
-        """Return what a run is asked to do."""
+        """Return what a run ingests."""
         order: Order = {"table": self.table(), "paths": [self.path()], "checks": self.checks()}
         branch = self.text("branch_name")
         if branch is not None:
@@ -144,41 +141,45 @@ class _Given:
 @click.option("--table_name", "--table-name", metavar="TABLE", help="namespace.table, or table. [TABLE_NAME]")
 @click.option("--namespace", metavar="NAME", help="Namespace of the table. [NAMESPACE]")
 @click.option(
-    "--s3_path", "--s3-path", metavar="PATH", help="File, folder, pattern or prefix; local ones too. [S3_PATH]"
+    "--s3_path", "--s3-path", metavar="PATH", help="File, folder, pattern or prefix, local or in a store. [S3_PATH]"
 )
-@click.option(
-    "--branch_name", "--branch-name", metavar="NAME", help="Branch to write to; must not exist. [BRANCH_NAME]"
-)
-@click.option("--run_id", "--run-id", metavar="ID", help="Id of run and workflow: twice is once. [RUN_ID]")
+@click.option("--branch_name", "--branch-name", metavar="NAME", help="New branch to write to. [BRANCH_NAME]")
+@click.option("--run_id", "--run-id", metavar="ID", help="Id of the run and its workflow; each id runs once. [RUN_ID]")
 @click.option("--check", "-c", multiple=True, metavar="CHECK", help="A check, such as 'not_null(id)'. Repeatable.")
 @click.option(
-    "--schedule", metavar="CRON", help="serve: look below PATH for new files whenever this says (UTC); off ends it."
+    "--schedule", metavar="CRON", help="serve: look for new files in PATH on this schedule (UTC). off ends it."
 )
-@click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="serve: ingests at a time.")
-@click.option("--from", "since", metavar="DATE", help="backfill: first date, month or time of the range.")
-@click.option("--to", "until", metavar="DATE", help="backfill: last one, which is in the range.")
-@click.option("--by", type=click.Choice(["path", "modified"]), default="path", help="backfill: what dates a file.")
-@click.option("--chunk", metavar="UNIT", help="backfill: hour, day, month, year, file or a number of files in a run.")
-@click.option("--parallel", type=click.IntRange(1), default=4, show_default=True, help="backfill: chunks at a time.")
-@click.option("--grace", type=click.IntRange(0), default=25, show_default=True, help="serve: seconds to finish in.")
+@click.option("--concurrency", type=click.IntRange(1), default=4, show_default=True, help="serve: concurrent ingests.")
+@click.option("--from", "since", metavar="DATE", help="backfill: start of the range, as a date, month or time.")
+@click.option("--to", "until", metavar="DATE", help="backfill: end of the range, inclusive.")
+@click.option(
+    "--by",
+    type=click.Choice(["path", "modified"]),
+    default="path",
+    help="backfill: date files by path or time.",
+)
+@click.option("--chunk", metavar="UNIT", help="backfill: hour, day, month, year, file or a number of files.")
+@click.option("--parallel", type=click.IntRange(1), default=4, show_default=True, help="backfill: concurrent chunks.")
+@click.option("--grace", type=click.IntRange(0), default=25, show_default=True, help="serve: seconds to finish.")
 @click.option("--home", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The project's folder.")
 @click.option("--config", type=click.Path(path_type=Path), help="Default: dbos-config.yaml here or in the project.")
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="What to print.")
+@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", help="Format of standard output.")
 @click.option("--debug", is_flag=True, help="Show tracebacks, and DBOS's own log.")
 def main(mode: str, **flags: Any) -> None:
     """Write files to a branch, audit them, and publish them to main, as a durable workflow of DBOS.
 
-    run (the default) does so once and waits for the end. enqueue leaves it to a process that serves. serve works off
-    the queues, and with --schedule looks for new files. backfill takes in historical files, and goes on when it is
-    started again.
+    run (the default) does so once and waits. enqueue leaves it to a process that runs serve. serve processes the
+    queues and, with --schedule, looks for new files. backfill ingests historical files; run it again to continue.
 
-    Each begins with what a process that died had not finished. A variable stands in for each option with a name in
-    brackets; dbos-config.yaml, in DBOS's own format, may set them in its section env.
+    Each mode first finishes what a process that died left behind. You can set an option by the variable in its
+    brackets, also in the section env of dbos-config.yaml, which has DBOS's own format.
     """
     home = flags["home"] or find_home()
     configuration = _configuration(flags["config"], home)
     given = _Given(flags, configuration.variables)
-    _use_lake(home)
+    from lakegate.integrations.dbos import workflows
+
+    workflows.use_lake(lambda narrator: connect(home, narrator=narrator))
     raise click.exceptions.Exit(_MODES[mode](configuration, given, flags))
 
 
@@ -223,17 +224,17 @@ def _serve(configuration: Configuration, given: _Given, flags: Mapping[str, Any]
         elif cron is not None and watch is not None:
             name = queues.schedule(cron, watch)
             click.echo(f"Schedule {name} looks for new files at '{cron}' (UTC).", err=True)
-        click.echo("Serving; SIGTERM or Ctrl-C stops.", err=True)
+        click.echo("Serving. To stop, press Ctrl-C or send SIGTERM.", err=True)
         program.serve()
-        click.echo(f"Stopping; what is not done in {flags['grace']} s goes on at the next start.", err=True)
+        click.echo(f"Stopping. Runs that aren't done in {flags['grace']} s continue at the next start.", err=True)
     return ExitCode.OK
 
 
 def _backfill(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) -> int:
-    from lakegate.integrations.dbos import backfill, program, queues, workflows
+    from lakegate.integrations.dbos import program, queues, workflows
 
     order = given.order()
-    chunks = backfill.backfill(
+    chunks = program.backfill(
         workflows.opened_lake,
         order["table"],
         order["paths"],
@@ -253,7 +254,7 @@ def _backfill(configuration: Configuration, given: _Given, flags: Mapping[str, A
     if flags["output"] == "json":
         click.echo(json.dumps(ended, indent=2))
     elif not ended:
-        click.echo(f"All files of the range are in {order['table']}.")
+        click.echo(f"All files of the range are already in {order['table']}.")
     return max(map(_exit_code, ended), default=ExitCode.OK)
 
 
@@ -263,16 +264,6 @@ _MODES: Mapping[str, Callable[[Configuration, _Given, Mapping[str, Any]], int]] 
     "serve": _serve,
     "backfill": _backfill,
 }
-
-
-def _use_lake(home: Path) -> None:
-    from lakegate.integrations.dbos import workflows
-
-    workflows.use_lake(partial(_open, home))
-
-
-def _open(home: Path, narrator: Narrator) -> Lake:
-    return connect(home, narrator=narrator)
 
 
 def _sentence(outcome: Outcome) -> str:
@@ -309,13 +300,17 @@ def start(words: Sequence[str] | None = None) -> int:
     except LakegateError as error:
         return _told(error.message, error.hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _told("Interrupted; the run goes on when the program is started again.", None, ExitCode.INTERRUPTED)
+        return _told("Interrupted. To continue the run, start the program again.", None, ExitCode.INTERRUPTED)
     except click.ClickException as error:
-        return _told(error.format_message(), f"{PROGRAM} --help", ExitCode.USAGE)
+        return _told(error.format_message(), f"For help, run: {PROGRAM} --help", ExitCode.USAGE)
     except Exception as error:
         if "--debug" in given:
             raise
-        return _told(f"internal error: {type(error).__name__}: {error}", "--debug shows where.", _INTERNAL)
+        return _told(
+            f"internal error: {type(error).__name__}: {error}",
+            "To see the traceback, pass --debug.",
+            _INTERNAL,
+        )
     return code if isinstance(code, int) else ExitCode.OK
 
 
@@ -327,7 +322,7 @@ def _told(message: str, hint: str | None, code: int) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    """End without waiting for steps that are under way: their workflows go on at the next start."""
+    """Exit without waiting for steps in progress: their workflows continue at the next start."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):

@@ -1,13 +1,14 @@
-"""The life of the program: launch DBOS, wait for workflows, and stop without losing one."""
+"""The program: launch DBOS, run or enqueue workflows and backfills, and stop without losing one."""
 
 from __future__ import annotations
 
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypedDict
 
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowHandle
 from dbos import error as dbos_errors
@@ -15,8 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from lakegate.errors import ConfigurationError, InputError, LakegateError, RetryableError
 from lakegate.integrations.dbos.configuration import Configuration, held_executor_id, place_of, recover_dead
-from lakegate.integrations.dbos.queues import QUEUES, enqueuing, error_class
+from lakegate.integrations.dbos.queues import BACKFILL, QUEUES, enqueuing, error_class
 from lakegate.integrations.dbos.workflows import Order, Outcome, wap
+from lakegate.lake import Lake
+from lakegate.loading.backfill import Backfill
+from lakegate.loading.backfill_plan import BackfillChunk, DatedBy
 
 _LOGGER = "dbos"
 _NOT_LET_IN = ("authentication failed", "no password supplied", "does not exist", "permission denied")
@@ -26,19 +30,19 @@ _NOT_LET_IN = ("authentication failed", "no password supplied", "does not exist"
 def launched(
     configuration: Configuration, *, queues: Sequence[str] = (), debug: bool = False, grace_s: int = 0
 ) -> Iterator[Sequence[str]]:
-    """Launch DBOS, which begins with recovering what processes before this one left pending; end it in order.
+    """Launch DBOS, which first recovers what earlier processes left pending, and shut it down in the end.
 
     Yields the ids of the workflows that were recovered and are on no queue of ours.
 
     Args:
-        configuration: What DBOS is given.
-        queues: The queues to work off.
+        configuration: DBOS's configuration.
+        queues: The queues to process.
         debug: Whether to show tracebacks, and DBOS's own log.
-        grace_s: Seconds to wait at the end for workflows that are under way; they go on at the next start.
+        grace_s: Seconds to wait at the end for workflows in progress; they continue at the next start.
 
     Raises:
-        RetryableError: When DBOS's database does not answer.
-        ConfigurationError: When it does not let us in, or DBOS cannot do with the configuration.
+        RetryableError: DBOS's database doesn't answer.
+        ConfigurationError: The database refuses the connection, or DBOS refuses the configuration.
     """
     url = str(configuration.dbos["system_database_url"])
     level = configuration.dbos.get("console_log_level") or logging.NOTSET
@@ -60,19 +64,19 @@ def launched(
             DBOS.destroy()
             raise _explained(error, url) from None
         except dbos_errors.DBOSInitializationError as error:
-            raise ConfigurationError(f"DBOS cannot be launched: {error}") from None
+            raise ConfigurationError(f"DBOS couldn't be launched: {error}") from None
 
 
 def enqueue(configuration: Configuration, order: Order, run_id: str) -> str:
-    """Put a run on the queue from outside: this process runs and recovers nothing.
+    """Enqueue a run from outside: this process runs and recovers nothing.
 
     Returns:
-        The id of the workflow: ``run_id``, or that of the one that is there already for the same order.
+        The workflow's id: ``run_id``, or that of the workflow that is already there for the same order.
 
     Raises:
-        InputError: When there is a workflow of this id already, with another order.
-        RetryableError: When DBOS's database does not answer.
-        ConfigurationError: When it does not let us in.
+        InputError: A workflow of this id has another order.
+        RetryableError: DBOS's database doesn't answer.
+        ConfigurationError: The database refuses the connection.
     """
     config = configuration.dbos
     url, schema = str(config["system_database_url"]), config.get("dbos_system_schema") or "dbos"
@@ -109,7 +113,12 @@ def run_one(order: Order, run_id: str, *, recovered: Sequence[str] = ()) -> Outc
         LakegateError: What the workflow ended with.
     """
     try:
-        workflow = _started(order, run_id)
+        if DBOS.get_workflow_status(run_id) is not None:
+            workflow: WorkflowHandle[Outcome] = DBOS.retrieve_workflow(run_id)
+        else:
+            # Should another process start it at this very moment, DBOS starts it only once.
+            with SetWorkflowID(run_id):
+                workflow = DBOS.start_workflow(wap, order)
         _require_same(workflow, order)
         return result_of(workflow)
     finally:
@@ -131,7 +140,7 @@ def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
         raise
     except dbos_errors.DBOSAwaitedWorkflowCancelledError:
         hint = f"dbos workflow resume {run_id}"
-        raise LakegateError(f"Workflow {run_id} was cancelled, and its run undone.", hint=hint, run_id=run_id) from None
+        raise LakegateError(f"Workflow {run_id} was cancelled and its run undone.", hint=hint, run_id=run_id) from None
     except Exception as error:
         code = getattr(error, "code", None)
         if not isinstance(code, str):
@@ -140,36 +149,95 @@ def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
         raise error_class(code)(str(error), hint=f"lakegate runs {run_id}", run_id=run_id) from None
 
 
+class ChunkOutcome(TypedDict):
+    """How a chunk ended.
+
+    Attributes:
+        chunk: Its name: its span of time, or its file's name.
+        outcome: Its run's outcome; ``None`` when the run failed.
+        error: Why it failed, as :meth:`lakegate.errors.LakegateError.to_dict` has it.
+    """
+
+    chunk: str
+    run_id: str
+    outcome: Outcome | None
+    error: dict[str, object] | None
+
+
+def backfill(
+    opener: Callable[[], Lake],
+    table: str,
+    paths: Sequence[str],
+    since: str | None = None,
+    until: str | None = None,
+    *,
+    by: DatedBy = "path",
+    chunk: str | None = None,
+    checks: Sequence[str] = (),
+) -> Iterator[ChunkOutcome]:
+    """Enqueue the chunks that aren't published yet, and yield how each ended, oldest first.
+
+    A chunk that an earlier backfill left on the queue isn't enqueued twice. The first chunk of a new table goes alone:
+    it determines the table's columns.
+
+    Args:
+        opener: Opens the lake.
+        table: ``namespace.table``.
+        paths: Files, folders, patterns; also with a date in them, ``trips/%Y-%m-%d.parquet``.
+        since: Start of the range: a date, month or time.
+        until: End of the range, inclusive.
+        by: What dates a file.
+        chunk: What one run ingests; see :class:`lakegate.loading.backfill.Backfill`.
+        checks: Checks beside those of the table's settings.
+
+    Raises:
+        InputError: No file is in the range, or one can't be read.
+        RetryableError: The catalog or the journal is unavailable.
+    """
+    plan = Backfill(opener, table, paths, since, until, by=by, chunk=chunk).plan()
+    to_do = list(plan.to_do)
+    if plan.creates and to_do:
+        first = to_do.pop(0)
+        yield _ended(first, _queued(first, checks))
+    queued = [(one, _queued(one, checks)) for one in to_do]
+    for one, workflow in queued:
+        yield _ended(one, workflow)
+
+
+def _queued(chunk: BackfillChunk, checks: Sequence[str]) -> WorkflowHandle[Outcome]:
+    paths = [file.uri for file in chunk.to_do]
+    order = Order(table=chunk.table, paths=paths, checks=list(checks), on_busy="skip")
+    options = enqueuing(order, run_id=None, version=DBOS.application_version, queue=BACKFILL)
+    return DBOS.enqueue_workflow_with_options(options, order)
+
+
+def _ended(chunk: BackfillChunk, workflow: WorkflowHandle[Outcome]) -> ChunkOutcome:
+    ended = ChunkOutcome(chunk=chunk.name, run_id=workflow.get_workflow_id(), outcome=None, error=None)
+    try:
+        ended["outcome"] = result_of(workflow)
+    except LakegateError as error:
+        ended["error"] = {**error.to_dict(), "exit_code": int(error.exit_code)}
+    return ended
+
+
 def serve(stop: threading.Event | None = None) -> None:
-    """Work until SIGTERM or Ctrl-C comes."""
+    """Work until SIGTERM or Ctrl-C."""
     until = stop or threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: until.set())
     until.wait()
 
 
-def _started(order: Order, run_id: str) -> WorkflowHandle[Outcome]:
-    if DBOS.get_workflow_status(run_id) is not None:
-        return DBOS.retrieve_workflow(run_id)
-    # Should another process start it in this very moment, DBOS starts it once all the same.
-    with SetWorkflowID(run_id):
-        return DBOS.start_workflow(wap, order)
-
-
 def _require_same(workflow: WorkflowHandle[Outcome], order: Order) -> None:
-    """Make sure that the workflow is about these files: started twice is once, and other files would be left out.
-
-    Raises:
-        InputError: When it is not.
-    """
+    """Refuse another order under the same id: starting an id twice is starting it once, so its files would be lost."""
     begun = workflow.get_status().input
     known: Order = begun["args"][0] if begun else order
     if known["table"] == order["table"] and list(known["paths"]) == list(order["paths"]):
         return
     run_id = workflow.get_workflow_id()
     raise InputError(
-        f"Run {run_id} was begun before, with {', '.join(known['paths'])} for {known['table']}.",
-        hint="Give another --run_id, or none.",
+        f"Run {run_id} was already started, with {', '.join(known['paths'])} for {known['table']}.",
+        hint="Pass another --run_id, or none.",
         run_id=run_id,
         table=known["table"],
     )
@@ -184,7 +252,7 @@ def _wait(workflow_id: str) -> None:
     try:
         DBOS.retrieve_workflow(workflow_id).get_result()
     except Exception as error:  # noqa: BLE001 - its own caller is told of it by the database
-        DBOS.logger.error(f"Workflow {workflow_id}, which was recovered, failed: {error}")
+        DBOS.logger.error(f"Recovered workflow {workflow_id} failed: {error}")
 
 
 def _explained(error: SQLAlchemyError, url: str) -> LakegateError:
@@ -193,16 +261,16 @@ def _explained(error: SQLAlchemyError, url: str) -> LakegateError:
     place = place_of(url)
     if any(words in text for words in _NOT_LET_IN):
         return ConfigurationError(
-            f"DBOS's database at {place} does not let us in: {text}", hint="Look at system_database_url."
+            f"DBOS's database at {place} refused the connection: {text}", hint="Check system_database_url."
         )
     return RetryableError(
-        f"DBOS's database at {place} does not answer: {text}", hint="Nothing was begun; try again when it does."
+        f"DBOS's database at {place} doesn't answer: {text}", hint="Nothing was started; retry when it answers."
     )
 
 
 @contextmanager
 def _logging(level: str | int, *, quiet: bool, tracebacks: bool) -> Iterator[None]:
-    """Have DBOS's log say what concerns a user: our own lines, with the run they belong to, and what goes wrong."""
+    """Show of DBOS's log what concerns a user: our own lines, with the run they belong to, and what goes wrong."""
     logger = logging.getLogger(_LOGGER)
     # DBOS adds a handler of its own only where there is none.
     handler = logging.StreamHandler()
@@ -218,7 +286,7 @@ def _logging(level: str | int, *, quiet: bool, tracebacks: bool) -> Iterator[Non
 
 
 class _Readable(logging.Filter):
-    """Drops DBOS's own informations, and turns tracebacks into the sentence at their end."""
+    """Drops DBOS's own messages, and turns tracebacks into the sentence at their end."""
 
     def __init__(self, *, quiet: bool, tracebacks: bool) -> None:
         super().__init__()
@@ -226,7 +294,6 @@ class _Readable(logging.Filter):
         self._tracebacks = tracebacks
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is shown."""
         own = "lakegate" in Path(record.pathname).parts
         if self._quiet and not own and record.levelno < logging.WARNING:
             return False

@@ -27,13 +27,12 @@ _MAX_FAILURES = 20
 
 
 class Order(TypedDict, total=False):
-    """What a workflow is asked to do. It is stored in DBOS's tables: names and paths, never contents or secrets.
+    """What a workflow ingests. It is stored in DBOS's tables: names and paths, never contents or secrets.
 
     Attributes:
         table: ``namespace.table``.
-        paths: Files, globs or folders.
-        run_id: A run of this table that somebody else left between two steps, to go on with; by default there is a new
-            one, of the workflow's id.
+        paths: Files, folders or patterns.
+        run_id: A suspended run of this table to resume; by default a new one with the workflow's id.
     """
 
     table: Required[str]
@@ -49,14 +48,14 @@ class Order(TypedDict, total=False):
 
 
 class Outcome(TypedDict):
-    """What became of a run: what a step and the workflow return, and DBOS stores. Small, and survives JSON.
+    """How a run ended: what a step and the workflow return, and DBOS stores. Small, and survives JSON.
 
     Attributes:
-        run_id: Also the workflow's id, unless the order said which.
+        run_id: Also the workflow's id, unless the order named a run.
         status: ``published``, ``rejected`` or ``skipped`` at the end; ``staged`` between steps; ``failed`` when it was
             undone.
         table: Its table.
-        branch: Its branch; stands after a rejection unless ``on_failure`` says otherwise.
+        branch: Its branch, which a rejection keeps unless ``on_failure`` says otherwise.
         rows: Rows written.
         failures: Why it was rejected: at most 20 checks with their numbers of failing rows, no values.
         detail: Why it was skipped or undone, in one sentence.
@@ -82,55 +81,55 @@ _opener: LakeOpener = _connect
 
 
 def use_lake(opener: LakeOpener) -> None:
-    """Have the steps open their lake so, each time; by default :func:`lakegate.connect` with what is found here."""
+    """Set how steps open the lake; by default, :func:`lakegate.connect` with the settings found here."""
     global _opener  # noqa: PLW0603 - workflows are global too, and what they are given must survive in a database
     _opener = opener
 
 
 def opened_lake() -> Lake:
     """Open the lake for one step, as :func:`use_lake` says."""
-    return _opener(LogNarrator())
+    return _opener(_DbosNarrator())
 
 
-class LogNarrator(SilentNarrator):
-    """Tells DBOS's log what goes on, which adds the workflow's id to each line."""
+class _DbosNarrator(SilentNarrator):
+    """Logs to DBOS, which adds the workflow's id to each line."""
 
     @contextmanager
     def step(self, text: str) -> Iterator[Step]:
-        """Tell of ``text`` when it begins."""
         DBOS.logger.info(text)
         with super().step(text) as step:
             yield step
 
     def note(self, text: str) -> None:
-        """Tell one finished fact."""
         DBOS.logger.info(text)
 
 
-class _Turn:
+def may_succeed_again(error: BaseException) -> bool:
+    """Return whether a failed step is worth retrying; the lake then finds what was done."""
+    return isinstance(error, (RetryableError, OutcomeUnknownError))
+
+
+class _RunLock:
+    """A lock that a weak dictionary can hold."""
+
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
-def may_succeed_again(error: BaseException) -> bool:
-    """Tell whether a step that failed so is worth calling again; the lake then finds what was done."""
-    return isinstance(error, (RetryableError, OutcomeUnknownError))
-
-
-_turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
-_turns_lock = threading.Lock()
+_run_locks: WeakValueDictionary[str, _RunLock] = WeakValueDictionary()
+_run_locks_lock = threading.Lock()
 
 
 @contextmanager
-def turn_at(run_id: str) -> Iterator[Lake]:
-    """Open the lake for a step of a run, alone in this process.
+def lake_of(run_id: str) -> Iterator[Lake]:
+    """Open the lake for a step of a run, one step at a time in this process.
 
-    DBOS begins a workflow again that it takes for dead, here as well, and lets the slower one's results go. Between
-    processes the run's lease sees to it that only one works on it.
+    DBOS restarts a workflow that it takes for dead, possibly in the same process, and drops the slower one's results.
+    Between processes, the run's lease does the same.
     """
-    with _turns_lock:
-        turn = _turns.setdefault(run_id, _Turn())
-    with turn.lock, opened_lake() as lake:
+    with _run_locks_lock:
+        held = _run_locks.setdefault(run_id, _RunLock())
+    with held.lock, opened_lake() as lake:
         yield lake
 
 
@@ -138,28 +137,28 @@ def turn_at(run_id: str) -> Iterator[Lake]:
 def write(run_id: str, order: Order) -> Outcome:
     """Write the files to a branch; see :meth:`lakegate.Lake.write`."""
     options = {key: value for key, value in order.items() if key not in ("table", "paths")}
-    with turn_at(run_id) as lake:
+    with lake_of(run_id) as lake:
         given = cast("IngestOptions", {**options, "run_id": run_id})
         return outcome_of(lake.write(order["table"], list(order["paths"]), **given))
 
 
 @DBOS.step(name="lakegate.audit", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def audit(run_id: str) -> Outcome:
-    """Audit what was written; see :meth:`lakegate.Lake.audit_run`."""
-    with turn_at(run_id) as lake:
+    """Audit the branch; see :meth:`lakegate.Lake.audit_run`."""
+    with lake_of(run_id) as lake:
         return outcome_of(lake.audit_run(run_id))
 
 
 @DBOS.step(name="lakegate.publish", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def publish(run_id: str) -> Outcome:
-    """Publish what passed its audit; see :meth:`lakegate.Lake.publish_run`."""
-    with turn_at(run_id) as lake:
+    """Publish the branch, which passed its audit; see :meth:`lakegate.Lake.publish_run`."""
+    with lake_of(run_id) as lake:
         return outcome_of(lake.publish_run(run_id))
 
 
 @DBOS.step(name="lakegate.undo", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def undo(run_id: str, reason: str) -> Outcome | None:
-    """End a run that is given up; see :meth:`lakegate.Lake.cancel_run`. ``None`` when it never came to a run."""
+    """Undo a run; see :meth:`lakegate.Lake.cancel_run`. ``None`` if it doesn't exist."""
     return _undo(run_id, reason)
 
 
@@ -167,14 +166,14 @@ def undo(run_id: str, reason: str) -> Outcome | None:
 def wap(order: Order) -> Outcome:
     """Write files to a branch, audit them, and publish them, or not at all.
 
-    The workflow's id is the run's id, unless the order names a run: set it with ``SetWorkflowID`` (ASCII letters,
-    digits, ``.``, ``_``, ``-``), so that starting it twice is once. A rejected audit is a result. What could not be
-    done is undone, and raised.
+    The workflow's id is the run's id, unless the order names a run. Set it with ``SetWorkflowID`` (ASCII letters,
+    digits, ``.``, ``_``, ``-``), so that starting it twice starts it once. A rejected audit is a result. A run that
+    fails is undone, and its error raised.
 
     Raises:
-        LakegateError: When a step failed for good.
+        LakegateError: A step failed for good.
     """
-    # Forked from a later step, the workflow goes on with the run that its first step began.
+    # Forked from a later step, the workflow continues the run that its first step began.
     run_id = order.get("run_id", str(DBOS.workflow_id))
     try:
         outcome = write(run_id, order)
@@ -184,28 +183,28 @@ def wap(order: Order) -> Outcome:
                 break
             outcome = step(run_id)
     except (dbos_errors.DBOSWorkflowCancelledError, dbos_errors.DBOSWorkflowConflictIDError):
-        # No further step is given to a workflow that was cancelled, or that another process has taken over.
+        # DBOS runs no more steps of a workflow that was cancelled, or that another process has taken over.
         if _is_cancelled(str(DBOS.workflow_id)):
             _undo_cancelled(run_id)
         raise
     except Exception as error:
         cause = _cause(error)
         if isinstance(cause, (dbos_errors.DBOSException, SQLAlchemyError)):
-            # DBOS itself stopped, or could not write something down; the workflow is recovered, and goes on.
+            # DBOS itself stopped, or couldn't save something; it will recover the workflow.
             raise
         if "run_id" in order and isinstance(cause, InputError):
-            # Its step has ended the run, or it is not one of this table: then it is not ours to undo.
+            # The step has ended the run, or it is a run of another table: not ours to undo.
             raise cause from None
         ended = _undone(run_id, cause)
         if ended is None or ended["status"] != "published":
             raise cause from None
-        # Only the answer to its publish was lost.
+        # Only the response to its publish was lost.
         return ended
     return outcome
 
 
 def outcome_of(run: Run) -> Outcome:
-    """Return what DBOS stores of a run."""
+    """Return how a run ended, or where it is, as DBOS stores it."""
     detail = run.error.message if run.error is not None else run.detail
     return Outcome(
         run_id=run.run_id,
@@ -226,7 +225,7 @@ def _undone(run_id: str, cause: Exception) -> Outcome | None:
     try:
         return undo(run_id, f"Its DBOS workflow failed: {cause}")
     except Exception as error:  # noqa: BLE001 - the first failure is the one to tell
-        _tell_left(run_id, error)
+        _log_left(run_id, error)
         return None
 
 
@@ -240,23 +239,23 @@ def _undo_cancelled(run_id: str) -> None:
     try:
         _undo(run_id, "Its DBOS workflow was cancelled.")
     except LakegateError as error:
-        _tell_left(run_id, error)
+        _log_left(run_id, error)
 
 
 def _undo(run_id: str, reason: str) -> Outcome | None:
-    with turn_at(run_id) as lake:
+    with lake_of(run_id) as lake:
         try:
             return outcome_of(lake.cancel_run(run_id, reason=reason))
         except NotFoundError:
             return None
 
 
-def _tell_left(run_id: str, error: Exception) -> None:
-    DBOS.logger.error(f"Run {run_id} could not be undone; `lakegate recover` settles it later: {_cause(error)}")
+def _log_left(run_id: str, error: Exception) -> None:
+    DBOS.logger.error(f"Run {run_id} couldn't be undone; `lakegate recover` will do it: {_cause(error)}")
 
 
 def _cause(error: Exception) -> Exception:
-    """Return what a step failed with at last, instead of the number of its attempts."""
+    """Return a step's last error instead of the number of its attempts."""
     if isinstance(error, dbos_errors.DBOSMaxStepRetriesExceeded) and error.errors:
         return error.errors[-1]
     return error

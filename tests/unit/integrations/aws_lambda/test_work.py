@@ -25,8 +25,8 @@ from lakegate.errors import (
 )
 from lakegate.integrations.aws_lambda import function, handler
 from lakegate.integrations.aws_lambda.events import Message
-from lakegate.integrations.aws_lambda.function import Function, NotDoneError, open_log
-from lakegate.integrations.aws_lambda.work import take_in
+from lakegate.integrations.aws_lambda.function import NotDoneError, open_log
+from lakegate.integrations.aws_lambda.work import Function, take_in
 from lakegate.journal.journal import open_journal
 from lakegate.lake import Lake
 from lakegate.model.notices import Notice
@@ -64,10 +64,15 @@ class FakeLakes:
 
     stepping: StoreLake = field(default_factory=StoreLake)
     settings: Settings = SETTINGS
+    clock: None = None
     is_warm: bool = False
     prepares: Callable[[], None] = lambda: None
     reopened: int = 0
     closed: int = 0
+
+    @property
+    def function(self) -> Function:
+        return cast("Function", self)
 
     @property
     def lake(self) -> Lake:
@@ -90,7 +95,7 @@ class FakeLakes:
         return uris
 
     def take(self, *uris: str, deadline: Deadline = NEVER, bucket: str = "landing") -> dict[str, tuple[str, bool]]:
-        fates = take_in(self, bucket, dict.fromkeys(uris), deadline)
+        fates = take_in(self.function, bucket, dict.fromkeys(uris), deadline)
         return {uri.rpartition("/")[2]: (fate.outcome, fate.is_done) for uri, fate in fates.items()}
 
 
@@ -115,7 +120,10 @@ def test_a_route_with_a_bucket_is_of_that_bucket_only(lakes: FakeLakes) -> None:
 
 def test_what_leads_nowhere_or_is_gone_is_done_with(lakes: FakeLakes) -> None:
     fates = take_in(
-        lakes, "landing", dict.fromkeys(["s3://landing/x.txt", "s3://landing/in/-/a.csv", *lakes.put()]), NEVER
+        lakes.function,
+        "landing",
+        dict.fromkeys(["s3://landing/x.txt", "s3://landing/in/-/a.csv", *lakes.put()]),
+        NEVER,
     )
     assert [fate.is_done for fate in fates.values()] == [True, True]
     assert all(fate.reason for fate in fates.values())
@@ -156,7 +164,7 @@ def test_engine_failures_stop_no_other(lakes: FakeLakes) -> None:
 def test_two_troubles_in_a_row_stop_the_call(lakes: FakeLakes) -> None:
     uris = lakes.put(*(f"{table}/x.csv" for table in "abcd"))
     lakes.stepping.becomes = lambda _: AWAY
-    fates = take_in(lakes, "landing", dict.fromkeys(uris), NEVER)
+    fates = take_in(lakes.function, "landing", dict.fromkeys(uris), NEVER)
     assert {(fate.outcome, fate.is_done, fate.reason) for fate in fates.values()} == {("put off", False, "Away.")}
     assert len(lakes.stepping.taken) == 2
     assert lakes.closed == 1
@@ -211,15 +219,15 @@ def test_of_runs_that_came_often_one_is_gone_on_with_at_a_time(lakes: FakeLakes)
     uris = lakes.put("trips/a.csv")
     files = dict.fromkeys(uris)
     lakes.stepping.becomes = lambda _: AWAY
-    take_in(lakes, "landing", files, NEVER)  # begun, and parked
+    take_in(lakes.function, "landing", files, NEVER)  # begun, and parked
     lakes.stepping.becomes = lambda _: "published"
     lakes.stepping.taken.clear()
 
     with lakes.stepping.lock("lambda/alone", timeout_s=1.0):
-        [crowded] = take_in(lakes, "landing", files, NEVER, often=set(uris)).values()
+        [crowded] = take_in(lakes.function, "landing", files, NEVER, often=set(uris)).values()
         assert (crowded.outcome, crowded.reason) == ("not done", "Another run has to be done alone first.")
         assert lakes.stepping.taken == []
-    [alone] = take_in(lakes, "landing", files, NEVER, often=set(uris)).values()
+    [alone] = take_in(lakes.function, "landing", files, NEVER, often=set(uris)).values()
     assert alone.outcome == "published"
 
 

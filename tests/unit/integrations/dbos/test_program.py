@@ -172,7 +172,7 @@ def test_dbos_database_away_at_the_start_is_said_without_the_password(
     for mode in ("run", "enqueue"):
         assert front.start([mode, "--table_name", "nyc.trips", "--s3_path", "x"]) == 3
         said = capsys.readouterr().err
-        assert "DBOS's database at 127.0.0.1:1/lake does not answer" in said
+        assert "DBOS's database at 127.0.0.1:1/lake doesn't answer" in said
         assert SECRET not in said
         assert "Traceback" not in said
 

@@ -180,7 +180,7 @@ def test_other_files_under_a_known_id_are_refused(
 ) -> None:
     run_id = f"known-{next(iter(other))}"
     program.run_one(ORDER, run_id)
-    said = f"Run {run_id} was begun before, with trips.parquet for nyc.trips."
+    said = f"Run {run_id} was already started, with trips.parquet for nyc.trips."
     order = cast("Order", {**ORDER, **other})
     with pytest.raises(InputError, match=said):
         program.run_one(order, run_id)
