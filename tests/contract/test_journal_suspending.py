@@ -33,7 +33,7 @@ def beside(shelf: Shelf) -> Actor:
     return shelf.open(FakeHolder("beside", {"first": True, "next": True}))
 
 
-def test_a_parked_run_is_left_alone_though_its_process_is_gone(first: Actor, then: Actor) -> None:
+def test_a_suspended_run_is_left_alone_though_its_process_is_gone(first: Actor, then: Actor) -> None:
     first.begin(run(1))
     first.suspend(run(1, status="staged"), for_s=HOUR_S)
 
@@ -45,7 +45,7 @@ def test_a_parked_run_is_left_alone_though_its_process_is_gone(first: Actor, the
     assert not then.renew("r01")
 
 
-def test_whoever_resumes_a_parked_run_works_on_it(first: Actor, then: Actor, beside: Actor) -> None:
+def test_whoever_resumes_a_suspended_run_works_on_it(first: Actor, then: Actor, beside: Actor) -> None:
     first.begin(run(1))
     first.suspend(run(1, status="staged"), for_s=HOUR_S)
 
@@ -58,7 +58,7 @@ def test_whoever_resumes_a_parked_run_works_on_it(first: Actor, then: Actor, bes
             late.resume("r01")
 
 
-def test_a_parked_run_may_be_begun_again(first: Actor, then: Actor) -> None:
+def test_a_suspended_run_may_be_begun_again(first: Actor, then: Actor) -> None:
     first.begin(run(1))
     first.suspend(run(1, status="staged"), for_s=HOUR_S)
     then.begin(run(1, branch="other"))
@@ -66,7 +66,7 @@ def test_a_parked_run_may_be_begun_again(first: Actor, then: Actor) -> None:
     assert then.get("r01") == run(1, branch="other")
 
 
-def test_a_run_parked_for_too_long_is_abandoned(first: Actor, then: Actor) -> None:
+def test_a_run_suspended_for_too_long_is_abandoned(first: Actor, then: Actor) -> None:
     first.begin(run(1))
     first.suspend(run(1, status="staged"), for_s=-1)
 
@@ -76,7 +76,7 @@ def test_a_run_parked_for_too_long_is_abandoned(first: Actor, then: Actor) -> No
     assert then.renew("r01")
 
 
-def test_a_run_parked_for_too_long_may_still_be_resumed(first: Actor, then: Actor) -> None:
+def test_a_run_suspended_for_too_long_may_still_be_resumed(first: Actor, then: Actor) -> None:
     first.begin(run(1))
     first.suspend(run(1, status="staged"), for_s=-1)
     assert then.resume("r01") == run(1, status="staged")
@@ -103,7 +103,7 @@ def test_claims_outlast_the_parking(first: Actor, then: Actor) -> None:
     assert [one.run_id for one in then.claim("r02", "nyc.trips", [file("a")]).published] == ["r01"]
 
 
-def test_who_lost_a_run_does_not_park_it(first: Actor, then: Actor) -> None:
+def test_who_lost_a_run_does_not_suspend_it(first: Actor, then: Actor) -> None:
     first.begin(run(1))
     assert then.take_over("r01")
     with pytest.raises(LeaseLostError, match="Run r01 lost its lease"):
@@ -159,7 +159,7 @@ def test_a_run_that_lost_its_lease_is_resumed(first: Actor) -> None:
     assert first.renew("r01")
 
 
-def test_of_many_who_resume_a_parked_run_one_gets_it(shelf: Shelf, first: Actor) -> None:
+def test_of_many_who_resume_a_suspended_run_one_gets_it(shelf: Shelf, first: Actor) -> None:
     names = [f"p{number}" for number in range(8)]
     takers = [shelf.open(FakeHolder(name, dict.fromkeys(names, True))) for name in names]
     first.begin(run(1))
@@ -200,7 +200,7 @@ def test_a_run_that_ends_while_somebody_asks_for_it_leaves_no_lease(shelf: Shelf
         assert asking.get(run_id) == ended
 
 
-def test_parked_runs_are_told_of_until_their_time_is_over(first: Actor, then: Actor) -> None:
+def test_suspended_runs_are_told_of_until_their_time_is_over(first: Actor, then: Actor) -> None:
     assert first.suspended() == {}
     for number, for_s in ((1, 2 * HOUR_S), (2, HOUR_S), (3, -1), (4, HOUR_S)):
         first.begin(run(number))

@@ -23,11 +23,9 @@ class Holder(Protocol):
 
     def identity(self) -> str:
         """Return the text that names this process in a lease."""
-        ...
 
     def is_alive(self, identity: str) -> bool | None:
         """Tell whether the process of that name lives; ``None`` when that cannot be told from here."""
-        ...
 
 
 class ProcessHolder:

@@ -41,7 +41,7 @@ from lakegate.loading.backfill_plan import (
     make_plan,
     parse_chunking,
 )
-from lakegate.loading.file_outcomes import find_run
+from lakegate.loading.file_outcomes import has_published
 from lakegate.loading.periods import parse_range
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run, RunError
@@ -343,7 +343,7 @@ def _exists(lake: Lake, table: str) -> bool:
 
 
 def _result(lake: Lake, chunk: BackfillChunk, run: Run, seconds: float) -> ChunkResult:
-    left = sum(not _is_published(lake, known.run_id) for known in run.skipped_files)
+    left = sum(not has_published(lake, known.run_id) for known in run.skipped_files)
     given = len(chunk.to_do)
     return ChunkResult(
         chunk=chunk.name,
@@ -371,9 +371,3 @@ def _outcome(run: Run, left: int) -> Outcome:
     if left:
         return "later"
     return "already" if run.skipped_files else "empty"
-
-
-def _is_published(lake: Lake, run_id: str) -> bool:
-    run = find_run(lake, run_id)
-    # A journal that was lost knows files from the history of main, whose runs were published.
-    return run is None or run.status in ("published", "reverted")

@@ -303,12 +303,9 @@ class Watcher(Protocol):
 
     def began(self, chunk: BackfillChunk) -> None:
         """Tell that this very thread begins with a chunk."""
-        ...
 
     def ended(self, result: ChunkResult) -> None:
         """Tell that this very thread is done with a chunk."""
-        ...
 
     def stopping(self, under_way: int) -> None:
         """Tell that it was interrupted, and finishes the chunks that are under way."""
-        ...

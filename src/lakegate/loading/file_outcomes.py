@@ -17,7 +17,7 @@ from lakegate.loading.routes import location
 from lakegate.model.journal import CheckpointOutcome, FileCheckpoint
 from lakegate.model.notices import GivenUpFile
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import Run
+from lakegate.model.run import Run, RunError
 from lakegate.sources.files import shown
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Chunk:
     stamps: tuple[str, ...]
     run_id: str | None = None
 
+    @property
+    def files(self) -> Sequence[tuple[str, str]]:
+        """URI and fingerprint of each file."""
+        return list(zip(self.uris, self.stamps, strict=True))
+
     def id_after(self, earlier: Sequence[str]) -> str:
         """Return a run id for these files in these states, the same on any machine at any time.
 
@@ -57,8 +62,8 @@ class Chunk:
             >>> Chunk("nyc.trips", ("s3://b/x.csv",), 9, True, ("9-e",)).id_after(())
             'files-c317eeeb7db6f2dd61e2'
         """
-        files = sorted(zip(self.uris, self.stamps, strict=True))
-        digest = hashlib.sha256(json.dumps([self.table, files, sorted(set(earlier))]).encode()).hexdigest()
+        named = [self.table, sorted(self.files), sorted(set(earlier))]
+        digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()
         return f"files-{digest[:_DIGEST_LETTERS]}"
 
 
@@ -317,7 +322,7 @@ class FileOutcomes:
             self._checkpoint(
                 uri, stamp, "trying", tries=self._tries(known.get(uri), stamp) + chunk.alone, run=chunk.run_id
             )
-            for uri, stamp in zip(chunk.uris, chunk.stamps, strict=True)
+            for uri, stamp in chunk.files
         )
         lake.save_file_checkpoints(chunk.table, tuple(tried))
 
@@ -325,7 +330,7 @@ class FileOutcomes:
         """Undo :meth:`begin` for files without an outcome since, and return their checkpoints."""
         known = lake.file_checkpoints(chunk.table, chunk.uris)
         unfinished = [one for uri in chunk.uris if (one := known.get(uri)) is not None and one.outcome == "trying"]
-        why = _why_failed(None, error)
+        why = _why(None, error)
         # Without a run: this one came to nothing, or is of no use for the files that are left.
         left = tuple(
             self._checkpoint(one.uri, one.stamp, "parked", tries=one.tries - chunk.alone, reason=why)
@@ -360,17 +365,19 @@ class FileOutcomes:
     ) -> tuple[FileCheckpoint, ...]:
         """Save and return the outcomes of a chunk's files; trouble that isn't theirs leaves no outcome."""
         is_trouble = False
+        problem = error or (run.error if run is not None else None)
         if run is not None and error is None and run.status not in _ENDED_BADLY:
             checkpoints = self._of_run(lake, backoff, chunk, run)
-        elif _is_trouble(run, error) and not self._is_their_fault(lake, backoff, chunk, run, error):
+        elif _is_trouble(problem) and not self._is_their_fault(lake, backoff, chunk, run, error):
             is_trouble = True
             checkpoints = self._unfinished(lake, chunk, error)
         else:
-            checkpoints = self._bad(lake, _culprits(chunk, error), run, "failed", _why_failed(run, error))
+            checkpoints = self._bad(lake, _culprits(chunk, error), run, "failed", _why(run, problem))
         for checkpoint in checkpoints:
             if checkpoint.outcome == "failed" and self.is_finished(checkpoint):
                 # Before saving that nothing is left to do: the alert must not get lost.
-                lake.notify_given_up(_given_up(chunk.table, checkpoint, _code(run, error)))
+                code = LakegateError.code if problem is None else problem.code
+                lake.notify_given_up(_given_up(chunk.table, checkpoint, code))
         if checkpoints:
             lake.save_file_checkpoints(chunk.table, checkpoints)
         if not is_trouble:
@@ -393,8 +400,8 @@ class FileOutcomes:
     def _done(self, lake: Lake, backoff: Backoff, chunk: Chunk, run: Run) -> Iterator[FileCheckpoint]:
         # A file that was found by a link is skipped by the name of the file itself.
         owners = {uri: one.run_id for one in run.skipped_files for uri in (one.file.uri, *one.file.aliases)}
-        busy = {run_id for run_id in set(owners.values()) if not _has_published(lake, run_id)}
-        for uri, stamp in zip(chunk.uris, chunk.stamps, strict=True):
+        busy = {run_id for run_id in set(owners.values()) if not has_published(lake, run_id)}
+        for uri, stamp in chunk.files:
             owner = owners.get(uri)
             if owner in busy:
                 backoff.leave([uri])
@@ -403,37 +410,44 @@ class FileOutcomes:
             yield self._checkpoint(uri, stamp, "done", run=owner or run.run_id, reason=reason)
 
     def _unfinished(self, lake: Lake, chunk: Chunk, error: LakegateError | None) -> tuple[FileCheckpoint, ...]:
-        """Return the files' checkpoints after trouble: parked with their run, or waiting."""
+        """Return the files' checkpoints after trouble: suspended with their run, or waiting."""
         run = None if chunk.run_id is None else find_run(lake, chunk.run_id)
-        why = _why_failed(None, error)
         known = lake.file_checkpoints(chunk.table, chunk.uris)
         if run is not None and run.finished_at is None:
-            return tuple(
-                self._checkpoint(
-                    uri, stamp, "parked", tries=self._before(chunk, known, uri, stamp), run=run.run_id, reason=why
-                )
-                for uri, stamp in zip(chunk.uris, chunk.stamps, strict=True)
-            )
+            return self._for_all(chunk, "parked", known, run_id=run.run_id, reason=_why(None, error))
         if chunk.run_id is None or not chunk.alone or not isinstance(error, EngineError):
             return ()
         # The engine failed at it, and perhaps at everything: the next try shows whether it works for others.
-        (uri,), (stamp,) = chunk.uris, chunk.stamps
-        return (self._checkpoint(uri, stamp, "failed", tries=self._before(chunk, known, uri, stamp), reason=why),)
+        return self._for_all(chunk, "failed", known, reason=_why(None, error))
 
     def _bad(
         self, lake: Lake, chunk: Chunk, run: Run | None, outcome: Literal["rejected", "failed"], reason: str
     ) -> tuple[FileCheckpoint, ...]:
         known = lake.file_checkpoints(chunk.table, chunk.uris) if chunk.alone else {}
+        run_id = None if run is None else run.run_id
+        return self._for_all(chunk, outcome, known, more_tries=int(chunk.alone), run_id=run_id, reason=reason)
+
+    def _for_all(
+        self,
+        chunk: Chunk,
+        outcome: CheckpointOutcome,
+        known: Mapping[str, FileCheckpoint],
+        *,
+        more_tries: int = 0,
+        run_id: str | None = None,
+        reason: str,
+    ) -> tuple[FileCheckpoint, ...]:
+        """Return checkpoints of one outcome for the chunk's files, with ``more_tries`` than before this chunk."""
         return tuple(
             self._checkpoint(
                 uri,
                 stamp,
                 outcome,
-                tries=self._before(chunk, known, uri, stamp) + 1 if chunk.alone else TRIED_TOGETHER,
-                run=run.run_id if run is not None else None,
+                tries=self._before(chunk, known, uri, stamp) + more_tries,
+                run=run_id,
                 reason=reason,
             )
-            for uri, stamp in zip(chunk.uris, chunk.stamps, strict=True)
+            for uri, stamp in chunk.files
         )
 
     def _checkpoint(
@@ -485,16 +499,15 @@ def find_run(lake: Lake, run_id: str) -> Run | None:
         return None
 
 
-def _has_published(lake: Lake, run_id: str) -> bool:
+def has_published(lake: Lake, run_id: str) -> bool:
+    """Return whether a run that had claimed a file has published it."""
     run = find_run(lake, run_id)
     # A run that the journal has lost can only be known from what it published.
     return run is None or run.status in _ENDED_WELL
 
 
-def _is_trouble(run: Run | None, error: LakegateError | None) -> bool:
-    if error is None and run is not None and run.error is not None:
-        return run.error.code in _codes(RetryableError) | {OutcomeUnknownError.code}
-    return isinstance(error, (RetryableError, OutcomeUnknownError))
+def _is_trouble(problem: LakegateError | RunError | None) -> bool:
+    return problem is not None and problem.code in _codes(RetryableError) | {OutcomeUnknownError.code}
 
 
 def _codes(kind: type[LakegateError]) -> set[str]:
@@ -506,7 +519,7 @@ def _culprits(chunk: Chunk, error: LakegateError | None) -> Chunk:
     context = {} if error is None else error.context
     paths = context.get("paths", context.get("path"))
     named = {paths} if isinstance(paths, str) else set(paths) if isinstance(paths, (list, tuple)) else set()
-    files = [(uri, stamp) for uri, stamp in zip(chunk.uris, chunk.stamps, strict=True) if shown(location(uri)) in named]
+    files = [(uri, stamp) for uri, stamp in chunk.files if shown(location(uri)) in named]
     if not files:
         return chunk
     return replace(chunk, uris=tuple(uri for uri, _ in files), stamps=tuple(stamp for _, stamp in files))
@@ -524,15 +537,9 @@ def _given_up(table: str, checkpoint: FileCheckpoint, code: str) -> GivenUpFile:
     )
 
 
-def _code(run: Run | None, error: LakegateError | None) -> str:
-    known = error if error is not None else run.error if run is not None else None
-    return LakegateError.code if known is None else known.code
-
-
-def _why_failed(run: Run | None, error: LakegateError | None) -> str:
-    message = error.message if error is not None else run.error.message if run is not None and run.error else None
-    if message is not None:
-        return " ".join(message.split())[:_TOLD_LETTERS]
+def _why(run: Run | None, problem: LakegateError | RunError | None) -> str:
+    if problem is not None:
+        return " ".join(problem.message.split())[:_TOLD_LETTERS]
     return "It came to nothing." if run is None else f"Run {run.run_id} is {run.status}."
 
 

@@ -112,8 +112,8 @@ def parse_period(text: str) -> Period:
     found = _WRITTEN.fullmatch(text.strip())
     with suppress(OverflowError, ValueError):
         if found is not None:
-            start = datetime.fromisoformat(f"{_completed(found)}{found['zone'] or '+00:00'}").astimezone(UTC)
-            return Period(start, [unit for unit in UNITS if found[unit] is not None][-1])
+            unit = [unit for unit in UNITS if found[unit] is not None][-1]
+            return Period(_first_moment(found[0][: _SHOWN[unit]], found["zone"]), unit)
     raise InputError(
         f"'{text}' is no date, month or time.", hint="Write 2024-01-31, 2024-01, 2024 or 2024-01-31T07:30:00Z."
     )
@@ -142,15 +142,9 @@ def parse_range(since: str | date | None, until: str | date | None) -> TimeRange
     return TimeRange(None if first is None else first.start, None if last is None else last.end)
 
 
-def _completed(found: re.Match[str]) -> str:
-    parts = {"month": "01", "day": "01", "hour": "00", "minute": "00", "second": "00"}
-    known = {unit: found[unit] or default for unit, default in parts.items()}
-    return f"{found['year']}-{known['month']}-{known['day']}T{known['hour']}:{known['minute']}:{known['second']}"
-
-
-def _first_moment(text: str) -> datetime:
-    """Return the first moment of what an ISO time's beginning names."""
-    return datetime.fromisoformat(f"{text}{'0001-01-01T00:00:00'[len(text) :]}+00:00")
+def _first_moment(text: str, zone: str | None = None) -> datetime:
+    """Return the first moment, in UTC, of what an ISO time's beginning names."""
+    return datetime.fromisoformat(f"{text}{'0001-01-01T00:00:00'[len(text) :]}{zone or '+00:00'}").astimezone(UTC)
 
 
 def _next(start: datetime, unit: Unit) -> datetime:
@@ -242,7 +236,6 @@ _FIELDS: Mapping[str, tuple[Unit, int]] = {
 
 _TOKEN = re.compile(r"%(?P<field>.)|(?P<literal>(?:[^%]|%$)+)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
-_POSIX_PIVOT = 69
 _MAX_DAYS = 100
 _MAX_MONTHS = 1200
 
@@ -308,9 +301,10 @@ class Template:
         found = self._pattern.fullmatch(path)
         if found is None:
             return None
-        values = {name: int(found[name]) for name in self._names}
+        names = sorted(self._names)
         try:
-            period = Period.of(_moment(values), self.unit)
+            told, fields = " ".join(found[name] for name in names), " ".join(f"%{name}" for name in names)
+            period = Period.of(datetime.strptime(told, fields).replace(tzinfo=UTC), self.unit)
         except ValueError:
             return None
         # A year written twice, or a day of the year beside a month, must tell the same.
@@ -382,31 +376,9 @@ def _unusable(text: str, why: str, what_to_do: str) -> InputError:
     )
 
 
-def _moment(values: Mapping[str, int]) -> datetime:
-    year = values["Y"] if "Y" in values else _of_two_digits(values["y"])
-    clock = (values.get("H", 0), values.get("M", 0), values.get("S", 0))
-    if "j" in values:
-        day = datetime.strptime(f"{year:04d} {values['j']}", "%Y %j").replace(tzinfo=UTC)
-        return day.replace(hour=clock[0], minute=clock[1], second=clock[2])
-    return datetime(year, values.get("m", 1), values.get("d", 1), *clock, tzinfo=UTC)
-
-
-def _of_two_digits(year: int) -> int:
-    return year + (1900 if year >= _POSIX_PIVOT else 2000)
-
-
 def _values(period: Period) -> Mapping[str, str]:
     """Return the fields of a period that are the same throughout."""
     units = UNITS[: UNITS.index(period.unit) + 1]
-    start = period.start
-    numbers = {
-        "Y": start.year,
-        "y": start.year % 100,
-        "m": start.month,
-        "d": start.day,
-        "j": start.timetuple().tm_yday,
-        "H": start.hour,
-        "M": start.minute,
-        "S": start.second,
+    return {
+        name: period.start.strftime(f"%{name}").zfill(width) for name, (unit, width) in _FIELDS.items() if unit in units
     }
-    return {name: f"{numbers[name]:0{width}d}" for name, (unit, width) in _FIELDS.items() if unit in units}

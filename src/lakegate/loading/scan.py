@@ -134,7 +134,8 @@ class Intake:
         try:
             while files := list(islice(found, _ASKED_AT_ONCE)):
                 self._sort(files, look)
-                if self._is_enough(look):
+                ahead = len(look.ready) + len(look.soon)
+                if ahead >= _CHUNKS_AHEAD * self._max_files or look.settling >= _SETTLING_AHEAD:
                     look.more = True
                     break
             self._look_twice(look)
@@ -148,7 +149,7 @@ class Intake:
             self._stable.forget(set(self._stable.pending) - (self._seen_open if changed is None else look.open))
         chunks = in_chunks(look.ready, max_files=self._max_files, max_bytes=self._max_bytes)
         return Scan(
-            chunks=(*map(chunk_to_resume, look.parked.values()), *chunks),
+            chunks=(*map(chunk_to_resume, look.suspended.values()), *chunks),
             settling=look.settling,
             done=look.done,
             given_up=tuple(look.given_up),
@@ -259,12 +260,9 @@ class Intake:
         known = self.lake.file_checkpoints(chunk.table, chunk.uris).values()
         ended = (checkpoint for checkpoint in known if checkpoint.outcome not in ("parked", "trying"))
         base = chunk.id_after([checkpoint.run_id for checkpoint in ended if checkpoint.run_id is not None])
-        for number in count(1):
-            run_id = f"{base}-{number:03d}"
-            run = find_run(self.lake, run_id)
-            if run is None or run.status not in _SAY_NOTHING:
-                return run_id
-        raise AssertionError("there is always one more number")
+        numbered = (f"{base}-{number:03d}" for number in count(1))
+        known_runs = ((run_id, find_run(self.lake, run_id)) for run_id in numbered)
+        return next(run_id for run_id, run in known_runs if run is None or run.status not in _SAY_NOTHING)
 
     def _taken_back(self, chunk: Chunk, error: EngineError) -> Run:
         """Undo a run of several files at which the engine failed: which of them it was shows when each goes alone."""
@@ -286,10 +284,6 @@ class Intake:
         asked = [uri for uri in asked if "://" not in uri or not uri.endswith("/")]
         found = self.lake.list_files(asked, format=self._format) if asked else iter(())
         return (file for file in found if self._places.hold(file.uri))
-
-    def _is_enough(self, look: _Look) -> bool:
-        ahead = len(look.ready) + len(look.soon)
-        return ahead >= _CHUNKS_AHEAD * self._max_files or look.settling >= _SETTLING_AHEAD
 
     def _sort(self, files: Iterable[FoundFile], look: _Look) -> None:
         by_table = defaultdict[str, list["FoundFile"]](list)
@@ -355,7 +349,7 @@ class Intake:
         if left_s > 0.0:
             look.wait(left_s)
         else:
-            look.parked[run_id] = run.order
+            look.suspended[run_id] = run.order
         return True
 
     def _offer(self, one: Ready, checkpoint: FileCheckpoint | None, look: _Look) -> None:
@@ -392,8 +386,7 @@ class Intake:
         if not any(uri.startswith("file:") for uri in chunk.uris):
             return chunk
         now = self._listed(chunk.uris)
-        seen = zip(chunk.uris, chunk.stamps, strict=True)
-        same = [now[uri] for uri, stamp in seen if uri in now and now[uri].stamp == stamp]
+        same = [now[uri] for uri, stamp in chunk.files if uri in now and now[uri].stamp == stamp]
         made = in_chunks(
             [Ready(chunk.table, file, alone=False) for file in same],
             max_files=len(chunk.uris),
@@ -412,7 +405,7 @@ class _Look:
     unrouted: dict[str, str] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
     runs: dict[str, Run | None] = field(default_factory=dict)
-    parked: dict[str, IngestRequest] = field(default_factory=dict)
+    suspended: dict[str, IngestRequest] = field(default_factory=dict)
     settling: int = 0
     waiting: int = 0
     done: int = 0

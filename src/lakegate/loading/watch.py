@@ -42,19 +42,15 @@ class Feed(Protocol):
         Returns:
             Changed URIs: none if the time is over; ``None`` to scan everything.
         """
-        ...
 
     def acknowledge(self, uris: Collection[str]) -> None:
         """Confirm files that :meth:`wait` named: nothing is left to do for them. Until then they may come again."""
-        ...
 
     def wake(self) -> None:
         """End a wait at once. May be called by a signal handler."""
-        ...
 
     def close(self) -> None:
         """Release what it holds. Idempotent."""
-        ...
 
 
 class PollingFeed:
@@ -256,19 +252,15 @@ class Observer(Protocol):
 
     def scanned(self, found: Scan) -> None:
         """Show what a scan found."""
-        ...
 
     def took(self, chunk: Chunk, run: Run | None, noted: Collection[FileCheckpoint]) -> None:
         """Take note of what became of a chunk."""
-        ...
 
     def troubled(self, error: LakegateError, pause_s: float) -> None:
         """Take note that something is away, and that nothing is tried for ``pause_s`` seconds."""
-        ...
 
     def waiting(self, summary: Summary, found: Scan | None) -> AbstractContextManager[None]:
         """Show, while the body waits, how things stand."""
-        ...
 
 
 class Watch:

@@ -108,7 +108,7 @@ def test_a_run_that_fails_is_told_of_and_fails(
     assert [one.outcome for one in stored(house).notifications] == ["sent"]
 
 
-def test_a_run_that_is_parked_is_told_of_when_it_ends(house: FakeLakehouse, teller: Teller) -> None:
+def test_a_run_that_is_suspended_is_told_of_when_it_ends(house: FakeLakehouse, teller: Teller) -> None:
     telling = context(house, teller)
     ingest(telling, ordered(house, WITH_NULLS), until="write", suspends=True)
     assert teller.told == []

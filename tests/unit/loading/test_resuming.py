@@ -86,8 +86,8 @@ def test_a_file_that_is_replaced_while_its_run_waits_is_not_done_with_it(lake: S
     lake.becomes = lambda _: "published"
     lake.put("a.csv", version=2)
     again = intake(lake, clock)
-    parked, replaced = again.scan().chunks
-    again.take(parked, timeout_s=60.0)
+    suspended, replaced = again.scan().chunks
+    again.take(suspended, timeout_s=60.0)
     assert again.pending == {"file:///landing/a.csv"}
     again.take(replaced, timeout_s=60.0)
     assert not again.pending
