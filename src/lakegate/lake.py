@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
-from lakegate.errors import ConflictError, InputError, NotFoundError
+from lakegate.errors import InputError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.durations import parse_duration
@@ -34,6 +34,7 @@ from lakegate.progress import SilentNarrator
 from lakegate.table import Query, Table
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
+from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
 from lakegate.wap.gc import drop_orphaned_branches, gc
@@ -128,6 +129,10 @@ class Lake:
 
     def __init__(self, components: Components) -> None:
         self._components = components
+
+    @property
+    def _context(self) -> Context:
+        return self._components.context
 
     @property
     def settings(self) -> Settings:
@@ -235,7 +240,7 @@ class Lake:
         # Before the context: nothing need be started to find that a file is damaged.
         request = self._request(table, paths, options)
         self._components.open_engine_ahead(request.batch)
-        return ingest(self._components.context, request)
+        return ingest(self._context, request)
 
     def plan(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> IngestPlan:
         """Return what :meth:`ingest` would do, without writing anything.
@@ -259,7 +264,7 @@ class Lake:
         """
         _require_known("plan", options)
         request = self._request(table, paths, options)
-        planned = plan(self._components.context, request, base=sync(self._components.context, MAIN))
+        planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
         return planned.model_copy(update={"known": known})
 
@@ -308,7 +313,7 @@ class Lake:
             NotFoundError: There's no such run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
         """
-        return resume(self._components.context, run_id, until="audit")
+        return resume(self._context, run_id, until="audit")
 
     def publish_run(self, run_id: str) -> Run:
         """Publish what a run wrote, once. Writes and audits it first if that wasn't done, or no longer holds.
@@ -324,7 +329,7 @@ class Lake:
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
             OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
         """
-        return resume(self._components.context, run_id, until="publish")
+        return resume(self._context, run_id, until="publish")
 
     def cancel_run(self, run_id: str, *, reason: str = "Cancelled by its orchestrator.") -> Run:
         """End a run that nobody will resume, and drop its branch. What it published stays published.
@@ -342,7 +347,7 @@ class Lake:
             NotFoundError: There's no such run.
             RetryableError: Another process works on it, or the catalog can't be reached.
         """
-        return undo(self._components.context, run_id, reason=reason)
+        return undo(self._context, run_id, reason=reason)
 
     # Transactions
 
@@ -377,7 +382,7 @@ class Lake:
         """
         run_id = new_run_id()
         with transaction(
-            self._components.context,
+            self._context,
             run_id=run_id,
             name=name,
             branch=branch or f"{self.settings.ingest.branch_prefix}/transaction_{run_id}",
@@ -410,11 +415,10 @@ class Lake:
         for _ in range(attempts - 1):
             try:
                 with self.transaction(name) as tx:
-                    result = work(tx)
-            except ConflictError as error:
+                    return work(tx)
+            except NotReplayableError as error:
+                # Only this is worth another attempt: what merely moved, the publish has rebased onto already.
                 self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
-            else:
-                return result
         with self.transaction(name) as tx:
             return work(tx)
 
@@ -444,9 +448,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         asked = None if checks is None else self._checks(identifier, checks, configured=False)
-        return review.audit_branch(
-            self._components.context, identifier, branch, checks=asked, configured=self._configured
-        )
+        return review.audit_branch(self._context, identifier, branch, checks=asked, configured=self._configured)
 
     def publish(self, branch: str, *, accept: str | None = None) -> Run:
         """Publish a branch. Audits it first unless this state of it has passed its audit.
@@ -474,9 +476,7 @@ class Lake:
             'published'
         """
         acceptance = None if accept is None else accepted(accept)
-        return review.publish_branch(
-            self._components.context, branch, configured=self._configured, acceptance=acceptance
-        )
+        return review.publish_branch(self._context, branch, configured=self._configured, acceptance=acceptance)
 
     def discard(self, branch: str) -> Run | None:
         """Drop a branch with all that was written to it.
@@ -491,7 +491,7 @@ class Lake:
             NotFoundError: There's no such branch.
             InputError: It's ``main``, or a tag.
         """
-        return discard_run(self._components.context, branch)
+        return discard_run(self._context, branch)
 
     # Revert and restore
 
@@ -523,10 +523,10 @@ class Lake:
         """
         from lakegate.wap.revert import revert
 
-        sync(self._components.context, MAIN)
+        sync(self._context, MAIN)
         return revert(
-            self._components.context,
-            self._find_run(run).run_id,
+            self._context,
+            self.run(run).run_id,
             new_run_id=new_run_id(),
             target=MAIN,
             cascade=cascade,
@@ -560,7 +560,7 @@ class Lake:
         from lakegate.wap.revert import restore_table
 
         identifier = TableIdentifier.parse(table)
-        return restore_table(self._components.context, identifier, self._resolve(MAIN, at), new_run_id=new_run_id())
+        return restore_table(self._context, identifier, self._resolve(MAIN, at), new_run_id=new_run_id())
 
     # Refs
 
@@ -594,7 +594,7 @@ class Lake:
         from lakegate.wap.reachable import keep_files_of
 
         commit = self._resolve(source, at)
-        with keep_files_of(self._components.context, commit):
+        with keep_files_of(self._context, commit):
             return self._components.catalog.create_branch(validate_ref_name(name), commit)
 
     def delete_branch(self, name: str) -> Ref:
@@ -611,7 +611,7 @@ class Lake:
             InputError: It's ``main``.
         """
         ref = self._components.catalog.get_ref(name)
-        discard(self._components.context, name)
+        discard(self._context, name)
         return ref
 
     def reset_branch(self, name: str, *, to: str = MAIN, at: str | datetime | None = None, force: bool = False) -> Ref:
@@ -639,7 +639,7 @@ class Lake:
         """
         from lakegate.wap.revert import reset_branch
 
-        return reset_branch(self._components.context, name, self._resolve(to, at), force=force)
+        return reset_branch(self._context, name, self._resolve(to, at), force=force)
 
     def tags(self) -> Sequence[Ref]:
         """Return all tags, by name."""
@@ -670,7 +670,7 @@ class Lake:
         from lakegate.wap.reachable import keep_files_of
 
         commit = self._resolve(source, at)
-        with keep_files_of(self._components.context, commit):
+        with keep_files_of(self._context, commit):
             return self._components.catalog.create_tag(validate_ref_name(name), commit)
 
     def delete_tag(self, name: str) -> Ref:
@@ -866,7 +866,12 @@ class Lake:
         Raises:
             NotFoundError: No run, or more than one, starts with this.
         """
-        return self._find_run(run_id)
+        found = self._components.journal.find(run_id)
+        exact = [run for run in found if run.run_id == run_id] or found
+        if len(exact) == 1:
+            return exact[0]
+        message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
+        raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
 
     def commits_before(self, run: Run, *, limit: int) -> Sequence[Commit]:
         """Return the commits that others made on ``main`` between a run's base and its publish, newest first.
@@ -913,9 +918,9 @@ class Lake:
             NotFoundError: There's no such run, or more than one.
             RetryableError: The catalog or the journal can't be reached, or a process works on one of ``run_ids``.
         """
-        context = self._components.context
+        context = self._context
         if run_ids:
-            found = list(dict.fromkeys(self._find_run(run_id).run_id for run_id in run_ids))
+            found = list(dict.fromkeys(self.run(run_id).run_id for run_id in run_ids))
             return tuple(recover_now(context, run_id) for run_id in found)
         settled = recover(context)
         drop_orphaned_branches(context)
@@ -952,10 +957,10 @@ class Lake:
         self._components.require_own_warehouse()
         if not dry_run:
             # A run that nobody works on any more would keep its files from being collected.
-            recover(self._components.context)
+            recover(self._context)
         history = self.settings.gc.history
         return gc(
-            self._components.context,
+            self._context,
             files=self._components.files,
             keep_rejected=_duration(self.settings.ingest.keep_rejected if keep_rejected is None else keep_rejected),
             grace=_duration(self.settings.gc.grace if grace is None else grace),
@@ -990,7 +995,7 @@ class Lake:
         Raises:
             RetryableError: The catalog or the journal can't be reached. The journal is unchanged.
         """
-        return rebuild(self._components.context, MAIN)
+        return rebuild(self._context, MAIN)
 
     # Files, for programs that watch folders
 
@@ -1044,7 +1049,7 @@ class Lake:
         """
         name = str(TableIdentifier.parse(table))
         real = {_real_uri(uri): uri for uri in uris}
-        sync(self._components.context, MAIN)
+        sync(self._context, MAIN)
         known = self._known_files(name, list(real))
         return Claim(
             published=_renamed(known.published, real),
@@ -1157,7 +1162,7 @@ class Lake:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
         return resume(
-            self._components.context,
+            self._context,
             run_id,
             until=until,
             table=TableIdentifier.parse(table),
@@ -1203,14 +1208,6 @@ class Lake:
 
     def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
         return self._checks(table, (), configured=True)
-
-    def _find_run(self, run_id: str) -> Run:
-        found = self._components.journal.find(run_id)
-        exact = [run for run in found if run.run_id == run_id] or found
-        if len(exact) == 1:
-            return exact[0]
-        message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
-        raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
         return self._components.catalog.resolve(ref, _parse_at(at))

@@ -189,10 +189,7 @@ class SparkEngine:
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Return the transaction of a run on ``branch``, in a session of its own."""
-        from lakegate.spark.transaction import (
-            SparkTransaction,
-            transaction_settings,
-        )
+        from lakegate.spark.transaction import SparkTransaction, transaction_settings
 
         settings = session_settings(self._catalog_options(Ref(name=branch, hash="", kind="branch")))
         session = self._sessions(transaction_settings(settings, run_id))
