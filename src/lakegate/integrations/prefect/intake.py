@@ -129,7 +129,8 @@ def _take(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) 
     state: State[Any] = wap_flow(
         table=chunk.table, path=list(chunk.uris), run_id=chunk.run_id, **given, return_state=True
     )
-    result = state.result(raise_on_failure=False)
+    # A completed state that comes from a busy server has no result; the journal says more than it could.
+    result = None if state.is_completed() else state.result(raise_on_failure=False)
     if isinstance(result, ConfigurationError):
         raise result
     run = find_run(lake, chunk.run_id or run_id_of(state.state_details.flow_run_id))

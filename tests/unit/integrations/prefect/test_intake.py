@@ -56,6 +56,19 @@ def test_a_run_whose_process_died_is_settled_and_its_files_begun_anew(lake: Step
     assert lake.names() == [["a.csv"]]
 
 
+def test_a_published_state_that_the_server_sends_without_its_result_counts_as_published(
+    lake: SteppedLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def from_server(**parameters: Any) -> State[Any]:
+        ended: State[Any] = flows.wap_flow(**parameters)
+        return ended.model_copy(update={"data": None})
+
+    monkeypatch.setattr(intake, "wap_flow", from_server)
+    lake.put("a.csv")
+    assert look().message == "Chunks: 1 published."
+    assert look().message == "Nothing new."
+
+
 def test_a_file_at_which_the_engine_fails_goes_apart_and_stops_no_other(lake: SteppedLake) -> None:
     lake.put("a.csv", "bad.csv", "c.csv")
     lake.becomes = lambda names: EngineError("Out of memory.") if "bad.csv" in names else "published"
