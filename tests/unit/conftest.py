@@ -19,12 +19,14 @@ def house() -> FakeLakehouse:
 @pytest.fixture(scope="session")
 def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Prefect's own test server; its tests are of xdist group ``prefect``, so that there is one at a time."""
-    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, temporary_settings
+    from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, PREFECT_SERVER_ANALYTICS_ENABLED, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
     storage = str(tmp_path_factory.mktemp("storage"))
     # Prefect keeps the errors of parameters in its storage, which would be the user's own.
+    # Its telemetry keeps the database locked while it waits for an answer: without a network, for a minute.
     with (
+        temporary_settings({PREFECT_SERVER_ANALYTICS_ENABLED: False}),
         prefect_test_harness(server_startup_timeout=240),
         temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
     ):
