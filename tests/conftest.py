@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -72,6 +73,16 @@ def _nothing_left_open() -> Iterator[None]:
     """Find what a file of tests left open at its own end, and not at some test of another."""
     yield
     gc.collect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _aws_is_described_once() -> Iterator[None]:
+    """Keep what AWS's library knows of its services; else each new client reads megabytes of JSON again."""
+    import botocore.session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", functools.cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")
