@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import httpx
 
+from support.loopback import loopback_client
 from support.s3_proxy import Proxy
 
 _TIMEOUT_S = 60
@@ -33,6 +34,7 @@ class GcsServer:
             self._port: int = free.getsockname()[1]
         self._emulator = f"http://127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._client = loopback_client()
         self._buckets = itertools.count(1)
         self._proxy = Proxy(self._emulator)
         self._proxy.instead = self._precondition
@@ -43,7 +45,7 @@ class GcsServer:
 
     def new_bucket(self) -> str:
         name = f"landing-{next(self._buckets)}"
-        httpx.post(f"{self._emulator}/storage/v1/b", json={"name": name}).raise_for_status()
+        self._client.post(f"{self._emulator}/storage/v1/b", json={"name": name}).raise_for_status()
         return name
 
     def put(self, bucket: str, key: str, content: bytes) -> None:
@@ -51,10 +53,10 @@ class GcsServer:
         about = json.dumps({"name": key}).encode()
         parts = (b"--end\r\nContent-Type: application/json\r\n\r\n", about, _CONTENT_PART, content, b"\r\n--end--")
         headers = {"Content-Type": 'multipart/related; boundary="end"'}
-        httpx.post(f"{url}?uploadType=multipart", content=b"".join(parts), headers=headers).raise_for_status()
+        self._client.post(f"{url}?uploadType=multipart", content=b"".join(parts), headers=headers).raise_for_status()
 
     def delete(self, bucket: str, key: str) -> None:
-        httpx.delete(f"{self._emulator}/storage/v1/b/{bucket}/o/{quote(key, safe='')}").raise_for_status()
+        self._client.delete(f"{self._emulator}/storage/v1/b/{bucket}/o/{quote(key, safe='')}").raise_for_status()
 
     def start(self) -> None:
         self._process = subprocess.Popen(
@@ -78,10 +80,11 @@ class GcsServer:
             self._process.kill()
             self._process.wait()
             self._proxy.__exit__(None, None, None)
+        self._client.close()
 
     def _is_ready(self) -> bool:
         try:
-            return httpx.get(self._emulator, timeout=1).is_success
+            return self._client.get(self._emulator, timeout=1).is_success
         except httpx.HTTPError:
             return False
 
@@ -92,7 +95,7 @@ class GcsServer:
             return None
         bucket, _, name = url.path.partition("/b/")[2].partition("/o")
         key = unquote(name[1:]) if method == "GET" else _uploaded(body)
-        found = httpx.get(f"{self._emulator}/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
+        found = self._client.get(f"{self._emulator}/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
         now = found.json()["generation"] if found.is_success else "0"
         missing = method == "GET" and not found.is_success  # which the emulator says itself
         return None if missing or wanted == [now] else (412, _PRECONDITION)

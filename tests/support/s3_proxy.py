@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Literal, Self
 
-import httpx
+from support.loopback import loopback_client
 
 Trouble = Literal["busy", "cut", "cut-body", "denied", "failing", "lost", "none"]
 """``lost``: the request is done, and its answer never comes."""
@@ -39,6 +39,7 @@ class Proxy:
         self.before: Callable[[str, str], None] = lambda _method, _path: None
         self.instead: Callable[[str, str, bytes], tuple[int, bytes] | None] = lambda _method, _path, _body: None
         self._target = target
+        self._client = loopback_client()
         self._trouble = trouble
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -56,6 +57,7 @@ class Proxy:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
+        self._client.close()
 
     def take(self, method: str, path: str) -> Trouble:
         with self._lock:
@@ -81,9 +83,8 @@ class Proxy:
                 else:
                     # the host is signed, so it stays the one that the client asked for
                     kept = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
-                    answer = httpx.request(
-                        self.command, proxy._target + self.path, headers=kept, content=body, timeout=60
-                    )
+                    url = proxy._target + self.path
+                    answer = proxy._client.request(self.command, url, headers=kept, content=body)
                     if trouble == "lost":
                         self.close_connection = True
                     else:
