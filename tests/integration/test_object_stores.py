@@ -24,6 +24,7 @@ from lakegate.storage.objects import ObjectStore, ReplacedError, StoredObject
 from support.adls_server import ACCOUNT, KEY, AdlsServer, UnavailableError
 from support.e2e_support import trips
 from support.gcs_server import GcsServer
+from support.retries import retry_at_once
 from support.s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Pl
         "gcs": _on_gcs,
         "adls": _on_adls,
     }
+    retry_at_once(monkeypatch)
     return make[request.param](request, monkeypatch)
 
 

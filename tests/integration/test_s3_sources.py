@@ -16,6 +16,7 @@ from lakegate.sources import changed_files, discover
 from lakegate.sources.listing import list_files
 from lakegate.storage import s3 as client
 from support.e2e_support import trips
+from support.retries import retry_at_once
 from support.s3_proxy import Proxy, Trouble
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buc
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
+    retry_at_once(monkeypatch)
     client.s3_client.cache_clear()
     yield s3_server.new_bucket()
     client.s3_client.cache_clear()
