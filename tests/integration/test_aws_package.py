@@ -53,7 +53,7 @@ print("all there")
 def _not_compressed() -> Iterator[None]:
     """Half of the time to build one goes into that, and none of the tests is about it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packaging, "_LEVEL", 0)
+        patch.setattr(packaging, "_COMPRESSION", zipfile.ZIP_STORED)
         yield
 
 

@@ -36,7 +36,7 @@ _PLATFORMS: dict[Architecture, str] = {"x86_64": "x86_64-manylinux_2_28", "arm64
 _LEFT_OUT = ("cli/", "integrations/aws/", "integrations/dbos/", "integrations/prefect/", "testing/")
 _METADATA = ("METADATA", "entry_points.txt")
 _TIME = (1980, 1, 1, 0, 0, 0)
-_LEVEL = 6
+_COMPRESSION = zipfile.ZIP_DEFLATED
 _BUFFER = 1 << 20
 
 
@@ -228,10 +228,10 @@ def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
 def zip_folder(tree: Path, target: Path) -> None:
     """Zip all files below ``tree``; the same files give the same bytes. ``target`` may be among them."""
     files = _files(tree)
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+    with zipfile.ZipFile(target, "w") as archive:
         for path in files:
             entry = zipfile.ZipInfo(path.relative_to(tree).as_posix(), _TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type = _COMPRESSION
             entry.create_system = 3  # Unix, wherever it is built: Lambda reads the permissions
             entry.external_attr = (0o100755 if ".so" in path.name else 0o100644) << 16
             with path.open("rb") as source, archive.open(entry, "w") as packed:
