@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Self
 
-import pyarrow as pa
 from click.testing import CliRunner, Result
 
 from lakegate.cli.app import App
@@ -191,15 +189,6 @@ COMMITS = [
     Commit(hash=f"{number:064x}", parent=None, message=f"Publish {number}", author="me", time=START, tables=("t",))
     for number in range(5)
 ]
-ROWS = pa.table(
-    {
-        "id": pa.array([1, 2], pa.int64()),
-        "fare": pa.array([Decimal("2.50"), None], pa.decimal128(10, 2)),
-        "ratio": pa.array([float("nan"), 0.5]),
-        "at": pa.array([START, None], pa.timestamp("us", tz="UTC")),
-        "note": pa.array(['say "hi", you', "plain\x1b[2J"]),
-    }
-)
 
 
 class FakeTable:
@@ -219,15 +208,6 @@ class FakeTable:
 
     def files(self) -> Iterator[DataFile]:
         yield DataFile(path="file:///lake/a.parquet", rows=50_000, size_bytes=2500, partition={"pickup_day": START})
-
-
-class FakeQuery:
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self.columns = table.column_names
-
-    def to_arrow(self) -> pa.Table:
-        return self._table
 
 
 class FakeLake:

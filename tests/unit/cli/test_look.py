@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,16 +19,33 @@ from support.cli_support import (
     HASH,
     METADATA,
     POINTER,
-    ROWS,
     SNAPSHOT,
     START,
     FakeLake,
-    FakeQuery,
     FakeTable,
     invoke,
 )
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2], pa.int64()),
+        "fare": pa.array([Decimal("2.50"), None], pa.decimal128(10, 2)),
+        "ratio": pa.array([float("nan"), 0.5]),
+        "at": pa.array([START, None], pa.timestamp("us", tz="UTC")),
+        "note": pa.array(['say "hi", you', "plain\x1b[2J"]),
+    }
+)
+
+
+class FakeQuery:
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.columns = table.column_names
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
 
 
 def test_branch_commands() -> None:
