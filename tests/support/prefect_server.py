@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from support.loopback import loopback_client
+
 PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
 START_S = 180
 ENDS_S = 240
@@ -45,6 +47,7 @@ class PrefectServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._client = loopback_client()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = free.getsockname()[1]
