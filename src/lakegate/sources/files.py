@@ -6,12 +6,13 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 from urllib.parse import quote, unquote_to_bytes
 
 from lakegate.config import StorageSettings
@@ -25,30 +26,63 @@ _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/)|(?=/(?!/)))", re.IGNORECA
 _PARTITION_FOLDER = re.compile(r"([^=/]+)=[^/]*")
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
-    """A regular file as it was found.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located(ABC):
+    """A source file as it was found.
 
     Attributes:
-        path: Absolute path by which it was found, symbolic links not followed.
-        real: Absolute path of the file itself, without any link.
+        path: Absolute path by which it was found, symbolic links not followed; the URI of an object in a store.
         size_bytes: Length in bytes.
-        mtime_ns: Time of the last change, in nanoseconds since the epoch.
-        identity: Device and inode: the same for all names of one file.
+        modified_at: Time of the last change, in UTC.
+        stamp: Changes when the file is written to.
+        identity: The same for all names of one file.
+        lasting_identity: What a file keeps when it's renamed or linked; empty where there's no such thing.
+        version_id: What the object store calls this version, where it keeps versions.
         partition_keys: The ``key`` of each ``key=value`` folder between the folder asked for and the file.
     """
 
     path: str
-    real: str
     size_bytes: int
-    mtime_ns: int
-    identity: tuple[int, int]
+    modified_at: datetime
+    stamp: str
+    identity: Hashable
+    lasting_identity: str = ""
+    version_id: str | None = None
     partition_keys: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """Last part of the path."""
-        return Path(self.path).name
+        return self.path.rpartition("/")[2]
+
+    @property
+    def uri(self) -> str:
+        """URI of the file itself."""
+        return self.path
+
+    @property
+    def found_uri(self) -> str:
+        """URI of the path by which it was found."""
+        return self.path
+
+    @abstractmethod
+    def open(self) -> BinaryIO:
+        """Open it for reading; that and reading raise ``OSError`` or ``StorageUnavailableError``."""
+
+    @abstractmethod
+    def content_version(self) -> str:
+        """Return what identifies its content; raises as :meth:`open`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFile(Located):
+    """A regular file; ``real`` is its absolute path without any link.
+
+    Its stamp is ``<bytes>-<nanoseconds>``, its identity device and inode, and its lasting identity
+    ``<device>-<inode>-<nanoseconds>``: an inode that is used again for another file comes with another time.
+    """
+
+    real: str
 
     @property
     def uri(self) -> str:
@@ -59,31 +93,6 @@ class LocalFile:
     def found_uri(self) -> str:
         """URI of the path by which it was found."""
         return to_uri(self.path)
-
-    @property
-    def lasting_identity(self) -> str:
-        """Device, inode and time of last change, ``<device>-<inode>-<nanoseconds>``.
-
-        All names of a file have them in common, before and after it was renamed. An inode that is used again for
-        another file comes with another time.
-        """
-        device, inode = self.identity
-        return f"{device}-{inode}-{self.mtime_ns}"
-
-    @property
-    def modified_at(self) -> datetime:
-        """Time of the last change, in UTC."""
-        return datetime.fromtimestamp(self.mtime_ns / 1e9, tz=UTC)
-
-    @property
-    def stamp(self) -> str:
-        """Size and time of the last change, ``<bytes>-<nanoseconds>``: changes when the file is written to."""
-        return f"{self.size_bytes}-{self.mtime_ns}"
-
-    @property
-    def version_id(self) -> None:
-        """Local files have none."""
-        return
 
     def open(self) -> BufferedReader:
         """Open it for reading."""
@@ -96,7 +105,7 @@ class LocalFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteFile(StoredObject):
+class RemoteFile(Located):
     """An object in a store, under its canonical URI.
 
     Its version and stamp are entity tag and size. On S3 those are of the content, so an object that is copied over
@@ -104,53 +113,27 @@ class RemoteFile(StoredObject):
     one of it.
 
     Attributes:
+        etag: Its entity tag.
         storage: How to reach it.
-        partition_keys: As those of a :class:`LocalFile`.
     """
 
+    etag: str
     storage: StorageSettings = field(repr=False)
-    partition_keys: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: StoredObject, storage: StorageSettings, partition_keys: tuple[str, ...] = ()) -> RemoteFile:
         """Return a stored object as a source file."""
-        stored = (found.uri, found.size_bytes, found.modified_at, found.etag, found.version_id)
-        return cls(*stored, storage=storage, partition_keys=partition_keys)
-
-    @property
-    def path(self) -> str:
-        """How people write it: the URI."""
-        return self.uri
-
-    @property
-    def found_uri(self) -> str:
-        """The URI: there are no links."""
-        return self.uri
-
-    @property
-    def identity(self) -> str:
-        """The URI, which is canonical."""
-        return self.uri
-
-    @property
-    def lasting_identity(self) -> str:
-        """There is none: a renamed object is a new one."""
-        return ""
-
-    @property
-    def key(self) -> str:
-        """What follows the bucket."""
-        return Address.parse(self.uri).key
-
-    @property
-    def name(self) -> str:
-        """Last part of the key."""
-        return self.uri.rpartition("/")[2]
-
-    @property
-    def stamp(self) -> str:
-        """Size and entity tag, ``<bytes>-<etag>``."""
-        return f"{self.size_bytes}-{self.etag}"
+        return cls(
+            path=found.uri,
+            size_bytes=found.size_bytes,
+            modified_at=found.modified_at,
+            stamp=f"{found.size_bytes}-{found.etag}",
+            identity=found.uri,
+            version_id=found.version_id,
+            partition_keys=partition_keys,
+            etag=found.etag,
+            storage=storage,
+        )
 
     def open(self) -> BinaryIO:
         """Return its content as a stream, of this version only."""
@@ -161,17 +144,22 @@ class RemoteFile(StoredObject):
         return f"etag:{self.etag}:{self.size_bytes}"
 
 
-Located: TypeAlias = LocalFile | RemoteFile
-"""A source file, hashable. Opening or reading it raises ``OSError`` or ``StorageUnavailableError``."""
-
-
 def stat_file(path: str, partition_keys: tuple[str, ...] = ()) -> LocalFile | None:
     """Return the file at ``path``, ``None`` when it is not a regular file."""
     real = os.path.realpath(path)
     status = Path(real).stat()
     if not stat.S_ISREG(status.st_mode):
         return None
-    return LocalFile(path, real, status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino), partition_keys)
+    return LocalFile(
+        path=path,
+        real=real,
+        size_bytes=status.st_size,
+        modified_at=datetime.fromtimestamp(status.st_mtime_ns / 1e9, tz=UTC),
+        stamp=f"{status.st_size}-{status.st_mtime_ns}",
+        identity=(status.st_dev, status.st_ino),
+        lasting_identity=f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}",
+        partition_keys=partition_keys,
+    )
 
 
 def stat_object(uri: str, storage: StorageSettings) -> RemoteFile | None:
@@ -187,9 +175,8 @@ def stat_object(uri: str, storage: StorageSettings) -> RemoteFile | None:
 
 def stamp_now(uri: str, storage: StorageSettings) -> str | None:
     """Return the present stamp of the file at ``uri``; ``None`` when it is gone or may not be looked at."""
-    found: Located | None
     try:
-        found = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
+        found: Located | None = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
     except OSError:
         return None
     return None if found is None else found.stamp

@@ -6,7 +6,7 @@ import glob
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -38,7 +38,7 @@ def resolve(paths: Sequence[str], suffixes: Sequence[str]) -> tuple[tuple[LocalF
         paths: As typed: files, globs, folders, ``file:`` URIs; ``~`` is the home folder.
         suffixes: Lower-case endings of the files to take from folders.
     """
-    found: dict[tuple[int, int], LocalFile] = {}
+    found: dict[Hashable, LocalFile] = {}
     problems: list[InputError] = []
     for text in paths:
         try:

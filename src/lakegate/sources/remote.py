@@ -251,9 +251,10 @@ def _name_problems(file: RemoteFile) -> Iterator[SourceError]:
             hint="Rename it: no leading '_' or '.', no '._COPYING_' at the end.",
             path=file.uri,
         )
-    if ":" in file.key and SPARK_GLOB_CHARACTERS & set(file.key):
+    key = Address.parse(file.uri).key
+    if ":" in key and SPARK_GLOB_CHARACTERS & set(key):
         message = f"'{file.uri}' holds a ':' together with one of *?[]{{}}\\ , which Spark cannot read."
         yield SourceError(message, hint="Copy it to another key.", path=file.uri)
-    if any(part in {"", ".", ".."} for part in file.key.split("/")):
+    if any(part in {"", ".", ".."} for part in key.split("/")):
         message = f"'{file.uri}' has an empty part, '.' or '..' in its key, which Spark cannot read."
         yield SourceError(message, hint="Copy it to a key without '//', '/./' and '/../'.", path=file.uri)

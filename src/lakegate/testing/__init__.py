@@ -1,6 +1,10 @@
-"""What you test your own catalog with: a catalog in memory to compare with, and the contract that every catalog keeps.
+"""What you test your own catalog, check or feed with.
 
-The contract is a class of pytest tests. Subclass it, and give it your catalog as a fixture::
+- A catalog: :class:`MemoryCatalog` to compare with, and :class:`~lakegate.testing.catalog.CatalogContract`.
+- A feed of ``lakegate watch``: :class:`~lakegate.testing.feed.FeedContract`.
+- A check: :func:`~lakegate.testing.checks.failing_rows`.
+
+A contract is a class of pytest tests. Subclass it, and give it what to test as a fixture::
 
     from lakegate.testing.catalog import CatalogContract
 
@@ -9,7 +13,7 @@ The contract is a class of pytest tests. Subclass it, and give it your catalog a
         def catalog(self):
             return MyCatalog(...)
 
-Only :mod:`lakegate.testing.catalog` needs pytest.
+Only the contracts need pytest.
 """
 
 from __future__ import annotations
@@ -23,5 +27,5 @@ __all__ = ["MemoryCatalog"]
 with suppress(ImportError):
     import pytest
 
-    # A failing assert of the contract shows its values, as in a test of your own.
-    pytest.register_assert_rewrite("lakegate.testing.catalog")
+    # A failing assert of a contract shows its values, as in a test of your own.
+    pytest.register_assert_rewrite("lakegate.testing.catalog", "lakegate.testing.feed")

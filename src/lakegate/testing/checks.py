@@ -1,0 +1,35 @@
+"""What you test your own check with: the rows that fail it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakegate.checks.parse import parse_check
+from lakegate.checks.questions import FailingRows
+from lakegate.checks.registry import find_check
+from lakegate.checks.validation import validate_checks
+from lakegate.model.checks import Check
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def failing_rows(check: Check | str, frame: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a Spark DataFrame that fail a check, as an audit would find them.
+
+    Args:
+        check: A check about single rows, as a value or as text.
+        frame: Of any Spark session, yours or a local one; its columns are the table's.
+
+    Raises:
+        CheckError: When the check can't be asked of these columns, just as before an ingest.
+        TypeError: When it's about keys or about the number of rows.
+    """
+    from lakegate.spark.reader import iceberg_schema
+
+    schema = iceberg_schema(frame.schema)
+    (asked,) = validate_checks([parse_check(check) if isinstance(check, str) else check], schema)
+    question = find_check(asked.kind).ask(asked, schema)
+    if not isinstance(question, FailingRows):
+        raise TypeError(f"{asked} isn't about single rows.")
+    return [row.asDict(recursive=True) for row in frame.where(question.predicate).collect()]
