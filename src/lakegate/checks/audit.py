@@ -405,11 +405,8 @@ class _Audit:
             return tuple(engine.orphan_examples(rows, question.columns, others, question.other_columns, EXAMPLES))
         if isinstance(question, DuplicateRows) and question.scope == "table":
             return tuple(engine.known_examples(rows, question.columns, self._located[rows.table], EXAMPLES))
-        return (
-            tuple(engine.duplicate_examples(rows, question.columns, EXAMPLES))
-            if isinstance(question, DuplicateRows)
-            else ()
-        )
+        columns = question.columns if isinstance(question, DuplicateRows) else ()
+        return tuple(engine.duplicate_examples(rows, columns, EXAMPLES)) if columns else ()
 
     def _result(self, check: Check, name: str, answer: _Answer) -> CheckResult:
         return CheckResult(

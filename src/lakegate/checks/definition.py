@@ -29,7 +29,7 @@ from lakegate.checks.columns import QuotedColumn
 from lakegate.checks.questions import CheckProblem, Question, as_question, columns_of_connect
 from lakegate.errors import CheckError, LakegateError
 from lakegate.model.checks import Check, Scope, Severity
-from lakegate.model.schema import Schema, nearest
+from lakegate.model.schema import Schema, did_you_mean
 
 P = ParamSpec("P")
 
@@ -298,8 +298,8 @@ class CheckDefinition(Generic[P]):
         for written, value in keywords.items():
             name = self._parameter_aliases.get(written, written)
             if name not in self._parameters:
-                close = nearest(name, (*self._parameters, *_COMMON))
-                raise self.error(f"there is no argument '{name}'." + (f" Did you mean '{close}'?" if close else ""))
+                guess = did_you_mean(name, (*self._parameters, *_COMMON))
+                raise self.error(f"there is no argument '{name}'. {guess}".strip())
             if name in values:
                 raise self.error("two of the arguments mean the same: " + f"'{written}' is another word for '{name}'.")
             if value is not None or self._parameters[name].default not in (None, inspect.Parameter.empty):
@@ -366,10 +366,9 @@ class CheckDefinition(Generic[P]):
         severity: Severity = common.get("severity", "error")
         if severity in get_args(Severity):
             return severity
-        close = nearest(str(severity), get_args(Severity))
         raise CheckError(
             f"{self.name}: there is no severity {severity!r}.",
-            hint=(f"Did you mean '{close}'? " if close else "")
+            hint=did_you_mean(str(severity), get_args(Severity))
             + "Use severity='error' (a failure blocks the publish) or severity='warn' (it is only reported).",
             check=self.name,
         )

@@ -13,7 +13,7 @@ from typing import Any, overload
 from lakegate.checks.definition import BUILT_IN, CheckDefinition, P
 from lakegate.errors import CheckError
 from lakegate.model.checks import Scope
-from lakegate.model.schema import nearest
+from lakegate.model.schema import did_you_mean
 
 GROUP = "lakegate.checks"
 """Entry point group in which other packages offer checks."""
@@ -108,10 +108,9 @@ def find_check(name: str) -> _Definition:
     if found is not None:
         return found
     known = known_checks()
-    close = nearest(name, known)
     raise CheckError(
         f"There is no check called '{name}'.",
-        hint=(f"Did you mean '{close}'? " if close else "") + f"Known checks: {', '.join(known)}.",
+        hint=did_you_mean(name, known) + f"Known checks: {', '.join(known)}.",
         check=name,
     )
 

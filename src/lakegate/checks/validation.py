@@ -12,7 +12,7 @@ from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Column, Schema
+from lakegate.model.schema import Column, Schema, did_you_mean
 
 Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
 """Gives the schema of another table as it would be after publishing; ``None`` when there is no such table."""
@@ -93,9 +93,8 @@ def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
 def _find(check: Check, name: str, schema: Schema) -> Column:
     column = schema.find(name)
     if column is None:
-        close = schema.nearest(name)
         shown = ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
-        hint = (f"Did you mean '{close}'? " if close else "") + f"Columns: {shown}."
+        hint = f"{did_you_mean(name, schema.names)}Columns: {shown}."
         raise refuse(check, f"there is no column '{name}'.", hint)
     if "${" in column.name:
         raise refuse(
@@ -136,11 +135,10 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
     for name, other_name in zip(question.columns, question.other_columns, strict=True):
         theirs = other.find(other_name)
         if theirs is None:
-            close = other.nearest(other_name)
             raise refuse(
                 check,
                 f"table {question.table} has no column '{other_name}'.",
-                (f"Did you mean '{close}'? " if close else "") + "Name its columns in to_columns=…, in order.",
+                did_you_mean(other_name, other.names) + "Name its columns in to_columns=…, in order.",
             )
         ours = schema.find(name)
         if ours is not None and not _compare_exactly(ColumnType.parse(ours.type), ColumnType.parse(theirs.type)):

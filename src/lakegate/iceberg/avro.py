@@ -30,23 +30,16 @@ SCHEMA_KEY = "avro.schema"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Some records: how many, and their bytes, uncompressed."""
-
-    count: int
-    content: bytes
-
-    def decoder(self) -> BinaryDecoder:
-        """Return a decoder at the first record."""
-        return new_decoder(self.content)
-
-
-@dataclass(frozen=True, slots=True)
 class Container:
-    """A container file that was read. ``meta`` holds its schema, its codec and what Iceberg adds to them."""
+    """A container file that was read.
+
+    Attributes:
+        meta: Its schema, its codec and what Iceberg adds to them.
+        blocks: Some records each: how many, and their bytes, uncompressed.
+    """
 
     meta: Mapping[str, str]
-    blocks: Sequence[Block]
+    blocks: Sequence[tuple[int, bytes]]
 
     @property
     def schema(self) -> str:
@@ -55,13 +48,12 @@ class Container:
 
     def records(self, read: Callable[[BinaryDecoder], Any]) -> Iterator[tuple[Any, bytes]]:
         """Yield what ``read`` makes of each record, and the record's bytes."""
-        for block in self.blocks:
-            decoder = block.decoder()
-            start = 0
-            for _ in range(block.count):
+        for count, content in self.blocks:
+            decoder, start = new_decoder(content), 0
+            for _ in range(count):
                 record = read(decoder)
                 end = decoder.tell()
-                yield record, block.content[start:end]
+                yield record, content[start:end]
                 start = end
 
 
@@ -81,7 +73,7 @@ def read_container(content: bytes) -> Container:
         count, compressed, sync = decoder.read_int(), decoder.read_bytes(), decoder.read(SYNC_SIZE)
         if sync != header.sync:
             raise ValueError("a block does not end where it should")
-        blocks.append(Block(count=count, content=codec.decompress(compressed) if codec else compressed))
+        blocks.append((count, codec.decompress(compressed) if codec else compressed))
     return Container(meta=header.meta, blocks=blocks)
 
 

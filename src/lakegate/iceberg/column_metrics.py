@@ -13,42 +13,13 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from pyiceberg import transforms, types
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile as IcebergDataFile
 from pyiceberg.manifest import FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema as IcebergSchema
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    TruncateTransform,
-    VoidTransform,
-    YearTransform,
-)
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg.types import IcebergType, PrimitiveType
 
 from lakegate.model.schema import struct_text
 from lakegate.model.tables import ColumnStatistics, DataFile
@@ -134,14 +105,14 @@ def type_text(iceberg_type: IcebergType) -> str:
     """Return a type in the words of the Iceberg spec, nested types without field ids.
 
     Example:
-        >>> type_text(ListType(1, DecimalType(10, 2))), type_text(TimestamptzType())
+        >>> type_text(types.ListType(1, types.DecimalType(10, 2))), type_text(types.TimestamptzType())
         ('list<decimal(10, 2)>', 'timestamptz')
     """
-    if isinstance(iceberg_type, StructType):
+    if isinstance(iceberg_type, types.StructType):
         return struct_text((field.name, type_text(field.field_type)) for field in iceberg_type.fields)
-    if isinstance(iceberg_type, ListType):
+    if isinstance(iceberg_type, types.ListType):
         return f"list<{type_text(iceberg_type.element_type)}>"
-    if isinstance(iceberg_type, MapType):
+    if isinstance(iceberg_type, types.MapType):
         return f"map<{type_text(iceberg_type.key_type)}, {type_text(iceberg_type.value_type)}>"
     return str(iceberg_type)
 
@@ -154,20 +125,20 @@ def partition_text(spec: PartitionSpec, schema: IcebergSchema) -> tuple[str, ...
     return tuple(
         _transform_text(field, schema.find_column_name(field.source_id) or f"#{field.source_id}")
         for field in spec.fields
-        if not isinstance(field.transform, VoidTransform)
+        if not isinstance(field.transform, transforms.VoidTransform)
     )
 
 
 def _transform_text(field: PartitionField, column: str) -> str:
     transform = field.transform
     match transform:
-        case IdentityTransform():
+        case transforms.IdentityTransform():
             return column
-        case BucketTransform():
+        case transforms.BucketTransform():
             return f"bucket({transform.num_buckets}, {column})"
-        case TruncateTransform():
+        case transforms.TruncateTransform():
             return f"truncate({transform.width}, {column})"
-        case YearTransform() | MonthTransform() | DayTransform() | HourTransform():
+        case transforms.TimeTransform():
             return f"{transform}s({column})"
         case _:
             return f"{transform}({column})"
@@ -178,7 +149,7 @@ def _partition_decoder(field: PartitionField, schema: IcebergSchema) -> tuple[st
     source = next((column for column in schema.fields if column.field_id == field.source_id), None)
     if source is None or not isinstance(source.field_type, PrimitiveType):
         return field.name, None, lambda value: value
-    is_identity = isinstance(field.transform, IdentityTransform)
+    is_identity = isinstance(field.transform, transforms.IdentityTransform)
     # A day is an int in the spec and a date in Java and PyIceberg; as a date it can be read.
     result = source.field_type if is_identity else field.transform.result_type(source.field_type)
     return field.name, source.name if is_identity else None, _CONVERSIONS.get(type(result), _refuse)
@@ -210,18 +181,18 @@ def _refuse(value: Any) -> Any:
 
 
 _CONVERSIONS: Mapping[type[IcebergType], _Convert] = {
-    BooleanType: bool,
-    IntegerType: int,
-    LongType: int,
-    FloatType: _number,
-    DoubleType: _number,
-    DecimalType: Decimal,
-    DateType: lambda days: date.fromordinal(_EPOCH_DAY + days),
-    TimeType: lambda micros: (_EPOCH + timedelta(microseconds=micros)).time(),
-    TimestampType: lambda micros: _EPOCH + timedelta(microseconds=micros),
-    TimestamptzType: lambda micros: _EPOCH_UTC + timedelta(microseconds=micros),
-    StringType: str,
-    BinaryType: bytes,
-    FixedType: bytes,
-    UUIDType: lambda value: value if isinstance(value, UUID) else UUID(bytes=bytes(value)),
+    types.BooleanType: bool,
+    types.IntegerType: int,
+    types.LongType: int,
+    types.FloatType: _number,
+    types.DoubleType: _number,
+    types.DecimalType: Decimal,
+    types.DateType: lambda days: date.fromordinal(_EPOCH_DAY + days),
+    types.TimeType: lambda micros: (_EPOCH + timedelta(microseconds=micros)).time(),
+    types.TimestampType: lambda micros: _EPOCH + timedelta(microseconds=micros),
+    types.TimestamptzType: lambda micros: _EPOCH_UTC + timedelta(microseconds=micros),
+    types.StringType: str,
+    types.BinaryType: bytes,
+    types.FixedType: bytes,
+    types.UUIDType: lambda value: value if isinstance(value, UUID) else UUID(bytes=bytes(value)),
 }

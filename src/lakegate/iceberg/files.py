@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError
@@ -56,7 +56,7 @@ class TableFiles:
         self._storage = storage or StorageSettings()
         self._stores: dict[str, ObjectStore] = {}
         # A metadata file never changes once it's written.
-        self._load = lru_cache(maxsize=_METADATA_FILES_KEPT)(self._metadata_file)
+        self._load = lru_cache(_METADATA_FILES_KEPT)(lambda path: MetadataFile.parse(path, self.content(path)))
 
     def metadata(self, pointer: TablePointer) -> MetadataFile:
         """Return the metadata file of the table at ``pointer``; raises as :func:`reading`."""
@@ -121,9 +121,6 @@ class TableFiles:
                 **context,
             ) from error
 
-    def _metadata_file(self, location: str) -> MetadataFile:
-        return MetadataFile.parse(location, self.content(location))
-
     def _store(self, location: str) -> ObjectStore:
         bucket = "/".join(location.split("/", 3)[:3])
         if bucket not in self._stores:
@@ -156,29 +153,29 @@ def reading(what: str, pointer: TablePointer) -> Iterator[None]:
         ) from error
     except LakegateError:
         raise
-    except Exception as error:  # noqa: BLE001 - PyIceberg's parsers raise anything
-        _raise_unreadable(what, pointer, error)
+    except Exception as error:  # PyIceberg's parsers raise anything
+        raise _unreadable(what, pointer, error) from error
 
 
-def _raise_unreadable(what: str, pointer: TablePointer, error: Exception) -> NoReturn:
+def _unreadable(what: str, pointer: TablePointer, error: Exception) -> LakegateError:
     reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
     context = {"table": str(pointer.table), "path": pointer.metadata_location}
     if isinstance(error, PermissionError) and not is_local(pointer.metadata_location):
-        raise ConfigurationError(
+        return ConfigurationError(
             f"{what} may not be read: {error.strerror or reason}.",
             hint="Check the credentials for the object store, and the setting catalog.warehouse.",
             setting="catalog.warehouse",
             **context,
-        ) from error
+        )
     if isinstance(error, OSError):
-        raise EngineError(
+        return EngineError(
             f"{what} cannot be read: {reason}.",
             hint="Check that the warehouse is reachable and that its files may be read.",
             **context,
-        ) from error
-    raise InputError(
+        )
+    return InputError(
         f"{what} is damaged: {reason}.", hint="Restore it, or read the table at an older commit.", **context
-    ) from error
+    )
 
 
 def _create_local(path: Path, content: bytes) -> None:

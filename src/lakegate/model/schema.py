@@ -103,6 +103,17 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     return by_lower[close[0]] if close else None
 
 
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """Return ``Did you mean 'x'? `` to begin a hint with, or nothing when no candidate is close.
+
+    Example:
+        >>> did_you_mean("erorr", ["error", "warn"]) + "Use error or warn."
+        "Did you mean 'error'? Use error or warn."
+    """
+    guess = nearest(word, candidates)
+    return f"Did you mean '{guess}'? " if guess else ""
+
+
 TransformName = Literal["identity", "years", "months", "days", "hours", "bucket"]
 
 _CALL = re.compile(r"(?P<name>[a-z]+)\(\s*(?:(?P<width>[0-9]+)\s*,\s*)?(?P<column>[^(),]+?)\s*\)")
@@ -155,10 +166,10 @@ class PartitionTransform(Value):
         """
         column = schema.find(self.column)
         if column is None:
-            guess = schema.nearest(self.column)
+            guess = did_you_mean(self.column, schema.names).strip()
             raise InputError(
                 f"Cannot partition by '{self.column}': the batch has no such column.",
-                hint=f"Did you mean '{guess}'?" if guess else f"Columns: {', '.join(schema.names)}.",
+                hint=guess or f"Columns: {', '.join(schema.names)}.",
                 column=self.column,
             )
         if not _PLAIN_COLUMN.fullmatch(column.name):

@@ -48,6 +48,15 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "'": "\\'", "\\": "\\\\"}
 _CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _UNCLOSED = {"'": "A text that starts with ' is never closed", '"': 'A text that starts with " is never closed'}
 _COMMENTS = frozenset({"block", "line"})
+_KINDS: dict[str, Kind] = {
+    "raw": "string",
+    "string": "string",
+    "hint": "hint",
+    "hint_end": "hint",
+    "word": "word",
+    "quoted": "quoted",
+    "symbol": "symbol",
+}
 _OPENING = {")": "(", "]": "["}
 
 
@@ -226,14 +235,14 @@ def _scan(sql: str) -> Iterable[SqlToken]:
         if newlines := sql.count("\n", at, end):
             line, line_start = line + newlines, sql.rfind("\n", at, end) + 1
         if kind == "space" or kind in _COMMENTS:
-            before = _separator(before + sql[at:end])
+            before = "\n" * (before + sql[at:end]).count("\n") or " "
         else:
             _require_known(kind, text, place)
             if kind in {"hint", "hint_end"}:
                 if in_hint == (kind == "hint"):
                     raise SqlTextError(f"'{text}' at {place} is not expected: hints are written as /*+ … */.")
                 in_hint = not in_hint
-            yield SqlToken(_kind(kind), text, before, at, began, column)
+            yield SqlToken(_KINDS[kind], text, before, at, began, column)
             before = ""
         at = end
     if in_hint:
@@ -247,25 +256,6 @@ def _require_known(kind: str, text: str, place: str) -> None:
         raise SqlTextError(f"'{text}' at {place} holds a character that no word in Spark SQL has. Put it in backticks.")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise SqlTextError(f"The text at {place} is not valid Unicode.")
-
-
-def _kind(group: str) -> Kind:
-    match group:
-        case "raw" | "string":
-            return "string"
-        case "hint" | "hint_end":
-            return "hint"
-        case "word":
-            return "word"
-        case "quoted":
-            return "quoted"
-        case _:
-            return "symbol"
-
-
-def _separator(trivia: str) -> str:
-    """Return what replaces blanks and comments: their line ends, or a space."""
-    return "\n" * trivia.count("\n") or " "
 
 
 def _comment_end(sql: str, match: re.Match[str], place: str) -> int:

@@ -17,7 +17,7 @@ import pyarrow.csv as pv
 
 from lakegate.errors import InputError, LakegateError, SourceError
 from lakegate.model.batch import CsvOptions, SourceColumn
-from lakegate.model.schema import nearest
+from lakegate.model.schema import did_you_mean
 from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, csv_reader
 from lakegate.sources.csv_types import Inference, infer
 from lakegate.sources.files import Located, shown
@@ -110,10 +110,9 @@ def _encoding(name: str) -> str:
         python_name = ""
     known = _ENCODINGS.get(python_name)
     if known is None:
-        close = nearest(name, ["latin-1", *_ENCODINGS.values()])
         raise InputError(
             f"CSV encoding '{name}' is not supported.",
-            hint=(f"Did you mean '{close}'? " if close else "")
+            hint=did_you_mean(name, ["latin-1", *_ENCODINGS.values()])
             + "Supported: utf-8, us-ascii, latin-1, windows-1252 and its family, utf-16, utf-32. "
             "Convert others to UTF-8, for example with iconv.",
             option="encoding",

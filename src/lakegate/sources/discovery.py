@@ -69,7 +69,14 @@ def discover(
     stores = storage or StorageSettings()
     files, problems = _resolve(paths, suffixes_for(format), stores)
     formats = _formats(files, format, problems)
-    problems.extend(_mixed_formats(formats))
+    examples = {kind: shown(file.path) for file, kind in formats.items()}
+    if len(examples) > 1:
+        problems.append(
+            SourceError(
+                f"The batch mixes formats: '{examples['parquet']}' is parquet, '{examples['csv']}' is CSV.",
+                hint="Ingest them one after the other, or pick one with --format.",
+            )
+        )
     if "csv" in formats.values() and "parquet" not in formats.values():
         batch = _csv_batch(tuple(formats), normalise_options(csv, files), stores, narrator, problems)
     else:
@@ -117,15 +124,6 @@ def _formats(
     found = dict(zip(files, _in_threads(look, files, _FOOTER_THREADS), strict=True))
     problems.extend(what for what in found.values() if isinstance(what, SourceError))
     return {file: what for file, what in found.items() if not isinstance(what, SourceError)}
-
-
-def _mixed_formats(formats: dict[Located, FileFormat]) -> Iterator[SourceError]:
-    examples = {kind: shown(file.path) for file, kind in formats.items()}
-    if len(examples) > 1:
-        yield SourceError(
-            f"The batch mixes formats: '{examples['parquet']}' is parquet, '{examples['csv']}' is CSV.",
-            hint="Ingest them one after the other, or pick one with --format.",
-        )
 
 
 def _parquet_batch(files: Sequence[Located], narrator: Narrator | None, problems: list[InputError]) -> Batch | None:

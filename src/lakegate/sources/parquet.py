@@ -186,16 +186,8 @@ def _normalise_nested(data_type: Any) -> Any:
 
 def is_any_list(data_type: pa.DataType) -> bool:
     """Tell whether it is a list of whatever layout."""
-    return any(
-        predicate(data_type)
-        for predicate in (
-            types.is_list,
-            types.is_large_list,
-            types.is_fixed_size_list,
-            types.is_list_view,
-            types.is_large_list_view,
-        )
-    )
+    variants = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
+    return any(is_kind(data_type) for is_kind in (*variants, types.is_large_list_view))
 
 
 def refusal(data_type: pa.DataType, *, nested: bool = False) -> str | None:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lakegate.errors import AlreadyExistsError, InputError
 from lakegate.model.batch import FileFormat
-from lakegate.model.schema import nearest
+from lakegate.model.schema import did_you_mean
 from lakegate.ports import Narrator
 
 BLOCK_ROWS = 100_000
@@ -126,10 +126,10 @@ def generate(
 
 def _require_column(column: str, schema: pa.Schema, file_format: FileFormat) -> None:
     if column not in schema.names:
-        close = nearest(column, schema.names)
+        guess = did_you_mean(column, schema.names).strip()
         raise InputError(
             f"The generated {file_format} files have no column '{column}'.",
-            hint=f"Did you mean '{close}'?" if close else f"Columns: {', '.join(schema.names)}.",
+            hint=guess or f"Columns: {', '.join(schema.names)}.",
             column=column,
         )
 

@@ -202,7 +202,12 @@ class NessieCatalog:
             )
         asked = Request(f"commit to branch '{request.branch}'", ref=request.branch, hash=request.base, commits=True)
         path = f"trees/{path_of(_looked_up(request.branch), request.base)}/history/commit"
-        body = {"commitMeta": _meta(request), "operations": _operations(request)}
+        meta = {
+            "message": request.message,
+            "authors": [_author()],
+            "allProperties": {key: [value] for key, value in request.properties.items()},
+        }
+        body = {"commitMeta": meta, "operations": _operations(request)}
         return _ref(self._client.change("POST", path, asked, answers.CommitAnswer, body=body).target_branch)
 
     def diff(self, left: Ref, right: Ref) -> Iterator[TableDifference]:
@@ -384,14 +389,6 @@ def _difference(entry: answers.DiffEntry) -> TableDifference:
     return TableDifference(table=key_text(entry.key.elements), kind=kind, left=left, right=right)
 
 
-def _meta(request: CommitRequest) -> answers.JsonObject:
-    return {
-        "message": request.message,
-        "authors": [_author()],
-        "allProperties": {key: [value] for key, value in request.properties.items()},
-    }
-
-
 def _author() -> str:
     try:
         return getpass.getuser()
@@ -400,29 +397,20 @@ def _author() -> str:
 
 
 def _operations(request: CommitRequest) -> list[answers.JsonObject]:
-    changed = {pointer.table for pointer in request.puts} | set(request.deletes)
-    operations = [
-        {
-            "type": "PUT",
-            "key": {"elements": list(namespace)},
-            "content": {"type": _NAMESPACE, "elements": list(namespace)},
-        }
-        for namespace in request.namespaces
-    ]
-    operations += [
-        {"type": "PUT", "key": {"elements": list(pointer.table.parts)}, "content": _content(pointer)}
-        for pointer in request.puts
-    ]
-    operations += [{"type": "DELETE", "key": {"elements": list(table.parts)}} for table in request.deletes]
     # Nessie allows one operation a key; a put or delete relies on the key as much as UNCHANGED would.
-    operations += [
-        {"type": "UNCHANGED", "key": {"elements": list(table.parts)}}
-        for table in dict.fromkeys(request.unchanged)
-        if table not in changed
+    changed = {pointer.table for pointer in request.puts} | set(request.deletes)
+    unchanged = [table.parts for table in dict.fromkeys(request.unchanged) if table not in changed]
+    found: list[tuple[str, tuple[str, ...], answers.JsonObject | None]] = [
+        *(("PUT", name, {"type": _NAMESPACE, "elements": list(name)}) for name in request.namespaces),
+        *(("PUT", pointer.table.parts, _content(pointer)) for pointer in request.puts),
+        *(("DELETE", table.parts, None) for table in request.deletes),
+        *(("UNCHANGED", parts, None) for parts in unchanged),
+        *([("UNCHANGED", (NO_SUCH_KEY,), None)] if request.at_head else []),
     ]
-    if request.at_head:
-        operations.append({"type": "UNCHANGED", "key": {"elements": [NO_SUCH_KEY]}})
-    return operations
+    return [
+        {"type": kind, "key": {"elements": list(key)}, **({} if content is None else {"content": content})}
+        for kind, key, content in found
+    ]
 
 
 def _content(pointer: TablePointer) -> answers.JsonObject:

@@ -118,8 +118,13 @@ class Range:
     @classmethod
     def _on_grid(cls, column: ColumnType, lower: object, upper: object, *, inclusive: bool) -> Range:
         smallest, greatest = column.limits
-        low = smallest if lower is None else _first(exact_number(lower, column), column, inclusive=inclusive)
-        high = greatest if upper is None else _last(exact_number(upper, column), column, inclusive=inclusive)
+        low, high = smallest, greatest
+        if lower is not None:
+            rounding = ROUND_CEILING if inclusive else ROUND_FLOOR
+            low = quantized(exact_number(lower, column), column, rounding, steps=0 if inclusive else 1)
+        if upper is not None:
+            rounding = ROUND_FLOOR if inclusive else ROUND_CEILING
+            high = quantized(exact_number(upper, column), column, rounding, steps=0 if inclusive else -1)
         if max(low, smallest) > min(high, greatest):
             raise ValueError(f"no {column.text} lies in it")
         plain = int if column.family is Family.INTEGER else Decimal
@@ -166,15 +171,3 @@ def _end(value: object, column: ColumnType, *, up: bool) -> TypedValue:
     if not math.isfinite(found):
         raise ValueError(f"{value!r} is beyond every {column.text}")
     return found
-
-
-def _first(number: Decimal, column: ColumnType, *, inclusive: bool) -> Decimal:
-    if inclusive:
-        return quantized(number, column, ROUND_CEILING)
-    return quantized(number, column, ROUND_FLOOR, steps=1)
-
-
-def _last(number: Decimal, column: ColumnType, *, inclusive: bool) -> Decimal:
-    if inclusive:
-        return quantized(number, column, ROUND_FLOOR)
-    return quantized(number, column, ROUND_CEILING, steps=-1)
