@@ -26,12 +26,11 @@ from pydantic.fields import FieldInfo
 
 from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
-from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.notices import Event, Level
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
-from lakegate.model.schema import nearest
 from lakegate.model.secrets import FORMS, SecretReference
+from lakegate.model.words import nearest, parse_duration
 
 FILE_NAME = "lakegate.toml"
 HOME_NAME = ".lakegate"

@@ -18,10 +18,9 @@ from lakegate.alerts.sending import Deadline, Sender, UndeliveredError, deliver,
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.credentials.secret import resolve_secret
 from lakegate.errors import ConfigurationError, LakegateError, NotFoundError
-from lakegate.model.durations import parse_duration
 from lakegate.model.notices import LEVELS, AlertGroup, CountedAlert, Notice
 from lakegate.model.run import Notification
-from lakegate.model.schema import nearest
+from lakegate.model.words import nearest, parse_duration
 
 if TYPE_CHECKING:
     from lakegate.journal.journal import Journal

@@ -29,7 +29,8 @@ from lakegate.checks.columns import QuotedColumn
 from lakegate.checks.questions import CheckProblem, Question, as_question, columns_of_connect
 from lakegate.errors import CheckError, LakegateError
 from lakegate.model.checks import Check, Scope, Severity
-from lakegate.model.schema import Schema, did_you_mean
+from lakegate.model.schema import Schema
+from lakegate.model.words import did_you_mean
 
 P = ParamSpec("P")
 

@@ -13,7 +13,7 @@ from typing import Any, overload
 from lakegate.checks.definition import BUILT_IN, CheckDefinition, P
 from lakegate.errors import CheckError
 from lakegate.model.checks import Scope
-from lakegate.model.schema import did_you_mean
+from lakegate.model.words import did_you_mean
 
 GROUP = "lakegate.checks"
 """Entry point group in which other packages offer checks."""

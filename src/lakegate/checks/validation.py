@@ -12,7 +12,8 @@ from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Column, Schema, did_you_mean
+from lakegate.model.schema import Column, Schema
+from lakegate.model.words import did_you_mean
 
 Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
 """Gives the schema of another table as it would be after publishing; ``None`` when there is no such table."""

@@ -11,7 +11,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.errors import ConfigurationError
-from lakegate.model.durations import parse_duration
+from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Literal, Self
 
 from lakegate.errors import InputError
 from lakegate.model.base import Value
+from lakegate.model.words import did_you_mean, nearest
 
 UNKNOWN = "unknown"
 """Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
@@ -89,29 +89,6 @@ class Schema(Value):
     def nearest(self, name: str) -> str | None:
         """Return the column name most like ``name``, or ``None`` when none is close."""
         return nearest(name, self.names)
-
-
-def nearest(word: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate most like ``word``, ignoring case, for hints such as "did you mean".
-
-    Example:
-        >>> nearest("pasenger_count", ["passenger_count", "fare_amount"])
-        'passenger_count'
-    """
-    by_lower = {candidate.lower(): candidate for candidate in candidates}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[close[0]] if close else None
-
-
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """Return ``Did you mean 'x'? `` to begin a hint with, or nothing when no candidate is close.
-
-    Example:
-        >>> did_you_mean("erorr", ["error", "warn"]) + "Use error or warn."
-        "Did you mean 'error'? Use error or warn."
-    """
-    guess = nearest(word, candidates)
-    return f"Did you mean '{guess}'? " if guess else ""
 
 
 TransformName = Literal["identity", "years", "months", "days", "hours", "bucket"]

@@ -17,7 +17,7 @@ import pyarrow.csv as pv
 
 from lakegate.errors import InputError, LakegateError, SourceError
 from lakegate.model.batch import CsvOptions, SourceColumn
-from lakegate.model.schema import did_you_mean
+from lakegate.model.words import did_you_mean
 from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, csv_reader
 from lakegate.sources.csv_types import Inference, infer
 from lakegate.sources.files import Located, shown

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from lakegate.errors import AlreadyExistsError, InputError
 from lakegate.model.batch import FileFormat
-from lakegate.model.schema import did_you_mean
+from lakegate.model.words import did_you_mean
 from lakegate.ports import Narrator
 
 BLOCK_ROWS = 100_000

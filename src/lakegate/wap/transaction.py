@@ -12,11 +12,11 @@ from lakegate.checks import parse_checks
 from lakegate.errors import AuditFailedError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
-from lakegate.model.keywords import suggest_keywords
 from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Run, StagedTable
 from lakegate.model.tables import CreateTable
+from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
 from lakegate.wap import failpoints
 from lakegate.wap.audit import audit, resolve_checks

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakegate.errors import ConfigurationError, LakegateError
-from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import RunStatus
+from lakegate.model.words import parse_duration
 from lakegate.testing import MemoryCatalog
 from support.gc_world import NAMES, NOW, ROOT, YOUNG, Play, World, key, run_on
 

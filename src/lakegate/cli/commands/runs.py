@@ -31,8 +31,8 @@ from lakegate.cli.output import (
 )
 from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
 from lakegate.errors import ConfigurationError, LakegateError
-from lakegate.model.durations import parse_duration
 from lakegate.model.run import RunKind, RunStatus
+from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake

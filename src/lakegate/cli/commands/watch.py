@@ -20,7 +20,7 @@ from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import InputError
 from lakegate.loading.routes import location
-from lakegate.model.durations import parse_duration
+from lakegate.model.words import parse_duration
 from lakegate.progress import bound_to
 
 if TYPE_CHECKING:

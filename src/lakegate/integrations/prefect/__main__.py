@@ -13,8 +13,8 @@ import click
 
 from lakegate.errors import ExitCode, LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.integrations.prefect import require_prefect
-from lakegate.model.durations import parse_duration
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.words import parse_duration
 
 _PROGRAM = "python -m lakegate.integrations.prefect"
 _UNNAMEABLE = re.compile("[/%&<>]")
