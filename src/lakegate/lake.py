@@ -16,16 +16,15 @@ from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
 from lakegate.errors import InputError, NotFoundError, NotReplayableError
-from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
+from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name, validate_run_id
-from lakegate.model.journal import Claim, FileCheckpoint
+from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
-from lakegate.model.plan import IngestPlan
 from lakegate.model.refs import Commit, Ref, TableDifference
-from lakegate.model.request import IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
-from lakegate.model.run import KnownFile, Notification, Run, RunKind, RunStatus, new_run_id
+from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
+from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.tables import TableMetadata
 from lakegate.model.words import parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
 from lakegate.ports import Narrator

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim, FileCheckpoint, HistoryEvent
-from lakegate.model.run import KnownFile, Publication
+from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.journal import FileCheckpoint, HistoryEvent
+from lakegate.model.run import Publication
 from support.journals import START, Actor, file, run
 
 A, B, C = file("a"), file("b"), file("c")

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 import lakegate
 from lakegate import checks, errors
 from lakegate.integrations.aws.clients import DeploymentError
-from lakegate.model.plan import IngestPlan
+from lakegate.model.request import IngestPlan
 from lakegate.wap.transaction import Transaction
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"

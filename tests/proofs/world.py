@@ -16,9 +16,9 @@ from typing import Any
 from lakegate.errors import RetryableError
 from lakegate.journal.journal import Journal
 from lakegate.journal.memory import MemoryDatabase
-from lakegate.model.batch import Batch, SourceColumn, SourceFile
+from lakegate.model.batch import Batch, Claim, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import Claim, HistoryEvent, Lease
+from lakegate.model.journal import HistoryEvent, Lease
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import Run

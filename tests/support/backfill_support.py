@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from lakegate.errors import NotFoundError
-from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim
-from lakegate.model.run import KnownFile, Run
+from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.run import Run
 from lakegate.sources.listing import FoundFile, list_files
 from support.cli_support import FAILED, PUBLICATION, make_run
 

@@ -12,12 +12,12 @@ from click.testing import CliRunner, Result
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
 from lakegate.local.state import ServiceStatus
-from lakegate.model.batch import Batch, SourceColumn, SourceFile
+from lakegate.model.batch import Batch, KnownFile, SourceColumn, SourceFile
 from lakegate.model.checks import AuditReport, Check, CheckResult
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, TablePointer
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import KnownFile, Publication, Run, RunError, RunStep, StagedTable
+from lakegate.model.run import Publication, Run, RunError, RunStep, StagedTable
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import DataFile, Snapshot, TableMetadata
 

@@ -12,8 +12,7 @@ import pytest
 from lakegate.checks import parse_checks
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.plan import IngestPlan
-from lakegate.model.request import IngestRequest
+from lakegate.model.request import IngestPlan, IngestRequest
 from lakegate.model.run import Run, StagedTable
 from lakegate.wap import failpoints
 from lakegate.wap.plan import plan

@@ -25,8 +25,8 @@ from lakegate.journal.journal import Journal, open_journal
 from lakegate.journal.memory import MemoryDatabase
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import METADATA
-from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim, Lease
+from lakegate.model.batch import Claim, SourceFile
+from lakegate.model.journal import Lease
 from lakegate.model.run import Run
 from support.postgres import PostgresServer
 

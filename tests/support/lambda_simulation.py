@@ -57,12 +57,12 @@ from lakegate.integrations.aws.parameters import defaults, template
 from lakegate.integrations.aws_lambda import function, work
 from lakegate.integrations.aws_lambda.work import Function
 from lakegate.loading.file_outcomes import Clock
-from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.batch import Batch, KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.notices import GivenUpFile
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import KnownFile, Run
+from lakegate.model.run import Run
 from lakegate.progress import LogNarrator
 from lakegate.sources.listing import FoundFile
 from lakegate.wap import deadline

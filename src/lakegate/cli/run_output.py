@@ -15,7 +15,8 @@ from lakegate.model.run import changed_rows
 if TYPE_CHECKING:
     from lakegate.cli.app import App
     from lakegate.lake import Lake
-    from lakegate.model.run import KnownFile, Publication, Run, StagedTable
+    from lakegate.model.batch import KnownFile
+    from lakegate.model.run import Publication, Run, StagedTable
 
 Statuses = Mapping[str, str | None]
 """Status by run id, ``None`` if it is unknown. Runs that are missing here are published."""

@@ -12,10 +12,10 @@ from sqlalchemy import Column, Row, delete, select, update
 
 from lakegate.journal.database import Transaction
 from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
-from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim, FileCheckpoint
+from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import OnSameContent
-from lakegate.model.run import KnownFile, RunStatus
+from lakegate.model.run import RunStatus
 
 State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"

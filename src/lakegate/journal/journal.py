@@ -22,11 +22,11 @@ from lakegate.journal import alerts, files, history, runs
 from lakegate.journal.database import Database, SqliteDatabase, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text, ensure_schema
-from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim, FileCheckpoint, HistoryEvent, Lease
+from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.request import OnSameContent
-from lakegate.model.run import KnownFile, Notification, Run
+from lakegate.model.run import Notification, Run
 
 LEASE_S = 60.0
 _DRIVER = "postgresql+pg8000"

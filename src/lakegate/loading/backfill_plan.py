@@ -12,8 +12,8 @@ from lakegate.errors import InputError
 from lakegate.loading.periods import UNITS, Period, Template, TimeRange, Unit, date_in, is_template
 from lakegate.loading.routes import location
 from lakegate.model.base import Value
-from lakegate.model.journal import Claim
-from lakegate.model.run import KnownFile, RunError
+from lakegate.model.batch import Claim, KnownFile
+from lakegate.model.run import RunError
 
 if TYPE_CHECKING:
     from lakegate.sources.listing import FoundFile

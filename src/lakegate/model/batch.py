@@ -1,4 +1,4 @@
-"""The files of one ingest, checked before anything is written."""
+"""The files of one ingest, checked before anything is written, and those that runs know already."""
 
 from __future__ import annotations
 
@@ -131,3 +131,38 @@ class Batch(Value):
     def uris(self) -> tuple[str, ...]:
         """Locations of all files."""
         return tuple(file.uri for file in self.files)
+
+
+class KnownFile(Value):
+    """A source file that a run published, or is ingesting.
+
+    Attributes:
+        same_file_as: URI by which that run knows the file, if it's another one: it was renamed, or has two links.
+        same_content_as: URI of another file of that run with the same bytes.
+    """
+
+    file: SourceFile
+    run_id: str
+    same_file_as: str | None = None
+    same_content_as: str | None = None
+
+
+class Claim(Value):
+    """The answer to a claim. Each file is in exactly one of these.
+
+    Attributes:
+        claimed: Claimed by this run now.
+        published: Published before in this version, and by which run.
+        busy: Claimed by another live run, in this version or another one of the path.
+        changed: Published before in another version, which the :class:`KnownFile` holds.
+        same_content: Has the same bytes as another file that a run published or is ingesting, or that comes earlier in
+            the batch. Where that doesn't matter, the file is also ``claimed`` or ``free``.
+        free: Could be claimed, but wasn't because others of the batch were busy.
+    """
+
+    claimed: tuple[SourceFile, ...] = ()
+    published: tuple[KnownFile, ...] = ()
+    busy: tuple[KnownFile, ...] = ()
+    changed: tuple[KnownFile, ...] = ()
+    same_content: tuple[KnownFile, ...] = ()
+    free: tuple[SourceFile, ...] = ()

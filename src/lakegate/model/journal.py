@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from lakegate.model.base import Value
-from lakegate.model.batch import SourceFile
-from lakegate.model.run import KnownFile, Run
+from lakegate.model.run import Run
 
 
 class Lease(Value):
@@ -20,27 +19,6 @@ class Lease(Value):
 
     run: Run
     token: str | None = None
-
-
-class Claim(Value):
-    """The answer to a claim. Each file is in exactly one of these.
-
-    Attributes:
-        claimed: Claimed by this run now.
-        published: Published before in this version, and by which run.
-        busy: Claimed by another live run, in this version or another one of the path.
-        changed: Published before in another version, which the :class:`KnownFile` holds.
-        same_content: Has the same bytes as another file that a run published or is ingesting, or that comes earlier in
-            the batch. Where that doesn't matter, the file is also ``claimed`` or ``free``.
-        free: Could be claimed, but wasn't because others of the batch were busy.
-    """
-
-    claimed: tuple[SourceFile, ...] = ()
-    published: tuple[KnownFile, ...] = ()
-    busy: tuple[KnownFile, ...] = ()
-    changed: tuple[KnownFile, ...] = ()
-    same_content: tuple[KnownFile, ...] = ()
-    free: tuple[SourceFile, ...] = ()
 
 
 class HistoryEvent(Value):

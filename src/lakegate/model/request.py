@@ -1,13 +1,14 @@
-"""One ingest's request, from the front door to the commit."""
+"""One ingest's request, from the front door to the commit, and what it would do."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from lakegate.model.base import Value
-from lakegate.model.batch import Batch
+from lakegate.model.batch import Batch, Claim
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Schema
 
 OnFailure = Literal["keep", "drop"]
 """Keep or drop the branch of a rejected batch."""
@@ -45,3 +46,21 @@ class IngestRequest(Value):
     on_same_content: OnSameContent = "append"
     wait_s: float = 600.0
     replaces: tuple[str, ...] = ()
+
+
+class IngestPlan(Value):
+    """A request that passed all validation that needs no write.
+
+    Attributes:
+        request: The request.
+        exists: Whether the table exists on the target.
+        table_schema: The table's columns, as they are or would be created.
+        descriptions: One sentence for each check, in order.
+        known: The files that aren't new to the table. Only :meth:`lakegate.Lake.plan` fills it in.
+    """
+
+    request: IngestRequest
+    exists: bool
+    table_schema: Schema
+    descriptions: tuple[str, ...] = ()
+    known: Claim = Claim()

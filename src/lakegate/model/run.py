@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lakegate.model.base import Value
-from lakegate.model.batch import SourceFile
+from lakegate.model.batch import KnownFile
 from lakegate.model.checks import AuditReport, Check, CheckResult
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TablePointer
@@ -117,20 +117,6 @@ class Publication(Value):
     rows_removed: int | None = 0
     replayed: tuple[str, ...] = ()
     branch_left: bool = False
-
-
-class KnownFile(Value):
-    """A source file that a run published, or is ingesting.
-
-    Attributes:
-        same_file_as: URI by which that run knows the file, if it's another one: it was renamed, or has two links.
-        same_content_as: URI of another file of that run with the same bytes.
-    """
-
-    file: SourceFile
-    run_id: str
-    same_file_as: str | None = None
-    same_content_as: str | None = None
 
 
 class RunStep(Value):

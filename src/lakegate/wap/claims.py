@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakegate.errors import InputError, RetryableError
-from lakegate.model.batch import SourceFile
-from lakegate.model.journal import Claim
+from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.refs import Ref
 from lakegate.model.request import IngestRequest
-from lakegate.model.run import KnownFile
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.history import files_in, find_commit

@@ -9,9 +9,8 @@ from lakegate.checks import describe, validate_checks
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, SchemaError
 from lakegate.model.batch import FileFormat
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
-from lakegate.model.plan import IngestPlan
 from lakegate.model.refs import Ref
-from lakegate.model.request import IngestRequest
+from lakegate.model.request import IngestPlan, IngestRequest
 from lakegate.model.schema import UNKNOWN, Column, PartitionTransform, Schema
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context

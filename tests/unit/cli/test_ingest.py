@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 
 from lakegate.errors import NotFoundError, RetryableError
-from lakegate.model.batch import CsvOptions
-from lakegate.model.journal import Claim
-from lakegate.model.plan import IngestPlan
-from lakegate.model.run import KnownFile, Run
+from lakegate.model.batch import Claim, CsvOptions, KnownFile
+from lakegate.model.request import IngestPlan
+from lakegate.model.run import Run
 from support.cli_support import (
     BATCH,
     BRANCH,

@@ -15,8 +15,7 @@ from lakegate.cli.output import add_row, count, counted, echo_json, make_table, 
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.plan import IngestPlan
-from lakegate.model.request import OnBusy, OnChanged, OnSameContent
+from lakegate.model.request import IngestPlan, OnBusy, OnChanged, OnSameContent
 
 if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions
