@@ -20,6 +20,7 @@ from lakegate.config import LocalSettings, load_settings
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.progress import SilentNarrator
+from support.class_archives import make_class_archives
 from support.postgres import PostgresServer, running_postgres
 
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ def _aws_is_described_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("botocore.session.create_loader", functools.cache(botocore.session.create_loader))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _class_archives(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have servers start as a user's do from the second time on; no run of tests is over when the first does."""
+    if any(item.get_closest_marker("jvm") for item in request.session.items):
+        # All workers have this folder in common.
+        base = tmp_path_factory.getbasetemp()
+        make_class_archives(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,9 @@ import pytest
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import LocalStack, StackState, java, prepare, process
+from lakegate.local import LocalStack, StackState, archives, java, prepare, process
+from lakegate.local.archives import Archive
+from lakegate.local.servers import SERVERS
 from lakegate.local.state import StackFolder
 from lakegate.model.artifacts import Artifact
 from lakegate.ports import Step
@@ -91,6 +93,37 @@ def test_two_commands_at_once_start_one_stack_that_outlives_them(home: Path) -> 
     state = _stack(home).up()
     assert answers == {f"{state.nessie.pid} {state.spark.pid}\n"}
     assert len(process.find_marked(home)) == 2
+
+
+def test_servers_start_with_an_archive_of_their_classes(home: Path) -> None:
+    """It has been made before the tests; see ``_class_archives``."""
+    state = _stack(home).up()
+    for service in (state.nessie, state.spark):
+        options = [word for word in process.command_line(service.pid) if "SharedArchiveFile=" in word]
+        assert len(options) == 1, process.command_line(service.pid)
+        archive = options[0].partition("=")[2]
+        assert Path(archive).name.startswith(f"{service.name}-")
+        if sys.platform == "linux":
+            assert archive in Path(f"/proc/{service.pid}/maps").read_text(encoding="utf-8")
+        assert "[cds]" not in Path(service.log).read_text(encoding="utf-8")
+
+
+def test_a_damaged_archive_keeps_no_server_down(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java would crash on one that it doesn't check; what it doesn't take, it does without."""
+    jars = prepare(_Silent())
+    for name, server in SERVERS.items():
+        archive = archives.find(name, server.classes(jars))
+        assert archive is not None
+        damaged = tmp_path / archive.path.name
+        damaged.write_bytes(archive.path.read_bytes())
+        with damaged.open("r+b") as file:
+            file.seek(damaged.stat().st_size // 2)
+            file.write(os.urandom(2**20))
+    monkeypatch.setattr(archives, "find", lambda name, options: Archive(next(tmp_path.glob(f"{name}-*")), options))
+    _stack(home).down()
+    state = _stack(home).up()
+    for service in (state.nessie, state.spark):
+        assert "[cds] Checksum verification failed" in Path(service.log).read_text(encoding="utf-8")
 
 
 def test_both_listen_on_loopback_only(home: Path) -> None:

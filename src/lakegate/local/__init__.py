@@ -5,8 +5,9 @@ the outside in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate
 all or none),
 :mod:`~lakegate.local.servers` (the two command lines), :mod:`~lakegate.local.health` (does it answer?),
 :mod:`~lakegate.local.process` (daemons), :mod:`~lakegate.local.state` (what is remembered),
-:mod:`~lakegate.local.stores` (what Spark needs for object stores), :mod:`~lakegate.local.artifacts`
-and :mod:`~lakegate.local.java` (jars, the JRE, and whom it trusts).
+:mod:`~lakegate.local.stores` (what Spark needs for object stores), :mod:`~lakegate.local.archives`
+(classes ready to be mapped), :mod:`~lakegate.local.artifacts` and :mod:`~lakegate.local.java` (jars, the JRE, and whom
+it trusts).
 
 A third server is one more :class:`~lakegate.local.servers.Server` in ``SERVERS`` and its name in ``SERVICE_NAMES``.
 """

@@ -44,7 +44,11 @@ _SPARK_JAVA_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """All that one start of one server depends on. ``token`` travels in the environment, where ``ps`` does not look."""
+    """All that one start of one server depends on.
+
+    ``token`` travels in the environment, where ``ps`` does not look. ``class_options`` use an archive of classes, or
+    list them for one.
+    """
 
     folder: StackFolder
     settings: LocalSettings
@@ -54,11 +58,16 @@ class Launch:
     port: int
     management_port: int
     token: str
+    class_options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One of the two servers."""
+    """One of the two servers.
+
+    ``classes`` returns the Java options that decide where its classes come from, the last of which is the class path;
+    what it may have behind that for object stores is not part of them.
+    """
 
     name: ServiceName
     title: str
@@ -66,6 +75,7 @@ class Server:
     stop_grace_s: float
     version: Callable[[], str]
     command: Callable[[Launch], tuple[str, ...]]
+    classes: Callable[[Mapping[Artifact, Path]], tuple[str, ...]]
     variables: Callable[[Launch], Mapping[str, str]]
     answers: Callable[[int], bool]
     address: Callable[[int], str]
@@ -106,6 +116,7 @@ def _java_options(launch: Launch, name: ServiceName, memory: str) -> tuple[str, 
         "-Djava.awt.headless=true",
         "-Dfile.encoding=UTF-8",
         *marks(launch.folder.home, name, launch.instance),
+        *launch.class_options,
     )
 
 
@@ -127,8 +138,12 @@ def _nessie_command(launch: Launch) -> tuple[str, ...]:
         *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"),
         *_java_options(launch, "nessie", launch.settings.nessie_memory),
         *(f"-D{key}={value}" for key, value in properties.items()),
-        *("-jar", str(launch.jars[NESSIE])),
+        *_nessie_classes(launch.jars),
     )
+
+
+def _nessie_classes(jars: Mapping[Artifact, Path]) -> tuple[str, ...]:
+    return ("-jar", str(jars[NESSIE]))
 
 
 def _spark_command(launch: Launch) -> tuple[str, ...]:
@@ -155,18 +170,22 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.log.level": "WARN",
         **store_properties(launch.stores),
     }
-    ours = (ICEBERG, *store_artifacts(launch.stores))
-    jars = (*(str(launch.jars[artifact]) for artifact in ours), str(spark_jars() / "*"))
+    *options, class_path = _spark_classes(launch.jars)
+    # Behind all others: one archive of classes holds for every class path that begins with its own.
+    jars = (class_path, *(str(launch.jars[artifact]) for artifact in store_artifacts(launch.stores)))
     memory = launch.settings.spark_memory or default_spark_memory(machine_memory())
     return (
         str(java()),
-        *_SPARK_JAVA_OPTIONS,
         *_java_options(launch, "spark", memory),
-        *("-cp", os.pathsep.join(jars)),
+        *(*options, os.pathsep.join(jars)),
         *("org.apache.spark.deploy.SparkSubmit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *(part for key, value in properties.items() for part in ("--conf", f"{key}={value}")),
         "spark-internal",
     )
+
+
+def _spark_classes(jars: Mapping[Artifact, Path]) -> tuple[str, ...]:
+    return (*_SPARK_JAVA_OPTIONS, "-cp", os.pathsep.join((str(jars[ICEBERG]), str(spark_jars() / "*"))))
 
 
 def _spark_variables(launch: Launch) -> Mapping[str, str]:
@@ -190,6 +209,7 @@ NESSIE_SERVER = Server(
     stop_grace_s=20.0,
     version=lambda: NESSIE.version,
     command=_nessie_command,
+    classes=_nessie_classes,
     variables=_nessie_variables,
     answers=health.nessie_answers,
     address="http://127.0.0.1:{}/api/v2".format,
@@ -201,6 +221,7 @@ SPARK_SERVER = Server(
     stop_grace_s=15.0,
     version=spark_version,
     command=_spark_command,
+    classes=_spark_classes,
     variables=_spark_variables,
     answers=health.spark_answers,
     address="sc://localhost:{}".format,

@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import health, process
+from lakegate.local import archives, health, process
 from lakegate.local.servers import SERVERS, Launch, Server, temporary_folder
 from lakegate.local.state import SERVICE_NAMES, ServiceName, ServiceState, StackFolder, StateFile
 from lakegate.local.stores import SparkStores, credentials_mark
@@ -56,6 +57,7 @@ class Startup:
         self._stores = stores
         self._children: dict[ServiceName, subprocess.Popen[bytes]] = {}
         self._ports_tried: dict[ServiceName, int] = {}
+        self._archives: dict[ServiceName, archives.Archive] = {}
 
     def start(self, file: StateFile) -> StateFile:
         """Start the servers that ``file`` lacks and return the state with them, all answering.
@@ -73,10 +75,12 @@ class Startup:
             with self._narrator.step(f"Starting {titles}") as step:
                 for server in missing:
                     file = self._spawn(server, file)
-                return self._await(file, step)
+                file = self._await(file, step)
         except BaseException as error:
             self._undo(before, error)
             raise
+        self._make_archives()
+        return file
 
     def _spawn(self, server: Server, file: StateFile) -> StateFile:
         scratch = temporary_folder(self._folder, server.name)
@@ -97,6 +101,7 @@ class Startup:
             management_port=process.free_port({port, *file.ports.values()}),
             token=secrets.token_urlsafe(32),
         )
+        launch = self._with_archive(server, launch)
         started_at = datetime.now(UTC)
         child = process.spawn(
             server.command(launch),
@@ -124,6 +129,21 @@ class Startup:
         # Before it answers, so that whoever comes after a kill right here knows of it.
         self._folder.write(file)
         return file
+
+    def _with_archive(self, server: Server, launch: Launch) -> Launch:
+        archive = archives.find(server.name, server.classes(self._jars))
+        if archive is None:
+            return launch
+        self._archives[server.name] = archive
+        class_list = self._class_list(server.name).relative_to(self._folder.path)
+        return replace(launch, class_options=archive.options(class_list))
+
+    def _make_archives(self) -> None:
+        jobs = (archive.job(self._class_list(name)) for name, archive in self._archives.items())
+        archives.make_later([job for job in jobs if job is not None])
+
+    def _class_list(self, name: ServiceName) -> Path:
+        return temporary_folder(self._folder, name) / "loaded.classes"
 
     def _choose_port(self, server: Server, file: StateFile) -> int:
         remembered = file.ports.get(server.name)

@@ -64,7 +64,7 @@ def test_credentials_travel_in_the_environment_only(tmp_path: Path, with_credent
     ):
         assert f"spark.hadoop.{setting}" in command
     (class_path,) = (following for word, following in itertools.pairwise(command) if word == "-cp")
-    assert class_path.count(".jar:") == 1 + len(S3_ARTIFACTS)
+    assert class_path.count(".jar") == 1 + len(S3_ARTIFACTS)
 
 
 def test_without_s3_nothing_of_it_is_there(tmp_path: Path, with_credentials: None) -> None:

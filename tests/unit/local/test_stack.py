@@ -65,7 +65,14 @@ def _fake(server: Server, script: str) -> Server:
         marks = process.marks(launch.folder.home, server.name, launch.instance)
         return (sys.executable, "-c", script, str(launch.port), *marks)
 
-    return replace(server, command=command, answers=nessie_answers, version=lambda: "1", variables=lambda _: {})
+    return replace(
+        server,
+        command=command,
+        classes=lambda _: (),
+        answers=nessie_answers,
+        version=lambda: "1",
+        variables=lambda _: {},
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,261 @@
+"""Archives of classes: which is whose, how one is made, and that nothing that goes wrong there keeps a server down."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import filelock
+import psutil
+import pytest
+
+from lakegate.local import archives, process
+from lakegate.local.archives import Archive, Job, find, make, make_later
+
+# Stands in for Java: writes what it is told to, where it is told to.
+_JAVA = """#!{python}
+import sys, time
+archive = next(word.partition("=")[2] for word in sys.argv if word.startswith("-XX:SharedArchiveFile="))
+listed = next(word.partition("=")[2] for word in sys.argv if word.startswith("-XX:SharedClassListFile="))
+with open(archive, "wb") as file:
+    file.write(open(listed, "rb").read() + bytes({size}))
+    file.flush()
+    {then}
+"""
+_LARGE = 2**21
+_LIST = Path("tmp/spark/loaded.classes")
+
+
+def use_java(folder: Path, monkeypatch: pytest.MonkeyPatch, *, size: int = _LARGE, then: str = "pass") -> Path:
+    program = folder / "jre" / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(_JAVA.format(python=sys.executable, size=size, then=then), encoding="utf-8")
+    program.chmod(0o755)
+    (program.parent.parent / "release").write_text('JAVA_VERSION="21"\n', encoding="utf-8")
+    monkeypatch.setattr(archives, "java", lambda: program)
+    return program
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache, ü"
+    monkeypatch.setattr(archives, "cache_folder", lambda: folder)
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
+    use_java(tmp_path, monkeypatch)
+    return folder
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    (folder / "a.jar").write_bytes(b"a")
+    (folder / "b.jar").write_bytes(b"b")
+    return folder
+
+
+def found(jars: Path, *options: str) -> Archive:
+    archive = find("spark", (*options, "-cp", f"{jars / 'a.jar'}{os.pathsep}{jars}/*"))
+    assert archive is not None
+    return archive
+
+
+def job_for(archive: Archive, folder: Path) -> Job:
+    listed = folder / "loaded.classes"
+    listed.write_bytes(b"java/lang/Object\njava/lang/Stri")
+    job = archive.job(listed)
+    assert job is not None
+    return job
+
+
+def leftovers(archive: Archive) -> set[str]:
+    """Return what lies beside an archive, less the lock's empty file."""
+    return {path.name for path in archive.path.parent.iterdir()} - {archive.path.name, f"{archive.path.name}.lock"}
+
+
+def test_an_archive_belongs_to_a_server_its_jre_and_its_jars(
+    cache: Path, jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = found(jars)
+    assert first.path.parent == cache / "archives"
+    assert found(jars).path == first.path
+    paths = {first.path, found(jars, "--add-opens=java.base/java.io=ALL-UNNAMED").path}
+    os.utime(jars / "b.jar", (1, 1))
+    paths.add(found(jars).path)
+    (jars / "c.jar").write_bytes(b"c")
+    paths.add(found(jars).path)
+    use_java(tmp_path / "other", monkeypatch)
+    paths.add(found(jars).path)
+    nessie = find("nessie", ("-jar", str(jars / "a.jar")))
+    assert nessie is not None
+    assert len({*paths, nessie.path}) == 6
+
+
+@pytest.mark.parametrize("option", ["-Xshare:off", "-XX:SharedArchiveFile=/mine.jsa"])
+def test_users_who_chose_an_archive_keep_theirs(jars: Path, monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Dx=y {option}")
+    assert find("spark", ("-cp", str(jars / "a.jar"))) is None
+
+
+def test_there_is_none_for_jars_that_are_missing_or_a_cache_that_java_would_take_for_two(
+    cache: Path, jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find("spark", ()) is None
+    assert find("spark", ("-cp", str(jars / "missing.jar"))) is None
+    assert find("spark", ("-cp", str(jars / "missing" / "*"))) is None
+    monkeypatch.setattr(archives, "cache_folder", lambda: cache.with_name("a:b"))
+    assert find("spark", ("-cp", str(jars / "a.jar"))) is None
+
+
+def test_the_first_start_lists_classes_and_later_ones_use_them(jars: Path, tmp_path: Path) -> None:
+    archive = found(jars)
+    assert archive.options(_LIST) == (f"-XX:DumpLoadedClassList={_LIST}",)
+    job = job_for(archive, tmp_path)
+    assert make(job)
+    assert archive.path.read_bytes().startswith(b"java/lang/Object\n\0")  # without the line that was half written
+    assert leftovers(archive) == set()
+    # Without the comparison of sums, Java crashes on a damaged file.
+    assert archive.options(_LIST) == (f"-XX:SharedArchiveFile={archive.path}", "-XX:+VerifySharedSpaces")
+    assert archive.job(tmp_path / "loaded.classes") is None
+    assert stat.S_IMODE(archive.path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("size", "then"), [(_LARGE, "sys.exit(1)"), (10, "pass"), (_LARGE, "import os; os.kill(os.getpid(), 9)")]
+)
+def test_a_failure_leaves_nothing_and_is_not_repeated_that_day(
+    jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, then: str
+) -> None:
+    use_java(tmp_path, monkeypatch, size=size, then=then)
+    archive = found(jars)
+    assert not make(job_for(archive, tmp_path))
+    failed = archive.path.with_suffix(".failed")
+    assert leftovers(archive) == {failed.name}
+    assert archive.options(_LIST) == ()
+    os.utime(failed, (time.time() - 90000, time.time() - 90000))
+    assert archive.options(_LIST) == (f"-XX:DumpLoadedClassList={_LIST}",)
+
+
+def test_java_that_hangs_is_ended(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_java(tmp_path, monkeypatch, then="time.sleep(600)")
+    monkeypatch.setattr(archives, "_TIMEOUT_S", 0.5)
+    archive = found(jars)
+    assert not make(job_for(archive, tmp_path))
+    assert leftovers(archive) == {archive.path.with_suffix(".failed").name}
+
+
+def test_one_makes_it_while_others_go_on_without(jars: Path, tmp_path: Path) -> None:
+    archive = found(jars)
+    job = job_for(archive, tmp_path)
+    with filelock.FileLock(f"{archive.path}.lock"):
+        assert not make(job)
+        assert not archive.path.exists()
+    assert leftovers(archive) == set()
+
+
+def test_what_a_killed_maker_left_is_removed(jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = use_java(tmp_path, monkeypatch, then="time.sleep(600)")
+    archive = found(jars)
+    job = job_for(archive, tmp_path)
+    code = "import sys; from lakegate.local import archives; from pathlib import Path\n"
+    code += (
+        "archives.java = lambda: Path(sys.argv[1]); archives.make(archives.Job(sys.argv[2], ('-cp', 'x'), sys.argv[3]))"
+    )
+    words = (sys.executable, "-c", code, str(program), job.path, job.class_list)
+    with subprocess.Popen(words) as maker:
+        deadline = time.monotonic() + 30
+        while not list(archive.path.parent.glob("*.draft")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        dumping = psutil.Process(maker.pid).children()
+        maker.kill()
+    assert not archive.path.exists()
+    use_java(tmp_path, monkeypatch)
+    assert make(job_for(archive, tmp_path))
+    for one in dumping:
+        one.kill()
+    assert not list(archive.path.parent.glob("*.draft"))
+
+
+def test_a_full_disk_and_a_read_only_cache_leave_it_at_that(
+    cache: Path, jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = found(jars)
+    job = job_for(archive, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10))
+        assert not make(job)
+    assert leftovers(archive) == set()
+    Path(f"{archive.path}.lock").unlink(missing_ok=True)
+    archive.path.parent.rmdir()
+    archive.path.parent.write_text("not a folder")  # as root, no folder is read-only
+    assert archive.job(tmp_path / "loaded.classes") is None
+    assert archive.options(_LIST) == (f"-XX:DumpLoadedClassList={_LIST}",)
+    assert not make(job)
+    make_later([job])
+    assert (cache / "archives").read_text() == "not a folder"
+
+
+def test_archives_that_nothing_uses_any_more_are_removed(cache: Path, jars: Path, tmp_path: Path) -> None:
+    folder = cache / "archives"
+    folder.mkdir(parents=True)
+    for name in ("spark-old.jsa", "nessie-old.jsa", "spark-new.jsa"):
+        (folder / name).touch()
+    month_ago = time.time() - 31 * 86400
+    for name in ("spark-old.jsa", "nessie-old.jsa"):
+        os.utime(folder / name, (month_ago, month_ago))
+    used = Archive(folder / "nessie-old.jsa", ())
+    used.options(_LIST)
+    assert make(job_for(found(jars), tmp_path))
+    assert leftovers(found(jars)) == {"spark-new.jsa", "nessie-old.jsa"}
+
+
+def test_the_background_waits_and_passes_by_when_memory_is_short(
+    jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = found(jars)
+    job = job_for(archive, tmp_path)
+    niceness: list[int] = []
+    monkeypatch.setattr(archives, "_DELAY_S", 0.2)
+    monkeypatch.setattr("os.nice", niceness.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(archives, "machine_memory", lambda: 2**30)
+        archives.main(json.dumps([asdict(job)]))
+    assert leftovers(archive) == set()
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**40))
+    monkeypatch.setattr(archives, "machine_memory", lambda: 2**40)
+    began = time.monotonic()
+    archives.main(json.dumps([asdict(job_for(archive, tmp_path))]))
+    assert time.monotonic() - began > 0.2
+    assert archive.path.exists()
+    assert niceness == [19, 19]
+
+
+def test_the_process_in_the_background_knows_neither_the_project_nor_the_users_options(
+    jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawned: list[tuple[tuple[str, ...], dict[str, str]]] = []
+
+    def spawn(command: tuple[str, ...], *, env: dict[str, str], cwd: Path, log: Path) -> None:
+        assert cwd == log.parent == job_folder
+        spawned.append((command, env))
+
+    monkeypatch.setattr(process, "spawn", spawn)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC")
+    make_later([])
+    assert spawned == []
+    job = job_for(found(jars), tmp_path)
+    job_folder = Path(job.path).parent
+    make_later([job])
+    ((command, env),) = spawned
+    assert json.loads(command[-1]) == [{**asdict(job), "class_options": list(job.class_options)}]
+    compile(command[-2], "program", "exec")
+    assert "JAVA_TOOL_OPTIONS" not in env
