@@ -131,7 +131,7 @@ class PrefectServer:
         """Ask the server's API, again while it is too busy to answer."""
 
         def ask() -> httpx.Response | None:
-            answer = self._client.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=60)
+            answer = httpx.post(f"{self.url}/api/{path}", json={} if body is None else body, timeout=60)
             return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
 
         answer = awaited(ask, what=f"an answer from {path}")
@@ -154,7 +154,7 @@ class PrefectServer:
 
     def deployment(self, name: str) -> Any | None:
         """Return a deployment by ``flow/name``; ``None`` when there is none."""
-        answer = self._client.get(f"{self.url}/api/deployments/name/{name}", timeout=30)
+        answer = httpx.get(f"{self.url}/api/deployments/name/{name}", timeout=30)
         return answer.json() if answer.is_success else None
 
     def _story(self) -> str:
@@ -180,6 +180,6 @@ class PrefectServer:
         assert self._process is not None
         assert self._process.poll() is None, (self.folder / "server.log").read_text(encoding="utf-8")[-2000:]
         try:
-            return self._client.get(f"{self.url}/api/health", timeout=2).is_success or None
+            return httpx.get(f"{self.url}/api/health", timeout=2).is_success or None
         except httpx.HTTPError:
             return None
