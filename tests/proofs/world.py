@@ -15,7 +15,6 @@ from typing import Any
 
 from lakegate.errors import RetryableError
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.batch import Batch, Claim, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import HistoryEvent, Lease
@@ -32,6 +31,7 @@ from proofs.model import Effect, Model, Rows, State, content, uri_of
 from proofs.operations import TABLES, At, Break, Crash, Do, File, Interrupt, Stall
 from support.fakes import FakeLakehouse
 from support.fakes import Row as FakeRow
+from support.memory_journal import MemoryDatabase
 
 LEASE_S = 60.0
 FOLDER = "mem://warehouse/w/all_20260101T000000-00000000"

@@ -16,7 +16,6 @@ import pytest
 
 from lakegate.iceberg.lineage import TableState, classify
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
@@ -40,6 +39,7 @@ from lakegate.wap.context import Context
 from support.fakes_editor import TableEdits
 from support.fakes_keys import KeyLookups
 from support.fakes_transaction import FakeTransaction
+from support.memory_journal import MemoryDatabase
 
 Row = Mapping[str, Any]
 _TYPES = {int: ("int64", "long"), float: ("double", "double"), str: ("string", "string"), bool: ("bool", "boolean")}

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from lakegate.errors import InputError
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -20,6 +19,7 @@ from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
+from support.memory_journal import MemoryDatabase
 
 ROOT = "file:///lake"
 NAMES = ("a", "b")

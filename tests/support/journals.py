@@ -22,12 +22,12 @@ from lakegate.config import JournalSettings
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.holder import Holder
 from lakegate.journal.journal import Journal, open_journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import METADATA
 from lakegate.model.batch import Claim, SourceFile
 from lakegate.model.journal import Lease
 from lakegate.model.run import Run
+from support.memory_journal import MemoryDatabase
 from support.postgres import PostgresServer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

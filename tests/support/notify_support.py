@@ -12,10 +12,10 @@ import pytest
 from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import NotifySettings
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.notices import GivenUpFile, Notice
 from lakegate.model.run import Notification, Run
 from support.cli_support import REJECTED, make_run
+from support.memory_journal import MemoryDatabase
 from support.slack_server import TOKEN, SlackServer, slack_server
 
 NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)

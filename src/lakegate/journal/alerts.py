@@ -66,7 +66,7 @@ def settled(
 
 
 def is_counted(tally: Tally, now: datetime) -> bool:
-    """Tell whether a group is over and holds messages that nobody was told of, though they are to be told of."""
+    """Return whether a group is over and holds messages that nobody was told of, though they are to be told of."""
     return tally.ends_at <= now and tally.untold > 0 and tally.about is not None
 
 

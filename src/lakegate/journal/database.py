@@ -185,7 +185,7 @@ class Database(ABC):
 
 
 class Sqlite(Database):
-    """What SQLite does alike in a file and in memory."""
+    """What SQLite does the same in a file and in memory."""
 
     from_json = "json_each(:given)"
 

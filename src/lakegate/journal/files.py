@@ -218,14 +218,10 @@ def _known_by(tx: Transaction, table: str, column: Column[str], values: Collecti
     """Yield what is known of a table's files with one of ``values`` in ``column``, oldest first for each."""
     query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(tx.values(values)))
     for row in tx.execute(query.order_by(CLAIMS.c.claim_id)):
-        yield _known_version(row)
-
-
-def _known_version(row: Row[tuple[object, ...]]) -> KnownVersion:
-    file = SourceFile(
-        uri=row.path, version=row.version, size_bytes=row.size_bytes, rows=row.rows, identity=row.identity
-    )
-    return KnownVersion(file=file, run_id=row.run_id, state=row.state)
+        file = SourceFile(
+            uri=row.path, version=row.version, size_bytes=row.size_bytes, rows=row.rows, identity=row.identity
+        )
+        yield KnownVersion(file=file, run_id=row.run_id, state=row.state)
 
 
 def checkpoints(tx: Transaction, table: str, uris: Sequence[str]) -> Mapping[str, FileCheckpoint]:

@@ -25,7 +25,7 @@ class Holder(Protocol):
         """Return the text that names this process in a lease."""
 
     def is_alive(self, identity: str) -> bool | None:
-        """Tell whether the process of that name lives; ``None`` when that cannot be told from here."""
+        """Return whether the process of that name lives; ``None`` when that cannot be told from here."""
 
 
 class ProcessHolder:
@@ -43,7 +43,7 @@ class ProcessHolder:
         return f"{_host()}:{pid}:{_started(pid)}"
 
     def is_alive(self, identity: str) -> bool | None:
-        """Tell whether the process lives.
+        """Return whether the process lives.
 
         ``None`` when it is of another host, or of this one before it was booted, or hidden from this user.
         """
@@ -80,7 +80,7 @@ def _read(path: str) -> str:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Tell whether there is a process of another user: ``hidepid`` keeps its ``/proc/PID`` from us (proc(5))."""
+    """Return whether there is a process of another user: ``hidepid`` keeps its ``/proc/PID`` from us (proc(5))."""
     if os.access(_PROC / str(pid) / "stat", os.R_OK):
         return False
     try:

@@ -281,7 +281,11 @@ class Backfill:
             listed = partial(lake.list_files, format=self._options.get("format"))
             files = find_files(listed, self._paths, self._wanted, by=self._by)
             known = lake.known_files(self._table, [one.file.uri for one in files])
-            creates = not _exists(lake, self._table)
+            creates = False
+            try:
+                lake.table(self._table)
+            except NotFoundError:
+                creates = True
         default = "day" if self._by == "modified" else finest_unit(files)
         return make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
 
@@ -332,14 +336,6 @@ class Backfill:
         options: IngestOptions = {**self._options, "run_id": run_id}
         run = lake.ingest(chunk.table, [file.uri for file in files], **options)
         return _result(lake, chunk, run, time.monotonic() - began)
-
-
-def _exists(lake: Lake, table: str) -> bool:
-    try:
-        lake.table(table)
-    except NotFoundError:
-        return False
-    return True
 
 
 def _result(lake: Lake, chunk: BackfillChunk, run: Run, seconds: float) -> ChunkResult:

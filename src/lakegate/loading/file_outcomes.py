@@ -231,7 +231,7 @@ class Backoff:
         return max(0.0, until - self._clock.monotonic())
 
     def wants_apart(self, uri: str) -> bool:
-        """Tell whether the engine failed at the file so often that it should go by itself."""
+        """Return whether the engine failed at the file so often that it should go by itself."""
         trouble = self._troubles.get(uri)
         return trouble is not None and trouble.failures >= _APART_AFTER
 
@@ -297,7 +297,7 @@ class FileOutcomes:
         return None if forgiven or (announced is not None and checkpoint.noted_at < announced) else checkpoint
 
     def is_finished(self, checkpoint: FileCheckpoint) -> bool:
-        """Tell whether to leave the file alone until it changes."""
+        """Return whether to leave the file alone until it changes."""
         if checkpoint.outcome in ("parked", "trying"):
             return False
         if checkpoint.outcome == "failed":
@@ -342,7 +342,7 @@ class FileOutcomes:
         return left
 
     def is_starting(self, checkpoint: FileCheckpoint) -> bool:
-        """Tell whether a file's run that the journal doesn't know may be about to begin."""
+        """Return whether a file's run that the journal doesn't know may be about to begin."""
         age_s = (self._clock.now() - checkpoint.noted_at).total_seconds()
         return checkpoint.outcome == "trying" and age_s < _DIED_AFTER_S
 
@@ -486,7 +486,7 @@ class FileOutcomes:
         return chunk.alone and failed and (all(again) or self._others_worked(lake, chunk))
 
     def _others_worked(self, lake: Lake, chunk: Chunk) -> bool:
-        """Tell whether the engine has done its work for others since it failed at the chunk's file, in any process."""
+        """Return whether the engine has done its work for others since it failed at the chunk's file, in any process."""
         failed_at = self._failed_at.get(chunk.uris[0])
         return failed_at is not None and bool(lake.runs(status="published", since=failed_at, limit=1))
 

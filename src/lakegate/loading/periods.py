@@ -82,11 +82,11 @@ class TimeRange:
     end: datetime | None = None
 
     def overlaps(self, period: Period) -> bool:
-        """Tell whether some of ``period`` is in the range."""
+        """Return whether some of ``period`` is in the range."""
         return (self.end is None or period.start < self.end) and (self.start is None or period.end > self.start)
 
     def covers(self, period: Period) -> bool:
-        """Tell whether all of ``period`` is in the range."""
+        """Return whether all of ``period`` is in the range."""
         return (self.start is None or self.start <= period.start) and (self.end is None or period.end <= self.end)
 
     def periods(self, unit: Unit) -> Iterator[Period]:
@@ -241,7 +241,7 @@ _MAX_MONTHS = 1200
 
 
 def is_template(path: str) -> bool:
-    """Tell whether ``path`` has fields for a date. ``%%`` stands for a percent sign in one that has.
+    """Return whether ``path`` has fields for a date. ``%%`` stands for a percent sign in one that has.
 
     Raises:
         InputError: When it has some, but none for the year.

@@ -104,7 +104,7 @@ class Places:
         return any("://" not in place.path for _, place in self._places)
 
     def hold(self, uri: str) -> bool:
-        """Tell whether a file would be found by looking below the paths."""
+        """Return whether a file would be found by looking below the paths."""
         file = location(uri)
         return any(self._holds(place, file) for _, place in self._places)
 

@@ -230,7 +230,7 @@ class Intake:
                 self._stable.forget([checkpoint.uri])
 
     def is_free(self, chunk: Chunk) -> bool:
-        """Tell whether no process is working on the chunk's run.
+        """Return whether no process is working on the chunk's run.
 
         A run whose process died is settled, and one that is running elsewhere left to it. Both leave their files alone
         for a while.
@@ -333,7 +333,7 @@ class Intake:
             self._offer(seen, checkpoint, look)
 
     def _still_waits(self, checkpoint: FileCheckpoint, look: _Look) -> bool:
-        """Tell whether the file's run still waits, and resume it when it's time."""
+        """Return whether the file's run still waits, and resume it when it's time."""
         run_id = str(checkpoint.run_id)
         if run_id not in look.runs:
             look.runs[run_id] = find_run(self.lake, run_id)
@@ -458,7 +458,7 @@ class _StableFiles:
         return max(0.0, min(self._settle_s - seen_s, max(self._settle_s - age_s, second_look_s - seen_s)))
 
     def is_known_as(self, uri: str, stamp: str) -> bool:
-        """Tell whether the file was last seen in that state, or isn't remembered."""
+        """Return whether the file was last seen in that state, or isn't remembered."""
         return self._seen.get(uri, (stamp, 0.0))[0] == stamp
 
     def forget(self, uris: Iterable[str]) -> None:

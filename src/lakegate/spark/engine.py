@@ -289,16 +289,13 @@ class SparkEngine:
     def _source(self, batch: Batch) -> tuple[Any, Schema]:
         with self._opening:
             if batch not in self._sources:
-                if self._before_reading is not None and self._before_reading(batch, self._in_transaction):
+                in_transaction = any(key.startswith("transaction:") for key in self._own)
+                if self._before_reading is not None and self._before_reading(batch, in_transaction):
                     self.close()  # its sessions went with the Spark that was
                 with translated(f"reading {batch.uris[0]}", source=True):
                     frame = read_batch(self.session, batch)
                     self._sources[batch] = (frame, source_schema(frame, batch))
             return self._sources[batch]
-
-    @property
-    def _in_transaction(self) -> bool:
-        return any(key.startswith("transaction:") for key in self._own)
 
     def _lookup(
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]

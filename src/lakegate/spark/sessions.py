@@ -122,7 +122,7 @@ def session_settings(catalog_options: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_connect(session: Any) -> bool:
-    """Tell whether a session speaks Spark Connect."""
+    """Return whether a session speaks Spark Connect."""
     return ".connect." in type(session).__module__
 
 
@@ -140,7 +140,7 @@ def end_session(session: Any) -> None:
 
 
 def is_alive(session: Any) -> bool:
-    """Tell whether the server of one of our sessions answers at once, and still knows it."""
+    """Return whether the server of one of our sessions answers at once, and still knows it."""
     if not is_connect(session):
         return True
     from lakegate.spark.channels import answered_within

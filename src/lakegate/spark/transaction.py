@@ -357,7 +357,7 @@ def _key_names(frame: Any, keys: Sequence[str], table: TableIdentifier) -> list[
 
 
 def _same_values(given: str, target: str) -> bool:
-    """Tell whether every value of one Spark type is the same value in another, or fails to convert."""
+    """Return whether every value of one Spark type is the same value in another, or fails to convert."""
     if given == "void" or {given, target} <= _INTEGERS or {given, target} <= _TIMES:
         return True
     narrow, wide = _DECIMAL.fullmatch(given), _DECIMAL.fullmatch(target)

@@ -47,7 +47,7 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
 
 
 def is_named_for(branch: str, table: object, run_id: str) -> bool:
-    """Tell whether ``branch`` is named as lakegate names the branch of this run.
+    """Return whether ``branch`` is named as lakegate names the branch of this run.
 
     Example:
         >>> is_named_for("wap/nyc.trips_2024", "nyc.trips", "2024"), is_named_for("backfill-2024", "nyc.trips", "2024")

@@ -96,7 +96,9 @@ def gc(
         drop_orphaned_announcements(context)
     leaving = {branch.branch for branch in branches} if dry_run else set()
     garbage = _Garbage(context, files, oldest=None if history is None else now - history, leaving=leaving)
-    garbage.list_files(_written_before(context, grace, now))
+    # While runs are active, their files may be about to be committed.
+    runs = (run for status in ("running", "staged") for run in context.journal.runs(status=status, limit=_ALL_RUNS))
+    garbage.list_files(min([now, *(run.started_at for run in runs if run.finished_at is None)]) - grace)
     garbage.drop_reachable()
     folders = garbage.collect(dry_run=dry_run)
     return GcReport(
@@ -108,11 +110,6 @@ def gc(
         ignored_files=garbage.ignored_files,
         problems=(*problems, *garbage.problems),
     )
-
-
-def _written_before(context: Context, grace: timedelta, now: datetime) -> datetime:
-    runs = (run for status in ("running", "staged") for run in context.journal.runs(status=status, limit=_ALL_RUNS))
-    return min([now, *(run.started_at for run in runs if run.finished_at is None)]) - grace
 
 
 class _Garbage:
@@ -201,7 +198,7 @@ class _Garbage:
             self._elsewhere.add(path.rpartition("/")[2])
 
     def _is_misspelt(self, folder: str, path: str) -> bool:
-        """Tell whether a file of this name is reached under another root: by a link, or from before a move.
+        """Return whether a file of this name is reached under another root: by a link, or from before a move.
 
         Iceberg's file names hold UUIDs, so a name that occurs twice is one file spelt in two ways.
         """
@@ -347,7 +344,7 @@ def _kept_branches(context: Context) -> Iterator[tuple[Ref, Run]]:
 
 
 def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
-    """Tell whether nobody but the run wrote to its branch."""
+    """Return whether nobody but the run wrote to its branch."""
     if run.staged:
         return stands_as_left(context, ref, run.staged[0].head, run.run_id)
     base = run.base or (run.request.base if run.request else None)

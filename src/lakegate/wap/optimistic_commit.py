@@ -40,7 +40,7 @@ def commit_on_head(
     run_id: str,
     build: Build,
     *,
-    unknown: Callable[[], OutcomeUnknownError],
+    unknown: OutcomeUnknownError,
     look: Callable[[], Ref] | None = None,
     require_lease: Callable[[], None] | None = None,
 ) -> str:
@@ -51,13 +51,13 @@ def commit_on_head(
         target: The branch.
         run_id: Run id in the commit's properties, by which a commit whose answer was lost is found.
         build: Called for each attempt.
-        unknown: Makes the error for when the catalog went away with the commit and hasn't come back.
+        unknown: The error to raise when the catalog went away with the commit and hasn't come back.
         look: Returns the branch as it is now, for callers that read more in the same request.
         require_lease: Called directly before each commit; raises when another process has taken the run over.
 
     Raises:
         ConflictError: When the branch kept moving.
-        OutcomeUnknownError: What ``unknown`` makes.
+        OutcomeUnknownError: ``unknown``.
     """
     unanswered_since: str | None = None
     retrying = Retrying(
@@ -87,7 +87,7 @@ def commit_on_head(
                     try:
                         own = _own_commit(context, target, run_id, unanswered_since)
                     except LakegateError:
-                        raise unknown() from error
+                        raise unknown from error
                     if own is not None:
                         return own
                     raise _Moved(ConflictError(error.message, hint=error.hint, **error.context)) from error

@@ -84,6 +84,12 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
     if publication is None:
         branch = _require_untouched(context, run)
         failpoints.reach("before-publish")
+        unknown = OutcomeUnknownError(
+            f"The catalog went away while branch {run.branch} was published; it may or may not have happened.",
+            hint=f"When the catalog is back: lakegate publish {run.branch} (it never publishes twice)",
+            branch=run.branch,
+            run_id=run.run_id,
+        )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             rebased = _Rebased(context, run, progress)
             with publish_lock(context, run.target, run.tables):
@@ -92,24 +98,21 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
                     run.target,
                     run.run_id,
                     rebased.build,
-                    unknown=lambda: _unknown(run),
+                    unknown=unknown,
                     look=rebased.look,
                     require_lease=None if progress is None else progress.require_lease,
                 )
         publication = publication_of(run, commit, replayed=rebased.replayed)
     failpoints.reach("after-publish")
-    left = not _delete_branch(context, run.branch, branch)
+    branch_left = False
+    try:
+        discard(context, run.branch, seen=branch)
+    except LakegateError as error:
+        # Untidy, not wrong: its data is published.
+        context.narrator.note(f"Branch {run.branch} could not be dropped: {error.message}")
+        branch_left = True
     failpoints.reach("after-branch-delete")
-    return publication.model_copy(update={"branch_left": left})
-
-
-def _unknown(run: Run) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"The catalog went away while branch {run.branch} was published; it may or may not have happened.",
-        hint=f"When the catalog is back: lakegate publish {run.branch} (it never publishes twice)",
-        branch=run.branch,
-        run_id=run.run_id,
-    )
+    return publication.model_copy(update={"branch_left": branch_left})
 
 
 class _Rebased:
@@ -346,14 +349,3 @@ def _summary(reports: Sequence[AuditReport]) -> str:
     failed = sum(len(report.failures) for report in reports)
     text = f"{len(results) - warned - failed} passed, {warned} warned"
     return f"{text}, {failed} failed" if failed else text
-
-
-def _delete_branch(context: Context, name: str, seen: Ref | None) -> bool:
-    """Try to drop a branch whose data is published; return whether it is gone."""
-    # One that cannot be dropped now is untidy, not wrong.
-    try:
-        discard(context, name, seen=seen)
-    except LakegateError as error:
-        context.narrator.note(f"Branch {name} could not be dropped: {error.message}")
-        return False
-    return True

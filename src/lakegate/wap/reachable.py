@@ -103,11 +103,11 @@ class Reachable:
         return tuple(self._unreadable.values())
 
     def has_table_in(self, folder: str) -> bool:
-        """Tell whether some commit put a table in ``folder``."""
+        """Return whether some commit put a table in ``folder``."""
         return any(folder in folders for folders in self._folders.values())
 
     def must_keep(self, folder: str) -> bool:
-        """Tell whether all of ``folder`` must stay, because not everything that reaches into it could be read.
+        """Return whether all of ``folder`` must stay, because not everything that reaches into it could be read.
 
         That holds for the folders of views and the like, and for all folders of a table with a state that could not be
         read: those of its names, and those called as lakegate and Spark would call new ones (``<name>_…``), whose
@@ -243,7 +243,7 @@ def _announcement(prefix: str, name: str) -> str:
 
 
 def _is_orphaned(ref: Ref) -> bool:
-    """Tell whether the process that announced it is dead, as far as this machine can know."""
+    """Return whether the process that announced it is dead, as far as this machine can know."""
     made = _ANNOUNCEMENT.fullmatch(ref.name)
     return made is not None and ProcessHolder().is_alive(":".join(made.group("host", "pid", "started"))) is False
 
@@ -257,7 +257,7 @@ def _has_ended(context: Context, ref: Ref) -> bool:
 
 def _require_no_gc(context: Context) -> None:
     until = time.monotonic() + _PATIENCE_S
-    while (marker := _running_gc(context)) is not None:
+    while marker := next((ref for ref in context.catalog.list_refs() if ref.name.startswith(_COLLECTING)), None):
         if time.monotonic() < until:
             time.sleep(_POLL_S)
         elif _is_orphaned(marker):
@@ -272,10 +272,6 @@ def _require_no_gc(context: Context) -> None:
                 hint=f"Try again when it's done. If no gc is running: lakegate branch delete {marker.name}",
                 branch=marker.name,
             )
-
-
-def _running_gc(context: Context) -> Ref | None:
-    return next((ref for ref in context.catalog.list_refs() if ref.name.startswith(_COLLECTING)), None)
 
 
 def _require_files(context: Context, states: Iterable[TablePointer]) -> None:

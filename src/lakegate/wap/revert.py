@@ -254,27 +254,24 @@ def _commit(
             planned_at = head
         if plan.nothing:
             return head.hash
-        written = states
-        if written is None:
-            written = states = tuple(
-                _write(context, run.run_id, one) for one in plan.tables.values() if one.base is not None
-            )
-            request = _request(context, progress.run, plan, written, head)
-            if request.puts:
-                kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
-            return request
-        return _request(context, progress.run, plan, written, head)
+        is_new = states is None
+        if states is None:
+            states = tuple(_write(context, run.run_id, one) for one in plan.tables.values() if one.base is not None)
+        request = _request(context, progress.run, plan, states, head)
+        if is_new and request.puts:
+            kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
+        return request
 
     failpoints.reach("before-publish")
+    unknown = OutcomeUnknownError(
+        f"The catalog went away while run {run.run_id} changed {run.table}; the change may or may not be published.",
+        hint="When the catalog is back: lakegate log --limit 5",
+        run_id=run.run_id,
+    )
     lock = publish_lock(context, run.target, run.tables)
     with progress.step("publish"), context.narrator.step(text), lock, kept:
         commit = commit_on_head(
-            context,
-            run.target,
-            run.run_id,
-            build,
-            unknown=lambda: _unknown(run),
-            require_lease=progress.require_lease,
+            context, run.target, run.run_id, build, unknown=unknown, require_lease=progress.require_lease
         )
     failpoints.reach("after-publish")
     if plan.nothing:
@@ -285,7 +282,7 @@ def _commit(
 
 
 def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
-    """Tell whether nothing that was committed since can matter: so other publishes don't starve a revert."""
+    """Return whether nothing that was committed since can matter: so other publishes don't starve a revert."""
     commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
     if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
         return False
@@ -355,11 +352,3 @@ def _restored_files(plan: RevertPlan) -> list[tuple[str, str, str, str]]:
         if table in changed
         for uri, version in sorted(files_in(commit)) or ([("", "")] if changed >= set(tables_in(commit)) else [])
     ]
-
-
-def _unknown(run: Run) -> OutcomeUnknownError:
-    return OutcomeUnknownError(
-        f"The catalog went away while run {run.run_id} changed {run.table}; the change may or may not be published.",
-        hint="When the catalog is back: lakegate log --limit 5",
-        run_id=run.run_id,
-    )

@@ -13,7 +13,6 @@ from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import NotifySettings
 from lakegate.errors import AuditFailedError, EngineError, RetryableError
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.notices import Notice
 from lakegate.model.run import Notification, Run
 from lakegate.wap import review
@@ -25,6 +24,7 @@ from lakegate.wap.review import accepted
 from lakegate.wap.transaction import transaction
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, WITH_NULLS, ordered, when_reached
+from support.memory_journal import MemoryDatabase
 from support.slack_server import SlackServer, slack_server
 
 NOW = datetime(2026, 1, 31, 7, 5, 9, tzinfo=UTC)

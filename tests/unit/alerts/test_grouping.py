@@ -13,9 +13,9 @@ from lakegate.alerts.dispatch import Delivery, Dispatcher, Grouping
 from lakegate.errors import RetryableError
 from lakegate.journal.alerts import RETRY_AFTER_S
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.notices import LateTable, Notice
 from support.cli_support import PUBLISHED, REJECTED
+from support.memory_journal import MemoryDatabase
 from support.notify_support import (
     BOT,
     NOW,

@@ -8,13 +8,13 @@ import pytest
 
 from lakegate.errors import InputError
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import rebuild
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, ordered, when_reached
+from support.memory_journal import MemoryDatabase
 
 SHA = "sha256:" + "0" * 64
 

@@ -25,7 +25,6 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.journal.journal import Journal
-from lakegate.journal.memory import MemoryDatabase
 from lakegate.lake import Lake
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier
@@ -38,6 +37,7 @@ from lakegate.wap.recover import recover, recover_now
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, MOST, TRIPS, branches, ordered, when_reached
 from support.journals import FakeHolder
+from support.memory_journal import MemoryDatabase
 from support.steps_support import STAGES, all_steps, commits, ids, known, step
 
 SCANNED = ("sql('passengers > 9')",)
