@@ -1,4 +1,4 @@
-"""Messages that say the same of a table, counted, so that one of them stands for the others."""
+"""Groups of alerts that say the same about a table: one message is sent, the others are counted."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from lakegate.journal.schema import as_text
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 
 RETRY_AFTER_S = 60.0
-"""Seconds for which a message that could not be sent stands for others, lest each of them waits for a dead server."""
+"""Seconds after a failed message in which others of its group aren't tried: each would wait for a dead server."""
 _KEPT = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is remembered of a group.
+    """What the journal knows about a group.
 
     Attributes:
         ends_at: When the next message begins a new one.
-        number: Messages so far, told or not.
+        number: Messages so far, sent or counted.
         untold: Messages since the last one that was sent.
         thread: Where the first one was sent, if the channel has threads.
-        about: What they say, if they are to be told of together when the group is over.
+        about: What they say, if their number is to be sent when the group is over.
     """
 
     ends_at: datetime
@@ -45,8 +45,7 @@ class Tally:
 def joined(known: Tally | None, now: datetime, lead_s: float, about: Notice | None = None) -> Tally:
     """Return the group with one message more; a new one when the known one is over.
 
-    A new one is over in ``lead_s`` seconds, unless its first message is sent until then: whoever was to send it may
-    be dead.
+    A new one is over in ``lead_s`` seconds unless its first message is sent by then: its sender may be dead.
     """
     untold = 0 if known is None else known.untold
     if known is None or known.ends_at <= now:
@@ -66,7 +65,7 @@ def settled(
 
 
 def is_counted(tally: Tally, now: datetime) -> bool:
-    """Return whether a group is over and holds messages that nobody was told of, though they are to be told of."""
+    """Return whether a group is over and its unsent messages are to be reported."""
     return tally.ends_at <= now and tally.untold > 0 and tally.about is not None
 
 

@@ -1,4 +1,4 @@
-"""What the journal needs of a database, and where SQLite and Postgres differ: connections, locks, clocks, errors."""
+"""What the journal needs from a database, and how SQLite provides it: transactions, locks, clocks, errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lakegate.private import private_file, private_folder
 BUSY_TIMEOUT_S = 15.0
 _BEGIN = "lakegate_begin"
 _BESIDE = ("-wal", "-shm")
-"""Files that SQLite makes beside its own, with the mode of that."""
+"""Files that SQLite creates next to its own, with the same mode."""
 
 _BATCH = 10_000
 
@@ -171,7 +171,7 @@ class Database(ABC):
         self.engine.dispose()
 
     def _after_fork(self) -> Engine:
-        # A connection that two processes use answers neither; the parent's are left to the parent.
+        # Two processes can't share a connection; the parent keeps its own.
         if self._pid != os.getpid():
             self.engine.dispose(close=False)
             self._pid = os.getpid()
@@ -313,8 +313,8 @@ class FileLocks:
 
 
 def _wait(descriptor: int, timeout_s: float) -> int | None:
-    # flock has no timeout, and asking again and again costs 16 waiters a good part of a core: a thread waits instead.
-    # When it is too late it gives back what it gets.
+    # flock has no timeout, and polling costs 16 waiters a good part of a core: a thread waits instead. If it gets the
+    # lock too late, it releases it.
     settled = threading.Lock()
     done = threading.Event()
     outcome: list[bool] = []

@@ -158,7 +158,7 @@ def _judge(
 
 
 def _elsewhere(file: SourceFile, known: KnownVersions, run_id: str) -> Iterator[KnownVersion]:
-    """Yield what other paths are known with the file's content, but for those that the run itself has claimed."""
+    """Yield the other paths known with the file's content, except those that the run itself has claimed."""
     if file.names_content:
         for one in known.by_content.get(file.version, ()):
             if one.file.uri != file.uri and one.file.names_content and (one.state == PUBLISHED or one.run_id != run_id):
@@ -171,7 +171,7 @@ def _first(versions: Iterable[KnownVersion]) -> KnownVersion | None:
 
 
 def lock_name(table: str) -> str:
-    """Return what writers of a table's claims lock."""
+    """Return the lock that writers of a table's claims take."""
     return f"claims {table}"
 
 
@@ -215,7 +215,7 @@ def known_versions(tx: Transaction, table: str, files: Sequence[SourceFile]) -> 
 
 
 def _known_by(tx: Transaction, table: str, column: Column[str], values: Collection[str]) -> Iterator[KnownVersion]:
-    """Yield what is known of a table's files with one of ``values`` in ``column``, oldest first for each."""
+    """Yield the known versions of a table's files with one of ``values`` in ``column``, oldest first."""
     query = select(CLAIMS).where(CLAIMS.c.table_name == table, column.in_(tx.values(values)))
     for row in tx.execute(query.order_by(CLAIMS.c.claim_id)):
         file = SourceFile(

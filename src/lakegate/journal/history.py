@@ -1,4 +1,4 @@
-"""What the catalog's history says of runs and files: its net effect (pure functions), and how it is recorded."""
+"""What the catalog's history says about runs and files: its net effect (pure functions), and how it is recorded."""
 
 from __future__ import annotations
 

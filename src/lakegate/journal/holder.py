@@ -1,7 +1,7 @@
-"""Who holds a lease: this very process, recognisable from others of its machine.
+"""Who holds a lease: this process, told apart from all others.
 
-A pid alone does not do, pids are reused. With the time the process was started it does, if that is counted from the
-machine's start (Linux: field 22 of ``/proc/PID/stat``, see proc(5)), which setting the clock does not move.
+A pid alone isn't enough: pids are reused. Together with the process's start time it is, if that is counted from the
+machine's boot (Linux: field 22 of ``/proc/PID/stat``, see proc(5)), which setting the clock doesn't change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Holder(Protocol):
         """Return the text that names this process in a lease."""
 
     def is_alive(self, identity: str) -> bool | None:
-        """Return whether the process of that name lives; ``None`` when that cannot be told from here."""
+        """Return whether the process of that name is alive; ``None`` if that can't be known from here."""
 
 
 class ProcessHolder:
@@ -59,7 +59,7 @@ class ProcessHolder:
 
 @cache
 def _host() -> str:
-    """Return what tells apart machines, their boots, and containers that do not see each other's processes."""
+    """Return an id that differs between machines, boots, and containers that don't see each other's processes."""
     facts = (_read("/etc/machine-id"), platform.node(), _read("/proc/sys/kernel/random/boot_id"), _pid_namespace())
     known = facts if any(facts[2:]) else (*facts, str(uuid.getnode()))
     return hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]

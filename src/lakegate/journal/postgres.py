@@ -1,6 +1,6 @@
 """The journal in Postgres, by pg8000: for several machines that share a lake.
 
-The tables are in a schema of their own, ``lakegate``, so that the database may hold other things beside them.
+The tables are in a schema of their own, ``lakegate``, so that the database may hold other things too.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _engine(
         connection.commit()
 
     def ping(connection: Any) -> bool:
-        # pg8000 lets a connection that was reset surface as it is, which the pool does not take for a lost one.
+        # When a connection is reset, pg8000 raises the OSError itself, which the pool doesn't recognize as a lost one.
         try:
             return plain_ping(connection)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Runs in SQL: the columns that are searched, and the run itself as JSON beside them."""
+"""Runs in SQL: the run itself as JSON, beside the columns that are searched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Row = tuple[str | int | None, ...]
 
 
 def store(tx: Transaction, *runs: Run) -> None:
-    """Insert or replace ``runs`` in all tables that tell of them, in a handful of statements however many they are."""
+    """Insert or replace ``runs`` in all their tables, in a handful of statements however many there are."""
     for start in range(0, len(runs), _BATCH):
         batch = runs[start : start + _BATCH]
         store_documents(tx, batch)
@@ -35,17 +35,17 @@ def store(tx: Transaction, *runs: Run) -> None:
 
 
 def put(tx: Transaction, run: Run) -> Run:
-    """Store ``run`` in the place of what is known of it, and return it as it is kept: see :func:`with_history`."""
+    """Insert or replace ``run``, and return it as stored: see :func:`with_history`."""
     kept = with_history(get(tx, run.run_id, to_change=True), run)
     store(tx, kept)
     return kept
 
 
 def with_history(known: Run | None, run: Run) -> Run:
-    """Return ``run`` with what the target's history has told of it meanwhile, which nothing else overrules.
+    """Return ``run`` with what the target's history says about it, which nothing overrules.
 
-    This is where a status that is to be written meets the one that is there: what the catalog says was published was
-    published, though its owner, or who took the run over, came to another end.
+    Here a new status meets the stored one: what the catalog says was published was published, whatever its owner, or
+    whoever took the run over, concluded.
     """
     if known is None or known.publication is None or known.status not in ("published", "reverted"):
         return run
@@ -57,13 +57,13 @@ def with_history(known: Run | None, run: Run) -> Run:
 
 
 def get(tx: Transaction, run_id: str, *, to_change: bool = False) -> Run | None:
-    """Return the run, or ``None``; ``to_change`` keeps others from it until the transaction ends."""
+    """Return the run, or ``None``; ``to_change`` keeps others from changing it until the transaction ends."""
     query = select(*SHOWN).where(RUNS.c.run_id == run_id)
     return next(iter(read(tx, query.with_for_update() if to_change else query)), None)
 
 
 def get_all(tx: Transaction, run_ids: Sequence[str]) -> Mapping[str, Run]:
-    """Return those of the runs that there are, by id, and keep others from them until the transaction ends."""
+    """Return the runs that exist, by id, and keep others from changing them until the transaction ends."""
     query = select(*SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))).order_by(RUNS.c.run_id)
     found = read(tx, query.with_for_update())
     return {run.run_id: run for run in found}
@@ -87,7 +87,7 @@ def _run(row: Row[Any]) -> Run:
 
 
 def _what_is_left(row: Row[Any]) -> Run:
-    """Return a run whose document a newer lakegate wrote, or somebody's hand: it must not hide all the others."""
+    """Return what can be read of a run that a newer lakegate wrote: it must not hide the others."""
     try:
         tables = tuple(str(table) for table in json.loads(row.document)["tables"])
     except (ValueError, KeyError, TypeError):

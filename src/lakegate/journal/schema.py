@@ -204,7 +204,7 @@ def _version_at_a_glance(database: Database) -> str | None:
                 version: str | None = connection.scalar(select(VERSIONS.c.version_num))
                 return version
         except DBAPIError as error:
-            # No such table; anything worse comes up again, and is explained, when it is looked at closely.
+            # No such table. Anything worse comes up again below, with an explanation.
             if error.connection_invalidated:
                 raise
             return None

@@ -1,4 +1,4 @@
-"""Plan and report of a backfill: its chunks, and what came of each."""
+"""Plan and report of a backfill: its chunks, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def find_files(
 def make_plan(
     table: str, files: Sequence[DatedFile], wanted: TimeRange, chunking: Chunking, known: Claim, *, creates: bool
 ) -> BackfillPlan:
-    """Return the plan for ``files``, of which ``known`` tells how they stand to the table."""
+    """Return the plan for ``files``; ``known`` says which of them the table has."""
     states = _states(known)
     chunks = tuple(
         BackfillChunk(name=name, table=table, files=tuple(_planned(one, states) for one in members))
@@ -173,7 +173,7 @@ def make_plan(
 
 
 def finest_unit(files: Iterable[DatedFile]) -> Unit:
-    """Return the finest unit in which the files tell their time, an hour at most: one chunk's, by default."""
+    """Return the finest unit of the files' dates, an hour at most: the default size of a chunk."""
     return UNITS[min(max(UNITS.index(one.period.unit) for one in files), UNITS.index("hour"))]
 
 
@@ -244,17 +244,17 @@ Outcome = Literal["published", "already", "empty", "rejected", "failed", "later"
 
 
 class ChunkResult(Value):
-    """What became of a chunk.
+    """The outcome of a chunk.
 
     Attributes:
         chunk: Its name.
         run_id: Its run, if it came to one.
-        given: Files that it was to ingest.
-        files: Those of them that it published.
+        given: Files to ingest.
+        files: Those that were published.
         rows: Rows that were published.
         size_bytes: Length in bytes of the files given.
-        left: Files that were left to other runs which have not published them yet.
-        branch: The branch on which a rejected chunk can be looked at.
+        left: Files left to other runs that haven't published them yet.
+        branch: The branch that holds a rejected chunk.
         failed_checks: Checks that failed, as text.
     """
 
@@ -302,10 +302,10 @@ class Watcher(Protocol):
     """Shows the progress of a backfill. Called by one thread at a time."""
 
     def began(self, chunk: BackfillChunk) -> None:
-        """Tell that this very thread begins with a chunk."""
+        """Show that this thread begins a chunk."""
 
     def ended(self, result: ChunkResult) -> None:
-        """Tell that this very thread is done with a chunk."""
+        """Show that this thread has finished a chunk."""
 
     def stopping(self, under_way: int) -> None:
-        """Tell that it was interrupted, and finishes the chunks that are under way."""
+        """Show that it was interrupted, and finishes the ``under_way`` chunks."""

@@ -1,4 +1,4 @@
-"""File outcomes: what came of a chunk's files, as the journal keeps it, and when each is tried again."""
+"""File outcomes: what happened to a chunk's files, as the journal stores it, and when each is retried."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ _APART_AFTER = 2
 _TOLD_CHECKS = 3
 _TOLD_LETTERS = 500
 _DIED_AFTER_S = 120.0
-"""A run that is about to be begun need not be in the journal yet; one that is not by then never will be."""
+"""A run that is about to begin may not be in the journal yet; if it isn't by then, it never will be."""
 _NEVER_FORGIVEN = frozenset({"done", "parked", "trying"})
 _ENDED_WELL = frozenset({"published", "skipped", "reverted"})
 _ENDED_BADLY = frozenset({"failed", "discarded"})
@@ -312,7 +312,7 @@ class FileOutcomes:
         return max(0.0, (checkpoint.noted_at + timedelta(seconds=pause_s) - self._clock.now()).total_seconds())
 
     def begin(self, lake: Lake, chunk: Chunk) -> None:
-        """Save that a run is about to try the files: if nothing follows, its process died of one of them.
+        """Save that a run is about to try the files: if nothing follows, one of them killed its process.
 
         For a file that goes by itself this counts as a try; :meth:`release` takes that back.
         """
@@ -331,7 +331,7 @@ class FileOutcomes:
         known = lake.file_checkpoints(chunk.table, chunk.uris)
         unfinished = [one for uri in chunk.uris if (one := known.get(uri)) is not None and one.outcome == "trying"]
         why = _why(None, error)
-        # Without a run: this one came to nothing, or is of no use for the files that are left.
+        # Without a run: this one failed, or is useless for the files that are left.
         left = tuple(
             self._checkpoint(one.uri, one.stamp, "parked", tries=one.tries - chunk.alone, reason=why)
             for one in unfinished
@@ -347,7 +347,7 @@ class FileOutcomes:
         return checkpoint.outcome == "trying" and age_s < _DIED_AFTER_S
 
     def after_death(self, lake: Lake, table: str, checkpoint: FileCheckpoint, run: Run | None) -> FileCheckpoint | None:
-        """Return the outcome of a file whose process died, of it or of another file of its chunk.
+        """Return the outcome of a file whose process died, because of it or another file of its chunk.
 
         It goes by itself from now on. ``None`` if it should just be retried.
         """
@@ -417,7 +417,7 @@ class FileOutcomes:
             return self._for_all(chunk, "parked", known, run_id=run.run_id, reason=_why(None, error))
         if chunk.run_id is None or not chunk.alone or not isinstance(error, EngineError):
             return ()
-        # The engine failed at it, and perhaps at everything: the next try shows whether it works for others.
+        # The engine failed at it, and perhaps at everything: the next try shows whether others succeed.
         return self._for_all(chunk, "failed", known, reason=_why(None, error))
 
     def _bad(
@@ -481,12 +481,12 @@ class FileOutcomes:
         failed = isinstance(error, EngineError)
         again = [backoff.meet(uri, failed=failed) for uri in chunk.uris]
         if failed and run is not None and run.status in _ENDED_BADLY:
-            # An orchestrator gave it up, which has tried more than once.
+            # An orchestrator gave it up, after more than one try.
             return not chunk.alone or backoff.has_worked
         return chunk.alone and failed and (all(again) or self._others_worked(lake, chunk))
 
     def _others_worked(self, lake: Lake, chunk: Chunk) -> bool:
-        """Return whether the engine has done its work for others since it failed at the chunk's file, in any process."""
+        """Return whether the engine, in any process, has worked for others since it failed at the chunk's file."""
         failed_at = self._failed_at.get(chunk.uris[0])
         return failed_at is not None and bool(lake.runs(status="published", since=failed_at, limit=1))
 
@@ -502,7 +502,7 @@ def find_run(lake: Lake, run_id: str) -> Run | None:
 def has_published(lake: Lake, run_id: str) -> bool:
     """Return whether a run that had claimed a file has published it."""
     run = find_run(lake, run_id)
-    # A run that the journal has lost can only be known from what it published.
+    # A run that the journal has lost is only known from what it published.
     return run is None or run.status in _ENDED_WELL
 
 

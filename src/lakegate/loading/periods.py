@@ -159,7 +159,7 @@ _YEAR = r"(?P<year>(?:19|20|21)[0-9]{2})"
 _MONTH = r"(?P<month>0[1-9]|1[0-2])"
 _DAY = r"(?P<day>0[1-9]|[12][0-9]|3[01])"
 _DATES = re.compile(rf"(?<![0-9]){_YEAR}(?P<between>[-_.]?){_MONTH}(?P=between){_DAY}(?![0-9])")
-# What goes on like a date is none: 2024-02-30 is not February.
+# Not what continues like a date: 2024-02-30 isn't February.
 _MONTHS = re.compile(rf"(?<![0-9]){_YEAR}[-_.]{_MONTH}(?![0-9]|[-_.][0-9])")
 _FOLDER_DATES = re.compile(rf"(?:^|/){_YEAR}/{_MONTH}(?:/{_DAY}(?:/(?P<hour>[01][0-9]|2[0-3]))?)?(?=/|$)")
 _PARTITIONS = re.compile(r"(?:^|/)(?P<unit>year|month|day|hour)=(?P<value>[0-9]{1,4})(?=/|$)", re.IGNORECASE)
@@ -167,7 +167,7 @@ _PARTITION_UNITS: tuple[Unit, ...] = ("year", "month", "day", "hour")
 
 
 def date_in(path: str) -> Period | None:
-    """Return the time that a path tells; ``None`` when it tells none, or more than one.
+    """Return the date in a path; ``None`` if it has none, or more than one.
 
     The name of the file counts before its folders, ``year=2024/month=01/day=31`` before other folders, and inner
     folders before outer ones.
@@ -214,7 +214,7 @@ def _of(match: re.Match[str]) -> Iterator[Period]:
 
 
 def _period(values: Sequence[int]) -> Iterator[Period]:
-    """Yield the period of year, month, day, hour, as many as are given, if there is such a one."""
+    """Yield the period of year, month, day and hour, as many as are given, if it exists."""
     year, month, day, hour = (*values, *(1, 1, 0)[len(values) - 1 :])
     try:
         yield Period.of(datetime(year, month, day, hour, tzinfo=UTC), _PARTITION_UNITS[len(values) - 1])
@@ -232,7 +232,7 @@ _FIELDS: Mapping[str, tuple[Unit, int]] = {
     "M": ("minute", 2),
     "S": ("second", 2),
 }
-"""Fields of strftime(3): the unit that each tells, and its number of digits."""
+"""Fields of strftime(3): the unit of each, and its number of digits."""
 
 _TOKEN = re.compile(r"%(?P<field>.)|(?P<literal>(?:[^%]|%$)+)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+")
@@ -241,10 +241,10 @@ _MAX_MONTHS = 1200
 
 
 def is_template(path: str) -> bool:
-    """Return whether ``path`` has fields for a date. ``%%`` stands for a percent sign in one that has.
+    """Return whether ``path`` has fields for a date. If so, ``%%`` in it is a percent sign.
 
     Raises:
-        InputError: When it has some, but none for the year.
+        InputError: When it has fields, but none for the year.
 
     Example:
         >>> is_template("trips/%Y-%m.parquet"), is_template("trips/10%/a.parquet")
@@ -278,7 +278,7 @@ class Template:
 
     @property
     def unit(self) -> Unit:
-        """How finely it tells the time."""
+        """The finest unit of its fields."""
         return UNITS[max(UNITS.index(_FIELDS[name][0]) for name in self._names)]
 
     def globs(self, wanted: TimeRange) -> tuple[str, ...]:
@@ -289,7 +289,7 @@ class Template:
         return tuple(dict.fromkeys(self._filled(_values(period)) for period in wanted.periods(unit)))
 
     def read(self, path: str) -> Period | None:
-        """Return what time a file is about; ``None`` when its path does not fit, or holds no date that exists.
+        """Return the time that a file is about; ``None`` if its path doesn't match, or its date doesn't exist.
 
         Args:
             path: The path of a file that one of :meth:`globs` matched, or of one in such a folder.
@@ -303,11 +303,11 @@ class Template:
             return None
         names = sorted(self._names)
         try:
-            told, fields = " ".join(found[name] for name in names), " ".join(f"%{name}" for name in names)
-            period = Period.of(datetime.strptime(told, fields).replace(tzinfo=UTC), self.unit)
+            text, fields = " ".join(found[name] for name in names), " ".join(f"%{name}" for name in names)
+            period = Period.of(datetime.strptime(text, fields).replace(tzinfo=UTC), self.unit)
         except ValueError:
             return None
-        # A year written twice, or a day of the year beside a month, must tell the same.
+        # A year that is written twice, or a day of the year beside a month, must agree.
         known = _values(period)
         return period if all(known.get(name, found[name]) == found[name] for name in self._names) else None
 
@@ -350,7 +350,7 @@ def _tokens(text: str) -> Iterator[tuple[str | None, str]]:
 
 
 def _below_root(text: str) -> str:
-    """Return the end of a path that the absolute path of each of its files must have, too."""
+    """Return the end of a path, with which the absolute path of each of its files must end, too."""
     scheme = _SCHEME.match(text)
     if scheme is not None:
         return text[scheme.end() :]
@@ -358,14 +358,14 @@ def _below_root(text: str) -> str:
 
 
 def _require_whole(text: str, names: set[str]) -> None:
-    told = {_FIELDS[name][0] for name in names} | ({"month"} if "j" in names else set())
-    for unit in UNITS[: max(UNITS.index(unit) for unit in told)]:
-        if unit not in told:
+    known = {_FIELDS[name][0] for name in names} | ({"month"} if "j" in names else set())
+    for unit in UNITS[: max(UNITS.index(unit) for unit in known)]:
+        if unit not in known:
             raise _unusable(text, f"tells no {unit}", f"Add %{_name_of(unit)}")
 
 
 def _name_of(unit: Unit) -> str:
-    return next(name for name, (told, _) in _FIELDS.items() if told == unit)
+    return next(name for name, (of, _) in _FIELDS.items() if of == unit)
 
 
 def _unusable(text: str, why: str, what_to_do: str) -> InputError:

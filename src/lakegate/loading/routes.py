@@ -1,4 +1,4 @@
-"""Where files are looked for, and which table each goes to."""
+"""Where to look for files, and which table each goes to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def location(text: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return a path or route so that it means the same wherever it is read; one with a scheme does so as it is.
+    """Return a path or route that means the same in any folder; one with a scheme already does.
 
     Example:
         >>> absolute("s3://landing/{table}/*.csv => nyc.{table}")
@@ -49,10 +49,10 @@ def absolute(path: str) -> str:
 
 
 def require_there(paths: Sequence[str]) -> None:
-    """Make sure that local paths are there, before somebody looks at them again and again.
+    """Make sure that local paths exist, before they are polled again and again.
 
     Raises:
-        InputError: When one is not: that is most often a typing mistake.
+        InputError: When one doesn't: mostly a typo.
     """
     missing = Places(paths).missing()
     if missing:
@@ -62,7 +62,7 @@ def require_there(paths: Sequence[str]) -> None:
 def expression(pattern: str) -> re.Pattern[str]:
     """Return what a pattern means: ``*`` and ``?`` for anything but ``/``, ``**`` for anything, ``{name}`` for a group.
 
-    A group may say what it stands for: ``{name:one|two}``.
+    A group may list its values: ``{name:one|two}``.
 
     Example:
         >>> expression("/landing/{table}/*.csv").fullmatch("/landing/trips/a.csv")["table"]
@@ -104,12 +104,12 @@ class Places:
         return any("://" not in place.path for _, place in self._places)
 
     def hold(self, uri: str) -> bool:
-        """Return whether a file would be found by looking below the paths."""
+        """Return whether a scan of the paths would find a file."""
         file = location(uri)
         return any(self._holds(place, file) for _, place in self._places)
 
     def missing(self) -> tuple[str, ...]:
-        """Return the local paths that are not there, neither as they are nor, for patterns, the folder they are in."""
+        """Return the local paths that don't exist, and patterns whose folder doesn't."""
         return tuple(
             path
             for path, place in self._places
@@ -117,7 +117,7 @@ class Places:
         )
 
     def folders(self) -> tuple[str, ...]:
-        """Return the local folders in which the files appear, those that are there."""
+        """Return the existing local folders in which files may appear."""
         local = (place for _, place in self._places if "://" not in place.path)
         places = (Path(place.path if Path(place.path).exists() else place.fixed or "/") for place in local)
         folders = (place if place.is_dir() else place.parent for place in places)
@@ -177,7 +177,7 @@ class _Route:
 
 
 class Routes:
-    """Which table each file goes to; made of patterns, of which the first that fits a file decides.
+    """Which table each file goes to: the first pattern that matches it decides.
 
     A pattern is a path (relative to the current folder, or a URI) in which ``{namespace}``, ``{table}`` and other names
     in braces stand for a part of a name, ``*`` and ``?`` for anything but ``/``, and ``**`` for anything. The table is
@@ -206,7 +206,7 @@ class Routes:
 
     @classmethod
     def to(cls, table: str) -> Self:
-        """Return the routes that lead all files to one table.
+        """Return routes that send all files to one table.
 
         Raises:
             IdentifierError: When ``table`` cannot name one.
@@ -220,10 +220,10 @@ class Routes:
         return routes
 
     def table(self, uri: str) -> str | None:
-        """Return the table that the file goes to; ``None`` when no pattern fits.
+        """Return the table that the file goes to; ``None`` if no pattern matches.
 
         Raises:
-            IdentifierError: When the names that stand in the file's path cannot name a table.
+            IdentifierError: When the names in the file's path can't name a table.
         """
         if self._fixed is not None:
             return self._fixed

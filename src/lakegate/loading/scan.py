@@ -200,7 +200,7 @@ class Intake:
         except LakegateError as error:
             self.note(left, None, error)
             return None
-        except Exception as error:  # noqa: BLE001 - a file that trips us up must not do so for ever
+        except Exception as error:  # noqa: BLE001 - a file that trips us up must not do so forever
             self.note(left, None, LakegateError(f"Internal error: {type(error).__name__}: {error}"))
             return None
         self.note(left, run)
@@ -256,7 +256,7 @@ class Intake:
         return options
 
     def _run_id(self, chunk: Chunk) -> str:
-        """Return the id for a chunk's run: that of one under way or of one that tells how it ended, else a new one."""
+        """Return the id for a chunk's run: of one under way, or that has ended with an outcome, else a new one."""
         known = self.lake.file_checkpoints(chunk.table, chunk.uris).values()
         ended = (checkpoint for checkpoint in known if checkpoint.outcome not in ("parked", "trying"))
         base = chunk.id_after([checkpoint.run_id for checkpoint in ended if checkpoint.run_id is not None])
@@ -265,7 +265,7 @@ class Intake:
         return next(run_id for run_id, run in known_runs if run is None or run.status not in _SAY_NOTHING)
 
     def _taken_back(self, chunk: Chunk, error: EngineError) -> Run:
-        """Undo a run of several files at which the engine failed: which of them it was shows when each goes alone."""
+        """Undo a run of several files at which the engine failed: trying each alone shows which one it was."""
         try:
             return self.lake.cancel_run(str(chunk.run_id), reason=error.message)
         except RetryableError:
@@ -397,7 +397,7 @@ class Intake:
 
 @dataclass(slots=True)
 class _Look:
-    """One look under way."""
+    """A scan under way."""
 
     ready: list[Ready] = field(default_factory=list)
     soon: list[tuple[Ready, FileCheckpoint | None, float]] = field(default_factory=list)

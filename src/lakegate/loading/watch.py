@@ -86,7 +86,7 @@ class PollingFeed:
         """Do nothing: it holds nothing."""
 
     def _pause(self, seconds: float) -> bool:
-        """Wait, until the bell rings at the latest; return whether it rang."""
+        """Wait until the bell rings, or the time is over; return whether it rang."""
         try:
             self._bell.get(timeout=seconds)
         except Empty:
@@ -254,25 +254,25 @@ class Observer(Protocol):
         """Show what a scan found."""
 
     def took(self, chunk: Chunk, run: Run | None, noted: Collection[FileCheckpoint]) -> None:
-        """Take note of what became of a chunk."""
+        """Show the outcome of a chunk."""
 
     def troubled(self, error: LakegateError, pause_s: float) -> None:
-        """Take note that something is away, and that nothing is tried for ``pause_s`` seconds."""
+        """Show that something is away, and that nothing is tried for ``pause_s`` seconds."""
 
     def waiting(self, summary: Summary, found: Scan | None) -> AbstractContextManager[None]:
-        """Show, while the body waits, how things stand."""
+        """Show the current state while the body waits."""
 
 
 class Watch:
-    """Takes in what lands below an intake's paths.
+    """Ingests files that arrive below an intake's paths.
 
     Args:
-        intake: What looks and takes.
-        feed: What says when to look.
-        observer: Who is told.
-        reopen: Opens the lake again after trouble: its servers may be others then.
-        once: End when nothing is left to take.
-        settle_s: Seconds that files take to settle; with ``once``, how long to wait for those that are new.
+        intake: Scans and ingests.
+        feed: Says when to scan.
+        observer: Shows what happens.
+        reopen: Opens the lake again after trouble: its servers may have been replaced.
+        once: End when nothing is left to ingest.
+        settle_s: Seconds that files must stay unchanged; with ``once``, how long to wait for new ones.
     """
 
     def __init__(
@@ -299,16 +299,16 @@ class Watch:
         self._settled_by = 0.0
 
     def stop(self) -> None:
-        """End after the run under way. May be called by a signal handler."""
+        """End after the current run. May be called by a signal handler."""
         self._stopping = True
         self._feed.wake()
 
     def run(self) -> Summary:
-        """Watch until told to stop, or, when ``once``, until nothing is left.
+        """Watch until :meth:`stop` is called, or, with ``once``, until nothing is left.
 
         Raises:
-            InputError: When the paths cannot be looked at, or the settings are wrong.
-            KeyboardInterrupt: When interrupted; the run under way is undone.
+            InputError: When the paths can't be read, or the settings are wrong.
+            KeyboardInterrupt: When interrupted; the current run is undone.
         """
         changed: Collection[str] | None = EVERYTHING
         self._put_off_the_end()
@@ -334,7 +334,7 @@ class Watch:
         except SourceError as error:
             if not self._has_looked:
                 raise
-            # What could be looked at before may come back: a folder that is mounted anew, a permission.
+            # What was readable before may come back: a mount, a permission.
             raise RetryableError(error.message, hint=error.hint) from error
         self._has_looked = True
         return found
@@ -343,7 +343,7 @@ class Watch:
         if everything and not found.resumed:
             self.summary.given_up.clear()
         if everything and not found.more:
-            # Others may have done it meanwhile, and files may have gone.
+            # Others may have ingested them meanwhile, and files may be gone.
             self.summary.left.intersection_update(self._intake.pending)
         self._give_up(found.given_up)
         self.summary.settling = found.settling
@@ -392,7 +392,7 @@ class Watch:
                 self.summary.given_up[checkpoint.uri] = checkpoint
 
     def _gives_up(self, error: LakegateError) -> bool:
-        """Wait for a while after trouble; return whether it has been met too often, or there was a call to stop."""
+        """Pause after trouble; return whether it came too often, or :meth:`stop` was called."""
         self.summary.trouble = error
         self._troubles += 1
         if self._once and self._troubles == _TROUBLES_AT_ONCE:
@@ -407,7 +407,7 @@ class Watch:
         return self._stopping
 
     def _next(self, found: Scan) -> Collection[str] | None:
-        """Wait until there is a reason to look; return at what."""
+        """Wait for a reason to scan; return what to scan."""
         if found.chunks:
             return EVERYTHING if found.more else ()
         if found.more or self._once:

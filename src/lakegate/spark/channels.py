@@ -1,4 +1,4 @@
-"""The way to a Spark Connect server: by TLS or not, with a token or without one; and what is wrong with it.
+"""Connections to a Spark Connect server: TLS, tokens, deadlines, and why a connection fails.
 
 Imports pyspark's client; ask for it with :func:`lakegate.spark.failures.import_spark`.
 """
@@ -24,14 +24,14 @@ from lakegate.model.secrets import is_loopback
 _PROBE_TIMEOUT_S = 5.0
 _HTTP2 = "h2"
 _KEEPALIVE_S = 120
-"""How long a connection may be silent before it is asked for a sign of life.
+"""How long a connection may be silent before it is pinged.
 
 Spark 4.1 takes one such ping in five minutes, and ends the connection at the third one too many unless it has said
 something in between: not before a call was silent for ten minutes, which :data:`_DEADLINES_S` forbids.
 """
 _KEEPALIVE_ANSWER_S = 20
 _DEADLINES_S = {"AnalyzePlan": 540.0, "Interrupt": 5.0, "ReleaseExecute": 10.0, "ReleaseSession": 5.0}
-"""How long Spark may take to answer, by call; queries have no such limit, their connection shows that it is alive."""
+"""How long Spark may take to answer, by call. Queries have no limit: keepalive shows that Spark is alive."""
 _OTHERS_DEADLINE_S = 120.0
 _at_most_s: ContextVar[float | None] = ContextVar("at_most_s", default=None)
 _CERTIFICATE_HINT = "If an authority of your own signed it, set engine.ca_file; else have the server's renewed."
@@ -167,7 +167,7 @@ def answered_within(seconds: float) -> Iterator[None]:
 
 
 def _with_deadlines(channel: grpc.Channel) -> grpc.Channel:
-    """See to it that no call waits for ever for a server that is gone and could not say so.
+    """Make sure that no call waits forever for a server that vanished.
 
     Not by an interceptor: gRPC then looks the method up anew for each call, and on a channel that was closed meanwhile
     that ends the process (a null pointer in ``_get_registered_call_handle`` of grpcio 1.8x).

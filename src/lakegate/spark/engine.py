@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 _MOST_QUERY_SESSIONS = 32
-"""Commits that are queried at a time, beside those of which somebody holds a :class:`~lakegate.table.Query`."""
+"""Sessions for queries kept open, besides those with a :class:`~lakegate.table.Query` in use."""
 _INTERRUPTED_WITHIN_S = 8.0
-"""After which work that was interrupted and goes on is left to the server; less than ``function.margin_s``."""
+"""If work goes on this long after an interrupt, we hang up; less than ``function.margin_s``."""
 _CLOSING_S = 5.0
 FILE_COLUMN = "_file"
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
@@ -220,7 +220,7 @@ class SparkEngine:
     def cancel(self) -> None:
         """Interrupt everything that runs in our sessions.
 
-        When the server doesn't answer, or goes on all the same, the connection is closed from here, so that callers
+        When the server doesn't answer, or goes on anyway, we close the connection, so that callers
         fail instead of waiting.
         """
         now = time.monotonic()
@@ -246,7 +246,7 @@ class SparkEngine:
 
     def close(self) -> None:
         """End our sessions, not the engine."""
-        # One that is just being opened in the background is worth waiting for, but not for ever.
+        # Wait for one that is being opened in the background, but not forever.
         is_still = self._opening.acquire(timeout=_CLOSING_S)
         try:
             for session in self._own.values():
@@ -261,7 +261,7 @@ class SparkEngine:
     def _forget(self, key: str) -> None:
         self._own.pop(key, None)
         self._frames.pop(key, None)
-        # Frames of a session are of no use without it.
+        # Frames are useless without their session.
         self._sources.clear()
 
     def _writing_session(self, settings: Mapping[str, str] | None = None) -> Any:
@@ -291,7 +291,7 @@ class SparkEngine:
             if batch not in self._sources:
                 in_transaction = any(key.startswith("transaction:") for key in self._own)
                 if self._before_reading is not None and self._before_reading(batch, in_transaction):
-                    self.close()  # its sessions went with the Spark that was
+                    self.close()  # its sessions ended with the old Spark
                 with translated(f"reading {batch.uris[0]}", source=True):
                     frame = read_batch(self.session, batch)
                     self._sources[batch] = (frame, source_schema(frame, batch))

@@ -25,8 +25,8 @@ _LOCK = threading.Lock()
 def import_spark(*more: str) -> None:
     """Import ``pyspark.sql`` and ``more`` of its modules, by name, one thread at a time.
 
-    They import each other in circles. When two threads begin at different places of such a circle, Python lets one of
-    them see a module that is not complete yet rather than wait for ever (``importlib._bootstrap._ModuleLock``).
+    They import each other in circles. When two threads enter such a circle at different places, Python lets one of them
+    see an incomplete module rather than deadlock (``importlib._bootstrap._ModuleLock``).
     """
     with _LOCK:
         for name in ("pyspark.sql", *more):
@@ -35,7 +35,7 @@ def import_spark(*more: str) -> None:
 
 @dataclass(frozen=True)
 class _Failure:
-    """What Spark's texts with one of some words mean."""
+    """What a message of Spark's with one of ``words`` means."""
 
     words: tuple[str, ...]
     error: type[LakegateError]

@@ -2,7 +2,7 @@ r"""The guard of users' SQL: one statement that can only read, as Spark itself p
 
 The text that runs is made of the tokens that were checked (:mod:`lakegate.model.sqltext`), and is put in parentheses:
 by Spark's grammar (``'(' query ')'``) nothing but a query can stand there, so that no statement that changes something
-can come out of it, whatever is in it. ``SHOW`` and ``DESCRIBE`` only read whatever follows, and what ``EXPLAIN``
+can result, whatever the text holds. ``SHOW`` and ``DESCRIBE`` only read whatever follows, and what ``EXPLAIN``
 explains is put in parentheses, too. Two things that a query could do besides reading tables are looked for in the
 tokens: running a program or the engine's own code, and reading files past the catalog.
 
@@ -46,7 +46,7 @@ _HINTS = {
 }
 
 PLAN_SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000"}
-"""Settings of sessions whose plans are looked at: nothing is left out of them."""
+"""Settings of sessions whose plans are checked: nothing may be left out of a plan."""
 
 _NODE = r"^[\s:|+-]*'?"
 _PART = r"(?:`(?:[^`]|``)+`|[\w-]+)"
@@ -238,7 +238,7 @@ def _explained(session: Any, text: str) -> str:
     try:
         return explain(asked)
     except PySparkException:
-        # A column may be called what was written in another way.
+        # A column's name may be one of the texts that were rewritten.
         if asked == plain:
             raise
         return explain(plain)
@@ -263,7 +263,7 @@ def _explainable(text: str, *, as_written: bool = False) -> str:
 
 
 def _inert(token: SqlToken) -> SqlToken:
-    """Return a text or name such that it doesn't read like a part of a plan."""
+    """Return a literal or name rewritten so that it doesn't read like part of a plan."""
     if token.kind not in {"string", "quoted"}:
         return token
     said = token.value if token.kind == "string" else token.name

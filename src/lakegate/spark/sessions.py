@@ -52,7 +52,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""What our SQL, and our reading of files, would mean something else without: a server's or a user's own settings."""
+"""Without these, a server's or a user's settings could change what our SQL means and how files are read."""
 
 SessionFactory = Callable[[Mapping[str, str]], Any]
 """Makes an independent session with the given settings."""
@@ -148,7 +148,7 @@ def is_alive(session: Any) -> bool:
     try:
         with answered_within(_SIGN_OF_LIFE_S):
             session.conf.get("spark.sql.session.timeZone")
-    except Exception:  # noqa: BLE001 - whatever it is, the session is of no use
+    except Exception:  # noqa: BLE001 - whatever it is, the session is useless
         return False
     return True
 
@@ -185,7 +185,7 @@ def _open(channels: SparkChannels, settings: Mapping[str, str]) -> Any:
 
 
 def _quiet_settings() -> None:
-    # Some settings are pinned to what is the default, which Spark warns of all the same.
+    # Some settings are pinned to their defaults, and Spark warns about them anyway.
     warnings.filterwarnings("ignore", message=r"The SQL config '.*' has been deprecated", category=UserWarning)
 
 

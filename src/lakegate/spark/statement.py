@@ -1,4 +1,4 @@
-"""Statements of transactions, looked at before the engine sees them.
+"""Statements of transactions, checked before the engine sees them.
 
 sqlglot says which tables a statement reads and writes. It is given a skeleton of the tokens
 (:func:`~lakegate.model.sqltext.sql_skeleton`), and Spark the same tokens without comments: the two can't disagree on
@@ -79,7 +79,7 @@ class Statement:
 
 
 def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
-    """Look at a statement of a transaction.
+    """Check a statement of a transaction.
 
     Allowed are queries, ``INSERT``, ``MERGE``, ``UPDATE``, ``DELETE``, ``CREATE``, ``ALTER`` and ``DROP TABLE``, on
     tables named ``namespace.table``: nothing that could read or change what is not on the transaction's branch.
@@ -323,7 +323,7 @@ def _property_keys(tokens: Sequence[SqlToken]) -> Iterator[str]:
         elif inside and token.text == "=":
             starting = False
         elif inside and starting:
-            # Spark joins texts side by side and undoes escapes: what a key is must be seen as it is written.
+            # Spark joins adjacent literals and undoes escapes: a key must mean what is written.
             if token.kind == "string" and (key or "\\" in token.text or token.text[0] not in "'\""):
                 raise QueryError(
                     f"Can't read the table property at {token.place}.", hint="Write properties as 'key' = 'value'."

@@ -151,7 +151,7 @@ class SparkTransaction:
             end_session(self._session)
 
     def _analyse(self, statement: str) -> Statement:
-        """Return what a statement does by its text and by Spark's plan of it: it reads what either says."""
+        """Return what a statement does, by its text and by Spark's plan: it reads what either says."""
         parsed = parse_statement(statement, self._catalogs)
         planned = require_harmless(self._session, parsed.sql, is_query=False)
         return replace(parsed, read=parsed.read | planned)
@@ -288,7 +288,7 @@ def _running(doing: str) -> Iterator[None]:
 
 
 def _users_faults() -> tuple[type[Exception], ...]:
-    """Return what Spark raises for statements and values that will not do, however often they are tried."""
+    """Return what Spark raises for statements and values that fail however often they are tried."""
     from pyspark import errors
 
     return (

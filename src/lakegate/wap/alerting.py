@@ -1,4 +1,4 @@
-"""Alerts: send what happened to runs, files and late tables to those who want to know. It never changes a run."""
+"""Alerts about runs, files and late tables. They never change a run."""
 
 from __future__ import annotations
 

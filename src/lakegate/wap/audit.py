@@ -32,7 +32,7 @@ def audit(
         staged: What was written.
         checks: The checks. Those of scope ``table`` look at the target as it was when the run began.
         beside: Other tables of the same run, which are published together with this one.
-        replaces: Runs whose rows go when this one is published.
+        replaces: Runs whose rows this one replaces when it is published.
 
     Returns:
         The report. A check that failed is a value in it.
@@ -131,7 +131,7 @@ def _rows(staged: StagedTable) -> AddedRows:
 
 
 def _added(context: Context, staged: StagedTable) -> AddedFiles:
-    """Return what manifests say about those rows: nothing about a whole table, whose files were changed since."""
+    """Return what manifests say about those rows: nothing if the run did more than add files."""
     if not staged.only_adds:
         return AddedFiles(files=(), complete=False)
     return context.reader.added_files(staged.pointer, staged.snapshot_ids)
@@ -140,7 +140,7 @@ def _added(context: Context, staged: StagedTable) -> AddedFiles:
 def _others(
     context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref, replaces: Sequence[str]
 ) -> Others:
-    """Return a lookup of tables' rows as they would be after publishing, without the audited ones."""
+    """Return a lookup of tables' rows as they would be after the publish, without the audited ones."""
     by_name = {one.table: one for one in beside}
 
     def find(table: TableIdentifier) -> tuple[Rows, ...]:

@@ -1,4 +1,4 @@
-"""Whose a branch is: the run that wrote it, as the journal knows it or as the branch itself carries it."""
+"""Which run wrote a branch, as the journal knows it or as the branch itself carries it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def stands_as_left(context: Context, branch: Ref, head: str, run_id: str) -> boo
 
 
 def _without_evidence(run: Run) -> Run:
-    """Return what of a run others need: no rows of the data, and nothing of its steps."""
+    """Return the run without what others don't need: rows of the data, steps, notifications."""
 
     def without_examples(report: AuditReport) -> AuditReport:
         results = tuple(result.model_copy(update={"examples": ()}) for result in report.results)
@@ -141,7 +141,7 @@ def _read(branch: str, commit: Commit) -> Run:
 def find_owner(
     context: Context, branch: str, staged: Sequence[StagedTable], *, acceptance: Acceptance | None = None
 ) -> Run:
-    """Return the run whose rows are on ``branch``; a new one, of kind ``branch``, for what was written by hand.
+    """Return the run whose rows are on ``branch``; a new one, of kind ``branch``, if it was written by hand.
 
     What counts is whose snapshots are there, not the branch's name: a branch made from a run's branch is that run's.
 
@@ -189,7 +189,7 @@ def find_owner(
         update={
             "tables": tuple(str(one.table) for one in staged),
             "staged": tuple(one.model_copy(update={"run_id": run.run_id}) for one in staged),
-            # That it was rejected elsewhere counts; that it passed there proves nothing.
+            # A rejection elsewhere counts; a pass there proves nothing.
             "reports": (*run.reports, *unknown),
             "base": run.base or staged[0].base,
             "branch": branch,
@@ -216,7 +216,7 @@ def by_hand(branch: str, staged: Sequence[StagedTable], *, run_id: str | None = 
 
 
 def _known(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | None:
-    """Return the run from the journal; the branch says more of one that the journal only knows from a commit."""
+    """Return the run from the journal, or from the branch if the journal only knows it from a commit."""
     known, found = context.journal.get(run_id), carried.get(run_id)
     if found is None:
         return known
@@ -230,7 +230,7 @@ def _known(context: Context, carried: Mapping[str, Run], run_id: str) -> Run | N
 
 
 def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[Snapshot]) -> None:
-    """Check that all the run was to write is on the branch, whatever else was done there since."""
+    """Check that everything the run was to write is on the branch, whatever else happened there since."""
     half = run.status in {"running", "failed"} and not run.staged
     gone, number = False, ""
     if run.request is not None:

@@ -25,10 +25,10 @@ class ClaimedFiles:
 
     Attributes:
         files: The files to ingest; none when all are published or claimed by others.
-        skipped: The others, and whose they are.
-        same_content: Those of ``files`` whose bytes are also another file's, and whose.
-        busy: Whether some of ``skipped`` aren't published yet, but left to a run that is working on them.
-        replaces: Runs whose rows in the table go when this batch is published.
+        skipped: The other files, and the runs that have them.
+        same_content: Those of ``files`` with the same bytes as another file, and which one.
+        busy: Whether some of ``skipped`` aren't published yet but left to a run that is working on them.
+        replaces: Runs whose rows this batch replaces when it is published.
     """
 
     files: tuple[SourceFile, ...]
@@ -144,7 +144,7 @@ def _changed(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError
 def _with_replaced(
     context: Context, request: IngestRequest, claim: Claim
 ) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
-    """Return the files to write and the runs they replace, when files are published anew with other content."""
+    """Return the files to write, and the runs they replace: those that published other content of the same paths."""
     if request.on_changed != "replace":
         return claim.claimed, ()
     known = context.journal.earlier(str(request.table), claim.claimed)

@@ -19,11 +19,11 @@ class Context:
 
     Attributes:
         engine: A call, not an object: connecting takes seconds, and much can be done without.
-        changed_files: Returns the files of a batch that are no longer as they were looked at.
-        lease_s: Seconds after which a run's lease runs out when its process stopped renewing it.
-        suspend_s: Seconds for which a suspended run, which waits for its next step, is left alone.
-        notifier: Who tells others of runs that ended; ``None`` when nobody wants to know.
-        require_writable: Raises what would stop a write to the warehouse.
+        changed_files: Returns the files of a batch that have changed since they were inspected.
+        lease_s: Seconds until a run's lease expires after its process stopped renewing it.
+        suspend_s: Seconds for which a suspended run is left to its next step.
+        notifier: Sends alerts; ``None`` if no channel is configured.
+        require_writable: Raises if the warehouse can't be written to.
     """
 
     catalog: Catalog

@@ -1,4 +1,4 @@
-"""Deadlines: when to leave a run where it is, for another call to resume."""
+"""Deadlines: when to suspend a run, for another call to resume."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from lakegate.errors import (
 )
 from lakegate.wap.context import Context
 
-_CAME_OF_IT = (EngineError, EngineUnavailableError, SourceError, StorageUnavailableError)
-"""What an engine raises whose work was cancelled, perhaps while it read a file."""
+_AFTER_CANCEL = (EngineError, EngineUnavailableError, SourceError, StorageUnavailableError)
+"""What an engine raises when its work is cancelled, perhaps while it reads a file."""
 _CANCEL_EVERY_S = 0.5
 _LAST_CANCEL_S = 2.0
 
@@ -98,12 +98,12 @@ def held_to(deadline: Deadline, context: Context, run_id: str) -> Iterator[None]
     thread.start()
     try:
         yield
-    except _CAME_OF_IT:
+    except _AFTER_CANCEL:
         deadline.require_time(run_id)
         raise
     finally:
         stopped.set()
-        # An engine that doesn't even answer that isn't worth the seconds that are left.
+        # Don't spend the seconds that are left on an engine that doesn't even answer a cancel.
         thread.join(_LAST_CANCEL_S)
 
 

@@ -89,7 +89,7 @@ def _is_own(context: Context, run: Run) -> bool:
 def discard_run(context: Context, branch: str, *, target: str = "main") -> Run | None:
     """Drop ``branch`` as :func:`discard` does, and record it for the run that wrote it.
 
-    Nobody publishes the run meanwhile: we hold its lease, and look at the target before we return.
+    Nobody publishes the run meanwhile: we hold its lease, and check the target before we return.
 
     Returns:
         The run: ``discarded``, unless it was published before; ``None`` when the journal knows none. A suspended run
@@ -121,7 +121,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main") -> Run |
 
 def _discarded(context: Context, run: Run, token: str, target: str) -> Run:
     if run.publication is None and not run.failures:
-        # Should we be killed now: whoever recovers the run must not publish it for having passed.
+        # In case we are killed now: recovery must not publish the run because it passed.
         context.journal.save(run.model_copy(update={"reports": ()}), token)
     discard(context, run.branch, target=target)
     # What was published stays published, or reverted, even if its branch couldn't be dropped then.
@@ -133,7 +133,7 @@ def _discarded(context: Context, run: Run, token: str, target: str) -> Run:
 
 
 def _held(context: Context, run: Run) -> Lease:
-    """Take the lease of a run, even if it has ended; wait a little for somebody who is just ending it."""
+    """Take a run's lease, even if it has ended; wait a little for a process that is just ending it."""
     try:
         return context.journal.resume(run.run_id, ended=True, wait_s=_PATIENCE_S) or Lease(run=run)
     except RetryableError as error:

@@ -1,14 +1,14 @@
 """Garbage collection: drop the branches and delete the files that nobody needs any more.
 
-In this order, so that nothing that is needed can be taken for garbage:
+In this order, so that no file that is needed can be mistaken for garbage:
 
 1. Branches of rejected and failed runs expire.
 2. All files in the warehouse that are old enough are candidates.
-3. Every file that any commit in the history of any branch or tag needs is no candidate any more.
+3. Every file that a commit in the history of any branch or tag needs stops being one.
 4. ``gc`` announces that it deletes files (:mod:`lakegate.wap.reachable`), and looks at the references again before each
    batch, for what was committed meanwhile.
 
-What can't be read is needed: its table keeps all its files.
+If metadata can't be read, its table keeps all its files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARTS = ("data", "metadata")
 _MADE_BY_US = re.compile(r".+_[0-9]{8}T[0-9]{6}-[0-9a-f]{8}")
 """A folder as :func:`lakegate.wap.stage.stage` names it: the table's name and the run's id."""
 _CHECKSUM = re.compile(r"\.(.+)\.crc")
-"""What Hadoop's local file system puts beside each file it writes."""
+"""The checksum that Hadoop's local file system writes next to each file."""
 _UNKNOWN = TablePointer(
     table=TableIdentifier(namespace=("unknown",), name="unknown"),
     content_id=None,
@@ -57,11 +57,11 @@ _UNKNOWN = TablePointer(
 )
 """A table that is known by its metadata file only."""
 _EXPIRING = ("rejected", "failed", "published")
-"""Published ones, too: their branch is dropped at once, but for when the catalog goes away with that."""
+"""Published ones, too: their branch is dropped at once, unless the catalog goes away just then."""
 _USERS_CHOICE = {
     error.code for error in (ConflictError, AlreadyPublishedError, NotReplayableError, OutcomeUnknownError)
 }
-"""Errors of runs whose branch stays because the user may still do something with it."""
+"""Errors of runs whose branch is kept because the user may still publish it."""
 
 
 def gc(
@@ -155,7 +155,7 @@ class _Garbage:
             self._reachable.add(self._refs(), step)
 
     def collect(self, *, dry_run: bool) -> list[CollectedFolder]:
-        """Delete what is garbage for certain; return it by folder."""
+        """Delete what is certainly garbage; return it by folder."""
         unreachable = self._by_folder()
         collected: list[CollectedFolder] = []
         total, done = sum(map(len, unreachable.values())), 0
@@ -176,8 +176,8 @@ class _Garbage:
         return collected
 
     def _delete(self, folder: str, paths: list[str], *, dry_run: bool) -> list[StoredFile]:
-        # Somebody may have made a branch or published in the meantime; commits that were looked at cost nothing again.
-        # Whoever goes back to a state that was garbage is among these references, or sees our announcement.
+        # Somebody may have made a branch or published meanwhile; commits that we know already cost nothing. Whoever
+        # returns to a state that was garbage is among these references, or sees our announcement.
         self._reachable.add(self._refs())
         if self._reachable.must_keep(folder):
             return []

@@ -31,7 +31,7 @@ READS_PROPERTY = "lakegate.reads"
 REVERTS_PROPERTY = "lakegate.reverts"
 REVIVES_PROPERTY = "lakegate.revives"
 UNPUBLISHES_PROPERTY = "lakegate.unpublishes"
-"""Runs whose rows a revert or restore takes away because it reverts what had brought them back."""
+"""Runs that lose their rows because a revert or restore undoes the revert that had restored them."""
 KIND_PROPERTY = "lakegate.kind"
 """What made a commit that undoes: ``revert`` or ``restore``; others lack it."""
 
@@ -93,7 +93,7 @@ def _encode(lines: Sequence[Sequence[str]], identities: Sequence[str] = (), *, n
 
 
 def packed(text: str) -> str:
-    """Return a text as a commit property: as it is, or compressed when it is long."""
+    """Return a text as a commit property, compressed if it is long."""
     if len(text) <= _LONGEST_PLAIN:
         return text
     return _ZIPPED + base64.b64encode(zlib.compress(text.encode(), level=9)).decode("ascii")
@@ -184,7 +184,7 @@ def _is_line(line: object, width: int) -> bool:
 
 
 def event_of(commit: Commit) -> HistoryEvent | None:
-    """Return what ``commit`` says of runs; ``None`` when it is not lakegate's.
+    """Return what ``commit`` says about runs; ``None`` when lakegate didn't make it.
 
     Raises:
         NewerFormatError: When it names source files in a form that is not known here.
@@ -211,10 +211,10 @@ def sync(context: Context, target: str) -> Ref:
     A journal that knows nothing yet, or knows a commit that the target has left behind, learns the whole history.
 
     Raises:
-        NewerFormatError: When a commit names source files in a form that is not known here: whoever went on would
-            publish them a second time. The journal stays as it was.
+        NewerFormatError: When a commit names source files in a form that is unknown here: going on would publish them a
+            second time. The journal stays unchanged.
     """
-    # In this order: a head that is read first may be older than what others have recorded since, and look like a reset.
+    # In this order: if the head were read first, what others recorded in between would look like a reset.
     known = context.journal.synced(target)
     head = context.catalog.get_ref(target)
     if known == head.hash:
@@ -224,7 +224,7 @@ def sync(context: Context, target: str) -> Ref:
     if known is None or (commits and commits[-1].parent == known):
         context.journal.record(target, events, head.hash, rebuild=known is None)
         return head
-    # A branch that was reset has left behind the commit we knew: what it holds now is all there is.
+    # The branch was reset and has lost the commit we knew: only what it holds now counts.
     published = context.journal.published()
     if context.catalog.get_ref(target).hash != head.hash:
         return sync(context, target)

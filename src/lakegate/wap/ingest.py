@@ -1,4 +1,4 @@
-"""Ingest: the whole way of a batch, at once or step by step. Reads like the diagram in ARCHITECTURE.md."""
+"""Ingest: the whole path of a batch, at once or step by step. Reads like the list in ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def resume(
     suspends: bool = True,
     deadline: Deadline = NEVER,
 ) -> Run:
-    """Bring a run as far as ``until`` from wherever it stopped; called again, it finds what was done.
+    """Take a run as far as ``until`` from wherever it stopped. Called again, it finds what was done.
 
     A run that failed, or whose branch was dropped, is begun again. One that wasn't begun in steps, and whose process
     died, is settled.
@@ -117,7 +117,7 @@ def resume(
         return run
     if lease is None or run is None or run.finished_at is not None:
         if run is not None and run.branch_kept:
-            discard_own(context, run)  # what is left of it would be in the way of its second beginning
+            discard_own(context, run)  # what remains would be in the way of the second attempt
         made = _made(run_id, request, None if run is None else run.order)
         return ingest(context, made, until=until, suspends=suspends, retried=run is not None, deadline=deadline)
     if run.order is None and request is None:
@@ -127,7 +127,7 @@ def resume(
         if run.order is not None and request is not None and not run.staged and context.changed_files(made.batch):
             made = request()  # files that changed before they were written are read as they are now
         if not run.staged:
-            # What a process that died hadn't finished writing isn't worth finding out.
+            # How much a process wrote before it died isn't worth finding out.
             _begin_again(context, progress, made)
         _advance(context, progress, made, until, retried=True, deadline=deadline)
     return progress.run
@@ -146,7 +146,7 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
     if lease.run.finished_at is not None:
         return lease.run
     if not lease.run.failures:
-        # Should we not get to the end of this: who comes next must not publish it for having passed.
+        # In case we die on the way: recovery must not publish it because it passed.
         context.journal.save(lease.run.model_copy(update={"reports": ()}), lease.token)
     return settle(context, lease, publishes=False, reason=reason)
 
@@ -163,7 +163,7 @@ def _require_of(context: Context, run_id: str, table: TableIdentifier | None) ->
 
 
 def _take(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
-    """Take the run's lease, unless it has ended; an unknown or failed one may turn out to be published."""
+    """Take the run's lease unless it has ended. An unknown or failed run may turn out to be published."""
     lease = _wait_for_lease(context, run_id, deadline)
     if lease is not None and (lease.token is not None or lease.run.status != "failed"):
         return lease
@@ -172,7 +172,7 @@ def _take(context: Context, run_id: str, deadline: Deadline) -> Lease | None:
 
 
 def _wait_for_lease(context: Context, run_id: str, deadline: Deadline = NEVER) -> Lease | None:
-    """Take the run's lease; wait for as long as one lasts whose holder may have died."""
+    """Take the run's lease; wait as long as a lease lasts, as its holder may have died."""
     return context.journal.resume(run_id, wait_s=min(context.lease_s * 1.2, deadline.left_s))
 
 
@@ -190,7 +190,7 @@ def _unknown(run_id: str) -> NotFoundError:
 def _advance(
     context: Context, progress: Progress, request: IngestRequest, until: Stage, *, retried: bool, deadline: Deadline
 ) -> None:
-    """Bring the run as far as ``until``; begin it again when the target moved so that what was staged is void."""
+    """Take the run as far as ``until``; start it over when the target moved so that what was staged is void."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             if not _write_and_audit(context, progress, until, retried=retried, deadline=deadline):
@@ -234,7 +234,7 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
         request = _planned(progress.run)
         with progress.step("audit"):
             if retried:
-                # Engines have words of their own for a branch that doesn't exist.
+                # Engines report a missing branch in their own words.
                 context.catalog.get_ref(progress.run.branch)
             report = audit(context, progress.run.staged[0], request.checks, replaces=request.replaces)
         progress.update(reports=(report,))
@@ -245,14 +245,14 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
 
 
 def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
-    """Whether what was staged is worthless now, so that only beginning again helps."""
+    """Return whether what was staged is void, so that only starting over helps."""
     if isinstance(error, ConflictError):
         return isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(context, run)
     return bool(run.staged) and not any(ref.name == run.branch for ref in context.catalog.list_refs())
 
 
 def _begin_again(context: Context, progress: Progress, request: IngestRequest) -> None:
-    """Drop what was staged and plan anew on what the target is now."""
+    """Drop what was staged, and plan again on the target as it is now."""
     discard_own(context, progress.run)
     context.journal.release(request.run_id, progress.token)
     base = sync(context, request.target)

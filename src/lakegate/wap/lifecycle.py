@@ -1,4 +1,4 @@
-"""A run's lifecycle: its lease, its steps, how it ends, and the cleaning up when it ends badly."""
+"""A run's lifecycle: its lease, its steps, its end, and the cleanup when it fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lakegate.wap.history import find_publication, sync
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORD_S = 30.0
-"""For how long to keep trying to write down how a run ended while the journal is away."""
+"""How long to keep trying to record how a run ended while the journal is away."""
 
 
 class Progress:
@@ -48,7 +48,7 @@ class Progress:
         self.token = token
         self.begun = run
         self.ended = False
-        # Why an earlier attempt was given up says nothing about this one.
+        # An earlier attempt's error says nothing about this one.
         self.run = run.model_copy(update={"error": None})
         self._lost = threading.Event()
         self._written = False
@@ -129,7 +129,7 @@ class Progress:
                     known = self._context.journal.get(ended.run_id) if retried else None
                     if known is None or known.finished_at != ended.finished_at:
                         raise
-                    # We ended it ourselves: the answer to that got lost.
+                    # We ended it ourselves, and the answer got lost.
                     return known
         raise AssertionError("tenacity ends by returning or raising")
 
@@ -171,7 +171,7 @@ class Progress:
                 self.run = alert_run(self._context, self.run)
 
     def take_from_journal(self, publication: Publication) -> None:
-        """End the run as published, by whoever did it: the journal knows, or will."""
+        """End the run as published, whoever did it: the journal knows, or will."""
         known: Run | None = None
         with suppress(LakegateError):
             sync(self._context, self.run.target)
@@ -226,7 +226,7 @@ def running(
             with suppress(LakegateError):
                 sync(context, run.target)
     finally:
-        # Last of all, when nothing that is slow or goes wrong can make a difference to the run.
+        # Last, when nothing slow or broken can affect the run any more.
         progress.alert()
 
 
@@ -268,7 +268,7 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
         with suppress(LakegateError):
             publication = find_publication(context, progress.run)
             if publication is not None:
-                # What is published is published, by our own commit or by the one who took the run over.
+                # It is published, by our own commit or by whoever took the run over.
                 progress.take_from_journal(publication)
         if progress.ended and progress.run.status == "published":
             return
@@ -279,14 +279,14 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupt(context, progress)) from None
     except BaseException:
-        # Stopped from outside, as Prefect stops a flow that is cancelled: whoever settles the run need not wait for it.
+        # Stopped from outside, as Prefect stops a cancelled flow: whoever settles the run needn't wait for its lease.
         with suppress(LakegateError):
             context.journal.abandon(progress.run.run_id, progress.token)
         raise
 
 
 def _lost_lease(progress: Progress, error: Exception) -> LeaseLostError | None:
-    """Return the loss of the lease if it caused ``error``: the process that took the run over drops its branch."""
+    """Return the lost lease if that caused ``error``: the process that took the run over drops its branch."""
     if isinstance(error, LeaseLostError):
         return error
     try:
@@ -308,7 +308,7 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
             with suppress(LakegateError):  # else its lease runs out by itself
                 progress.suspend(error)
         case ConflictError() | OutcomeUnknownError():
-            # The data is staged and audited: what to do with it is the user's choice now.
+            # The data is staged and audited: the user decides what to do with it.
             _fail(context, progress, error, branch_kept=_exists(context, run.branch))
         case AlreadyExistsError():
             _fail(context, progress, error, branch_kept=False)
@@ -342,7 +342,7 @@ def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_
 
 
 def _tidy_up_after_others(context: Context, run: Run) -> None:
-    """Take back what this process did after another one had settled the run, and nothing else."""
+    """Undo what this process did after another one had settled the run, and nothing else."""
     with suppress(LakegateError):
         settled = context.journal.get(run.run_id)
         if settled is not None and settled.finished_at is not None and run.branch and not settled.branch_kept:
@@ -350,7 +350,7 @@ def _tidy_up_after_others(context: Context, run: Run) -> None:
 
 
 def _interrupt(context: Context, progress: Progress) -> str:
-    """Settle an interrupted run and return what became of it."""
+    """Settle an interrupted run; return what happened to it, in words."""
     run = progress.run
     if progress.ended:
         if run.status != "published":
@@ -362,7 +362,7 @@ def _interrupt(context: Context, progress: Progress) -> str:
             publication = find_publication(context, run)
         except LakegateError:
             if any(step.name == "publish" for step in run.steps):
-                # It may have been published: whoever comes when the catalog is back finds out.
+                # It may have been published: recovery finds out once the catalog is back.
                 with suppress(LakegateError):
                     context.journal.abandon(run.run_id, progress.token)
                 return (
@@ -390,7 +390,7 @@ def _undo(context: Context, progress: Progress) -> str:
 
 
 def _exists(context: Context, branch: str) -> bool:
-    """Whether the branch exists, or may exist."""
+    """Return whether the branch exists, or may exist."""
     try:
         return bool(branch and context.catalog.get_ref(branch))
     except LakegateError as error:
@@ -398,7 +398,7 @@ def _exists(context: Context, branch: str) -> bool:
 
 
 def _drop_own_branch(context: Context, run: Run) -> bool:
-    """As :func:`_drop_branch`, unless the branch had been kept, or written by hand, and was only to be published."""
+    """As :func:`_drop_branch`, but keep a branch that existed before this run and was only to be published."""
     return _exists(context, run.branch) if _was_kept(run) else _drop_branch(context, run.branch)
 
 

@@ -1,4 +1,4 @@
-"""One commit on a branch as it is now: rebase onto its head, and retry while others are faster."""
+"""One commit on a branch's current head: rebase onto it, and retry while others are faster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Build = Callable[[Ref], CommitRequest | str]
 """From the branch's head: what to commit on top of it, or the hash of the commit when it turns out to be there."""
 
 
-class _Moved(Exception):  # noqa: N818 - not an error: somebody was faster, so we look again
+class _Moved(Exception):  # noqa: N818 - not an error: somebody was faster, so we try again
     """The branch moved between looking and committing."""
 
     def __init__(self, conflict: ConflictError) -> None:
@@ -49,10 +49,10 @@ def commit_on_head(
     Args:
         context: The lake's context.
         target: The branch.
-        run_id: Run id in the commit's properties, by which a commit whose answer was lost is found.
+        run_id: Run id in the commit's properties, which finds a commit whose answer was lost.
         build: Called for each attempt.
         unknown: The error to raise when the catalog went away with the commit and hasn't come back.
-        look: Returns the branch as it is now, for callers that read more in the same request.
+        look: Returns the branch at its head, for callers that read more in the same request.
         require_lease: Called directly before each commit; raises when another process has taken the run over.
 
     Raises:
@@ -74,7 +74,7 @@ def commit_on_head(
                 if isinstance(built, str):
                     return built
                 failpoints.reach("before-commit")
-                # As late as possible: who took the run over relies on nothing being committed from here any more.
+                # As late as possible: whoever took the run over relies on us not committing any more.
                 if require_lease is not None:
                     require_lease()
                 try:
@@ -97,7 +97,7 @@ def commit_on_head(
 
 
 def _own_commit(context: Context, ref: str, run_id: str, since: str | None) -> str | None:
-    """Return the run's commit since ``since``, when one whose answer was lost may be there."""
+    """Return the run's commit since ``since``, if one may be there whose answer was lost."""
     commits = () if since is None else context.catalog.history(ref, until=since, run_id=run_id)
     return next((commit.hash for commit in commits), None)
 

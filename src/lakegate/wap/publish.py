@@ -41,7 +41,7 @@ from lakegate.wap.stage import missing_namespaces
 
 States = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
-"""For how long what was read of the target counts as current; if it isn't, the catalog refuses the commit."""
+"""How long what we read of the target counts as current. If it isn't, the catalog refuses the commit."""
 
 
 class RejectedLateError(AuditFailedError):
@@ -65,9 +65,9 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
     Args:
         context: The lake's context.
         run: Its ``staged`` tables and their ``reports``, in the same order.
-        fresh: Whether this is surely the first time: then the target's history isn't asked for the run's commit.
-        progress: The run under way. Its lease is checked directly before each commit, and it takes down the reports
-            of checks that were run again.
+        fresh: Whether this is certainly the first attempt: the target's history isn't searched for the run's commit.
+        progress: The run under way. Its lease is checked directly before each commit, and it records the reports of
+            checks that were rerun.
 
     Raises:
         AuditFailedError: When a report has failures or isn't about the state to publish; as :class:`RejectedLateError`
@@ -116,7 +116,7 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
 
 
 class _Rebased:
-    """The run on top of the target. Remembers between attempts how much of the target's history it has seen.
+    """The run rebased onto the target. Remembers between attempts how much of the target's history it has seen.
 
     Attributes:
         replayed: Tables that the last attempt appended to a newer state.
@@ -172,7 +172,7 @@ class _Rebased:
         return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
 
     def _relied_on(self) -> tuple[str, ...]:
-        """Return the tables whose rows must stay for this run's outcome to stay right."""
+        """Return the tables whose rows this run's outcome depends on."""
         by_checks = [
             table
             for report in self._reports
@@ -184,7 +184,7 @@ class _Rebased:
         return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
 
     def _learn(self, commits: Sequence[Commit]) -> None:
-        """Find out from ``commits``, newest first, whether we are too late, or done already."""
+        """Find out from ``commits``, newest first, whether we are too late, or already done."""
         own = next((c for c in commits if c.properties.get(RUN_ID_PROPERTY) == self._run.run_id), None)
         if own is not None:
             # A commit whose answer was lost arrived after we looked for it.
@@ -193,14 +193,14 @@ class _Rebased:
             require_not_published(self._run, commits)
 
     def _require_reads(self, head: Ref) -> None:
-        """Stop when the target changed on a table that the run's rows were computed from."""
+        """Stop if the target changed on a table that the run's rows were computed from."""
         if self._run.reads and head.hash != self._base:
             moved = self._moved(self._run.reads, self._base)
             if moved:
                 raise not_replayable(self._context, self._run, moved[0], "this run read it")
 
     def _audit_again(self, head: Ref) -> None:
-        """Run the checks again whose tables changed since they were read."""
+        """Rerun the checks that read a table which has changed since."""
         if not any(report.reads for report in self._reports):
             return
         run, reports = self._run, []
@@ -223,7 +223,7 @@ class _Rebased:
             )
 
     def _moved(self, names: Sequence[str], since: str) -> list[TableIdentifier]:
-        """Return those of the tables whose state isn't what it was at the commit ``since``."""
+        """Return the tables whose state has changed since the commit ``since``."""
         tables = [TableIdentifier.stored(name) for name in names]
         then = self._context.catalog.get_tables(tables, Ref(name=since, hash=since, kind="detached"))
         return [table for table in tables if then[table] != self._states[table]]
@@ -304,7 +304,7 @@ def _require_untouched(context: Context, run: Run) -> Ref:
 def _untouched_by_its_commits(context: Context, run: Run) -> Ref | None:
     """Return the branch when its own commits, mostly one, prove that it holds what was audited and nothing else.
 
-    A comparison with its base takes longer the more tables there are; it is only needed to say what is wrong.
+    Comparing it with its base takes longer the more tables there are, and is only needed to say what is wrong.
     """
     audited: dict[str, str | None] = {str(one.table): one.pointer.metadata_location for one in run.staged}
     namespaces = {

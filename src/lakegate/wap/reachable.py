@@ -1,7 +1,7 @@
 """What branches and tags reach, and how a state that nothing reaches is kept while somebody goes back to it.
 
-A restore, a revert or a new branch may lead back to a state that no branch or tag reaches, and whose files are garbage
-until then. So both sides announce in the catalog what they are about to do *before* they look for the other
+A restore, a revert or a new branch may return to a state that no branch or tag reaches, whose files are garbage until
+then. So both sides announce in the catalog what they are about to do *before* they look for the other
 (docs/decisions/0035):
 
 - ``gc`` makes a branch :data:`_COLLECTING`, then looks at all references before each batch, then deletes.
@@ -190,9 +190,9 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
 
     Args:
         context: The lake's context.
-        at: The commit whose tables are meant; with a ``request``, the one that it is made on top of.
+        at: The commit whose tables are kept; with a ``request``, the commit that it builds on.
         name: What they are kept for, such as a run's id.
-        request: A commit whose tables are meant instead.
+        request: A commit whose tables are kept instead.
 
     Raises:
         RetryableError: While files are being deleted, whatever they are.
@@ -232,7 +232,7 @@ def drop_orphaned_announcements(context: Context) -> None:
     refs = list(context.catalog.list_refs())
     orphaned = [ref for ref in refs if _is_orphaned(ref) or (ref.name.startswith(_NEEDED) and _has_ended(context, ref))]
     if any(ref.name.startswith(_COLLECTING) for ref in orphaned):
-        time.sleep(_PATIENCE_S)  # what a killed gc had sent to an object store may be on its way still
+        time.sleep(_PATIENCE_S)  # deletions that a killed gc sent to an object store may still be on their way
     for ref in orphaned:
         with suppress(NotFoundError):
             context.catalog.delete_ref(ref)
@@ -288,7 +288,7 @@ def _require_files_of(context: Context, state: TablePointer, now: TablePointer |
     walked: set[str] = set()
     there: set[str] = set()
     if now is not None:
-        # Of a table that can't be read as it is now, no file is known to exist.
+        # If the table can't be read as it is now, no file of it is known to exist.
         with suppress(LakegateError):
             there.update(map(canonical, context.reader.reach(now, walked)))
     root = f"{canonical(context.warehouse)}/"

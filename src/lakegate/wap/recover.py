@@ -1,4 +1,4 @@
-"""Recover from crashes and losses by asking the catalog: runs whose process died, and a journal that was lost."""
+"""Recover from crashes by asking the catalog: settle runs whose process died, rebuild a lost journal."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
             break
         lease = context.journal.take_over(run.run_id)
         if lease is not None:
-            # One that somebody takes over from us is theirs to settle.
+            # If somebody takes it over from us, it is theirs to settle.
             with suppress(LeaseLostError):
                 settled.append(settle(context, lease))
     return tuple(settled)
 
 
 def recover_now(context: Context, run_id: str) -> Run:
-    """Settle one run, even a suspended one; one that has ended is returned as it is.
+    """Settle one run, even a suspended one. A run that has ended is returned unchanged.
 
     Raises:
         NotFoundError: When the run doesn't exist.
@@ -71,12 +71,12 @@ def recover_now(context: Context, run_id: str) -> Run:
 
 
 def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: str | None = None) -> Run:
-    """End a run whose lease is ours, by what the catalog says of it; one that has ended is returned as it is.
+    """End a run whose lease we hold, by what the catalog says about it. A run that has ended is returned unchanged.
 
-    A run that passed its audit is published, never discarded: its owner, if it lives and was only slow, may be about to
-    do just that, and of two commits of one run the catalog takes one. The owner of a run that hasn't passed can't
-    publish it any more, as it can't record that it passed. Before a run is recorded as failed (a revert, or one that
-    can't be published), the target is searched for its commit once more; should that arrive even later,
+    A run that passed its audit is published, never discarded: its owner may be alive, only slow, and about to do the
+    same; of two commits of one run the catalog accepts one. The owner of a run that hasn't passed can no longer publish
+    it, because it can't record that it passed. Before a run is recorded as failed (a revert, or one that can't be
+    published), the target is searched for its commit once more; if the commit arrives even later,
     :func:`lakegate.wap.history.sync` corrects the record.
 
     Args:
@@ -86,7 +86,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         reason: Why the rest is discarded; by default, because its audit wasn't done.
 
     Raises:
-        CatalogUnavailableError: When the catalog is away; the next one to come settles the run.
+        CatalogUnavailableError: When the catalog is away; whoever recovers next settles the run.
         LeaseLostError: When somebody took the run over from us meanwhile.
     """
     if lease.token is None:
@@ -96,7 +96,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         with bound_to(lease.run, step="recover"), heartbeat(context, progress):
             ended = _settle(context, progress, lease.run, publishes=publishes, reason=reason or _reason(lease.run))
     except BaseException:
-        # So that the next one to come may try again at once.
+        # So that others can try again at once.
         with suppress(LakegateError):
             context.journal.abandon(lease.run.run_id, lease.token)
         raise
@@ -117,7 +117,7 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
         if publishes and open_ and run.staged and len(run.staged) == len(run.reports) and not failed:
             return _publish(context, progress)
         if run.finished_at is not None:
-            # It had ended, and somebody died who took its lease after that, to publish its branch for instance.
+            # It had ended; then somebody took its lease, to publish its branch for instance, and died.
             was = "rejected" if failed and open_ else run.status
             return progress.end(
                 status=was,
@@ -132,7 +132,7 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
 
 
 def _end_if_published(context: Context, progress: Progress) -> Run | None:
-    """End the run as one that was published, when the target has its commit."""
+    """End the run as published if the target has its commit."""
     publication = find_publication(context, progress.run)
     if publication is None:
         return None
@@ -196,7 +196,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
 
 def _drop_branch(context: Context, run: Run) -> None:
     if run.kind == "branch":
-        # Somebody wrote it by hand; that its publish broke off is no reason to throw it away.
+        # Somebody wrote it by hand: a publish that was interrupted is no reason to drop it.
         return
     if run.branch and run.request is None:
         discard(context, run.branch)
@@ -254,7 +254,7 @@ def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> l
 
 
 def _read(context: Context, head: str, step: Step) -> tuple[Collection[str], list[HistoryEvent]]:
-    """Return the hashes of the commits, and what they say of runs, oldest first."""
+    """Return the commits' hashes, and what the commits say about runs, oldest first."""
     hashes: set[str] = set()
     newest_first: list[HistoryEvent] = []
     for commits, commit in enumerate(context.catalog.history(head), 1):

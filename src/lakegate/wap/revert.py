@@ -87,7 +87,7 @@ def revert(
 def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = "main") -> Run:
     """Put ``table`` back as it was at a commit, by one commit on top of all others.
 
-    Whatever was done to it since is gone from it, whoever did it. What the runs since then wrote to other tables stays.
+    It loses every later change, whoever made it. What later runs wrote to other tables stays.
     The source files that the table loses may be ingested again.
 
     Args:
@@ -206,7 +206,7 @@ def _difference(context: Context, now: TablePointer | None, then: TablePointer) 
 def _run(
     context: Context, plan_at: _PlanAt, *, run_id: str, kind: RunKind, target: str, text: str, dry_run: bool = False
 ) -> Run:
-    """Commit what is planned, as the run ``run_id``; a plan that raises leaves no trace."""
+    """Commit the plan as the run ``run_id``. If planning raises, no trace is left."""
     head = sync(context, target)
     plan = plan_at(head)
     run = Run(
@@ -282,7 +282,7 @@ def _commit(
 
 
 def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref) -> bool:
-    """Return whether nothing that was committed since can matter: so other publishes don't starve a revert."""
+    """Return whether later commits can't affect the plan, so that other publishes don't starve a revert."""
     commits = list(context.catalog.history(head.hash, until=planned_at.hash, operations=True))
     if plan.nothing or not commits or commits[-1].parent != planned_at.hash:
         return False
@@ -294,7 +294,7 @@ def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref)
 
 
 def _write(context: Context, run_id: str, plan: TablePlan) -> TablePointer:
-    """Write the metadata of the state that is planned, and return where it is."""
+    """Write the metadata of the planned state, and return where it is."""
     assert plan.base is not None  # noqa: S101 - for the type checker; the caller asked
     pointer = plan.base
     try:

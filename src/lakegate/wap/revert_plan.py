@@ -81,7 +81,7 @@ class RevertPlan:
         reverts: Runs that it reverts, newest first.
         tables: What becomes of each table.
         restored: Commits of runs whose rows come back.
-        unpublished: Runs whose rows go because what had brought them back is reverted.
+        unpublished: Runs that lose their rows because the revert that restored them is itself reverted.
         nothing: Why there is nothing to do, if so.
     """
 
@@ -127,7 +127,7 @@ class BranchHistory:
         return self._changes[table]
 
     def reverter(self, run_id: str, table: TableIdentifier | str, *, without: Collection[str] = ()) -> str | None:
-        """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` when its rows are there.
+        """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` if its rows are there.
 
         Args:
             run_id: The run.
@@ -143,7 +143,7 @@ class BranchHistory:
         return self.reverter(run_of(commit) or "", table, without=without) is None
 
     def side_effects(self, table: TableIdentifier, reverts: Collection[str]) -> tuple[list[str], list[Commit]]:
-        """Return the other runs whose rows in ``table`` go when ``reverts`` are reverted, and those whose come back."""
+        """Return the other runs that lose their rows in ``table`` with ``reverts``, and commits that regain theirs."""
         going, coming = [], []
         for run_id in self._reverters:
             commit = self._runs[run_id]
@@ -169,7 +169,7 @@ class BranchHistory:
             if table not in tables_in(commit) or by in without:
                 continue
             over = list(self._effective_reverters(by, table, without))
-            # A run that was reverted reverts nothing any more. One whose files were replaced still does.
+            # A reverted run no longer reverts anything. One whose files were replaced still does.
             if not over or any(kind_of(one) is None for one in over):
                 yield commit
 
@@ -253,7 +253,7 @@ class _Planner:
         self.dependents: dict[str, _Dependent] = {}
 
     def plan(self) -> dict[TableIdentifier, TablePlan]:
-        """Return the plan for each table; of no use while there are dependents."""
+        """Return the plan for each table; useless while there are dependents."""
         plans = {}
         for name in dict.fromkeys(name for commit in self._reverts.values() for name in tables_in(commit)):
             table = TableIdentifier.stored(name)
@@ -304,7 +304,7 @@ class _Planner:
         return movable
 
     def _removable(self, change: Change, base: TablePointer | None, files: Collection[str]) -> frozenset[str]:
-        """Return the data files that ``change`` added, all of which must be in the table."""
+        """Return the data files that ``change`` added; all must still be in the table."""
         if change.after is None or base is None:
             return frozenset()
         paths = frozenset(self._files(change.after))
@@ -322,7 +322,7 @@ class _Planner:
         return paths
 
     def _later(self, change: Change) -> list[Change]:
-        """Return the later changes of its table that stay and took something from what was there before them."""
+        """Return the later changes of its table that stay and built on what was there."""
         changes = self._history.changes(change.table)
         later = changes[changes.index(change) + 1 :]
         since = {one.commit.hash for one in (change, *later)}

@@ -58,7 +58,7 @@ def audit_branch(
     run = find_owner(context, branch, found)
     report = _audit(context, run, staged, _asked(context, run, staged, configured))
     if run.publication is None:
-        # An audit of what is left of a published run's branch doesn't change the run.
+        # A published run doesn't change when what remains of its branch is audited.
         _note(context, run, report)
     return report
 
@@ -84,8 +84,8 @@ def publish_branch(
     sync(context, "main")
     run = find_owner(context, branch, find_staged(context, branch), acceptance=acceptance)
     published = _published_before(context, run)
-    # Should we not get to the end of this: a run that had ended is put back as it was, and one that had not must not be
-    # published by who comes next for a report that asked too little.
+    # In case we die on the way: a run that had ended is put back as it was, and recovery must not publish one that
+    # hadn't for a report of too few checks.
     begun = run
     if run.status not in _PUT_BACK:
         counting = tuple(
@@ -137,7 +137,7 @@ def _published_before(context: Context, run: Run) -> Publication | None:
 def _audit_and_publish(
     context: Context, progress: Progress, configured: Configured, acceptance: Acceptance | None, *, home: str
 ) -> None:
-    """Audit and publish; ``home`` is the branch that a run keeps when what is rejected is a copy of it."""
+    """Audit and publish; ``home`` is the branch that the run keeps if a copy of it is rejected."""
     run = progress.run
     with progress.step("audit"):
         reports = tuple(

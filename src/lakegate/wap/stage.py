@@ -1,4 +1,4 @@
-"""Stage: write the batch to a branch that nobody reads; and what a branch, whoever wrote it, has staged."""
+"""Stage: write the batch to a branch that nobody reads, and find what any branch has staged."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
 
 
 def wrote_since(context: Context, run: Run) -> bool:
-    """Whether the run itself wrote to its branch after it was staged: a process that was given up went on."""
+    """Return whether the run itself wrote to its branch after it was staged: a process thought dead went on."""
     if run.request is None or not run.staged:
         return False
     try:
@@ -159,8 +159,8 @@ def _ensure_branch(context: Context, request: IngestRequest) -> Ref:
             raise
         if _made_at(context, branch, request.base):
             return branch
-        # From an earlier life of the run, which the journal has lost: it lacks what the target got since, and
-        # publishing it would take that away.
+        # From an earlier attempt that the journal has lost: the branch lacks what the target got since, and publishing
+        # it would take that away.
         context.catalog.delete_ref(branch)
         return context.catalog.create_branch(request.branch, source)
 
@@ -206,7 +206,7 @@ def fresh_location(context: Context, table: TableIdentifier, run_id: str) -> str
 
 
 def ensure_namespace(context: Context, table: TableIdentifier, branch_name: str, run_id: str) -> None:
-    """Create the namespaces that ``table`` needs on a branch and that are not there."""
+    """Create the namespaces that ``table`` needs and that the branch lacks."""
     branch = context.catalog.get_ref(branch_name)
     missing = missing_namespaces(context, table.namespace, branch)
     if not missing:
@@ -248,7 +248,7 @@ def missing_namespaces(context: Context, namespace: tuple[str, ...], ref: Ref) -
 
 
 def _require_all_rows(context: Context, staged: StagedTable, request: IngestRequest) -> None:
-    """Check that all rows of the files arrived, and that the files are still those that were looked at."""
+    """Check that all rows of the files arrived, and that the files haven't changed since they were inspected."""
     if staged.rows != request.batch.rows:
         raise EngineError(
             f"{staged.rows:,} rows arrived in {request.table} on branch {request.branch}, "
@@ -349,7 +349,7 @@ def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:
 
 
 def _hashes(context: Context, ref: Ref) -> Iterator[str]:
-    """Yield a reference's hashes, head first, down to the root that no commit stands on."""
+    """Yield a reference's hashes, from its head down to the root, which has no commit."""
     yield ref.hash
     for commit in context.catalog.history(ref.hash):
         if commit.parent is not None:
