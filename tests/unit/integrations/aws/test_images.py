@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -166,10 +165,6 @@ def test_scripts_are_plain_sh() -> None:
 
 
 def test_the_builder_may_push_to_its_repository_and_read_its_source_alone() -> None:
-    done = subprocess.run(
-        [Path(sys.executable).with_name("cfn-lint"), BUILDER_TEMPLATE], check=False, capture_output=True, text=True
-    )
-    assert (done.stdout, done.returncode) == ("", 0)
     template = load_template(BUILDER_TEMPLATE)
     [policy] = template["Resources"]["Role"]["Properties"]["Policies"]
     statements = {one["Sid"]: one for one in policy["PolicyDocument"]["Statement"]}
