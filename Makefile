@@ -8,8 +8,10 @@ READY := $(VENV)/.ready
 # Checks the templates. In an environment of its own: it pins a hundred packages.
 CHECKOV := $(VENV)/checkov
 TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integrations/aws/container/builder.yaml
-# Changed modules, where Python may not write bytecode itself: hundreds of processes would compile them again each.
+# Else hundreds of processes that start at once would compile changed modules again each.
 COMPILE := $(BIN)/python -m compileall -q src tests
+# pytest keeps the tests as it rewrote them, whatever the environment says: five seconds of each of its processes.
+export PYTHONDONTWRITEBYTECODE :=
 # How many stacks test-jvm runs at once: each takes a processor and 5 GB.
 STACKS ?= 2
 # Each worker has a stack of its own and takes whole files; which come first, tests/conftest.py says.
@@ -63,6 +65,7 @@ test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes); STACKS=N
 		$(shell grep -rl --include='test_*.py' mark.storage tests)
 
 prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEED=N repeats a run
+	LAKEGATE_TEST_EXAMPLES=20 $(BIN)/pytest -q -m hypothesis -n auto tests/unit
 	@PYTHONPATH=tests $(BIN)/python -m proofs $(if $(PROVE_SEED),--seed $(PROVE_SEED))
 
 lint: $(READY) $(CHECKOV)/.ready ## Check style, types, the import rules, and the templates of AWS
