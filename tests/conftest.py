@@ -21,6 +21,7 @@ from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.progress import SilentNarrator
 from support.class_archives import make_class_archives
+from support.examples import examples
 from support.postgres import PostgresServer, running_postgres
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from support.s3_server import S3Server
 
 # How long an example takes says something of the machine, and nothing of the code.
-hypothesis.settings.register_profile("lakegate", deadline=None)
+hypothesis.settings.register_profile("lakegate", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("lakegate")
 
 # The background job of a shell ignores Ctrl+C, and so would the commands that tests interrupt.
@@ -73,6 +74,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _nothing_left_open() -> Iterator[None]:
     """Find what a file of tests left open at its own end, and not at some test of another."""
     yield
+    gc.collect()
+    gc.freeze()  # what is still in use is not looked at again after each file to come: a minute of all unit tests
+
+
+def pytest_sessionfinish() -> None:
+    """Find what was in use when its file ended, and was left open later."""
+    gc.unfreeze()
     gc.collect()
 
 

@@ -20,6 +20,7 @@ from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile
+from support.examples import examples
 
 NAN = float("nan")
 EPOCH = datetime(2024, 1, 1)
@@ -160,7 +161,7 @@ def audits(draw: st.DrawFn, rule: str) -> tuple[Check, str, list[Any], AddedFile
 
 
 @pytest.mark.parametrize("rule", ["not_null", "in_range", "accepted_values"])
-@settings(max_examples=500)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_manifests_never_disagree_with_reading_all_rows(rule: str, data: st.DataObject) -> None:
     asked, kind, values, added = data.draw(audits(rule))

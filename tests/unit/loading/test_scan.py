@@ -24,6 +24,7 @@ from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.model.run import RunError
 from lakegate.sources.listing import FoundFile
 from support.cli_support import known, make_run
+from support.examples import examples
 from support.intake_support import START, TABLE, FakeClock, FolderLake, Outcome, make_intake
 
 
@@ -362,7 +363,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @given(moves=MOVES, bad_ones=st.sets(st.integers(0, 11)), max_files=st.integers(1, 4))
 def test_each_state_of_a_file_is_published_once_or_given_up(
     moves: list[tuple[str, int]], bad_ones: set[int], max_files: int

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lakegate.errors import AlreadyExistsError, InputError
 from lakegate.sources import discover, generate, synthetic
 from lakegate.sources.synthetic import Block, draw, trip_schema
+from support.examples import examples
 
 
 def test_files_and_columns(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_csv_leaves_out_what_it_cannot_hold_and_reads_back(tmp_path: Path) -> No
     assert "stops" not in types
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(seed=st.integers(0, 2**32), file=st.integers(0, 5), index=st.integers(0, 5), rows=st.integers(0, 500))
 def test_a_block_is_the_same_whenever_it_is_drawn(seed: int, file: int, index: int, rows: int) -> None:
     schema = trip_schema("parquet")

@@ -16,13 +16,14 @@ from lakegate.model.refs import Ref
 from lakegate.model.run import RunStatus
 from lakegate.model.words import parse_duration
 from lakegate.testing import MemoryCatalog
+from support.examples import examples
 from support.gc_world import NAMES, NOW, ROOT, YOUNG, Play, World, key, run_on
 
 STEPS = ("write", "write", "write", "replay", "rewrite", "revert", "drop", "branch", "past", "tag", "discard", "stray")
 STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAMES), st.booleans())
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(100))
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAMES), st.booleans()), max_size=40

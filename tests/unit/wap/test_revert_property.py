@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lakegate.errors import NotRevertableError
 from lakegate.model.run import UndoneTable
+from support.examples import examples
 from support.revert_support import House
 
 _STEPS = st.lists(
@@ -77,7 +78,7 @@ class Model:
         assert self.there == self.rows()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 @given(_STEPS)
 def test_reverts_leave_what_the_other_runs_would_have_left(steps: list[tuple[str, int]]) -> None:
     model = Model()
