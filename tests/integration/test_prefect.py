@@ -229,7 +229,7 @@ def test_a_server_that_goes_away_loses_nothing(
 def test_without_its_server_nothing_is_begun(leaving: PrefectServer, lake: Lake, table: str, tmp_path: Path) -> None:
     done = leaving.run(lake.home, *ingest(write_trips(tmp_path / "a.parquet", 20), table), **IMPATIENT)
     assert done.returncode == 3
-    assert f"Prefect's server at {leaving.url}/api does not answer; nothing was done." in done.stderr
+    assert f"Prefect's server at {leaving.url}/api doesn't answer; nothing was started." in done.stderr
     assert lake.runs(table=table) == []
 
 

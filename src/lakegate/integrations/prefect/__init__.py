@@ -1,13 +1,13 @@
 """lakegate under Prefect 3: flows whose tasks are the steps of a run.
 
-``wap_flow`` takes files through write, audit and publish, ``intake_flow`` does so for whatever is new,
-``backfill_flow`` for what is old. All that makes them safe is beneath: each step is idempotent by run id, and a flow
-run's id names its run, so a retried task, a flow run started again and a second deployment go on with what is there.
+``wap_flow`` writes, audits and publishes files, ``intake_flow`` does so for new files, ``backfill_flow`` for
+historical ones. Each step is idempotent by run id, and a flow run's id names its run, so a retried task, a restarted
+flow run and a second deployment continue the same run.
 
 Deploy them by module path: ``lakegate.integrations.prefect:wap_flow``.
 
 Raises:
-    ConfigurationError: When something of it is first used, and Prefect is missing or of another version.
+    ConfigurationError: On first use, if Prefect is missing or has another version.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from lakegate.integrations.prefect.announced import LANDED, announce, landed_trigger
     from lakegate.integrations.prefect.backfill import backfill_flow
     from lakegate.integrations.prefect.flows import wap_flow
-    from lakegate.integrations.prefect.intake import intake_flow
-    from lakegate.integrations.prefect.serving import deployments, serve_flows
+    from lakegate.integrations.prefect.intake import deployments, intake_flow, serve_flows
     from lakegate.integrations.prefect.steps import audit, publish, write
 
 __all__ = [
@@ -40,35 +39,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LANDED": "announced",
-    "announce": "announced",
-    "audit": "steps",
-    "backfill_flow": "backfill",
-    "deployments": "serving",
-    "intake_flow": "intake",
-    "landed_trigger": "announced",
-    "publish": "steps",
-    "serve_flows": "serving",
-    "wap_flow": "flows",
-    "write": "steps",
+    "announced": ("LANDED", "announce", "landed_trigger"),
+    "backfill": ("backfill_flow",),
+    "flows": ("wap_flow",),
+    "intake": ("deployments", "intake_flow", "serve_flows"),
+    "steps": ("audit", "publish", "write"),
 }
 
 
 def require_prefect() -> None:
-    """Make sure that Prefect is there, in a version that these flows are proven with.
+    """Make sure that Prefect is installed, in a version that these flows are tested with.
 
     Raises:
-        ConfigurationError: When it is not.
+        ConfigurationError: It isn't.
     """
     require_extra("prefect", "prefect", "3.8.8", "3.9")
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = next((module for module, names in _HOMES.items() if name in names), None)
     if home is None:
         msg = f"module '{__name__}' has no attribute {name!r}"
         raise AttributeError(msg)
-    # Before Prefect is imported: of another version, that may fail in ways that say nothing to a user.
+    # Before Prefect is imported: with another version, that may fail with an error that helps no user.
     require_prefect()
     return getattr(import_module(f"{__name__}.{home}"), name)
 

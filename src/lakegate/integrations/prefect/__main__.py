@@ -1,4 +1,4 @@
-"""``python -m lakegate.integrations.prefect``: one file under Prefect now, or a process that waits for more."""
+"""``python -m lakegate.integrations.prefect``: one flow run now, or a process that serves the deployments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -26,7 +26,7 @@ Examples:
   {_PROGRAM} serve --table nyc.trips --every 5m landing/
   {_PROGRAM} announce nyc.trips s3://bucket/monday/1.parquet
 
-Exit codes: 0 published (or nothing to publish), 1 audit failed, 2 wrong input, 3 try again, 4 outcome unknown,
+Exit codes: 0 published (or nothing to publish), 1 audit failed, 2 invalid input, 3 try again, 4 outcome unknown,
 130 interrupted or cancelled."""
 
 
@@ -45,7 +45,10 @@ _checks = click.option(
     "--check", "-c", "checks", multiple=True, callback=_checked, metavar="CHECK", help="A check to pass. Repeatable."
 )
 _on_failure = click.option(
-    "--on-failure", "--on_failure", type=click.Choice(["keep", "drop"]), help="What becomes of a rejected branch."
+    "--on-failure",
+    "--on_failure",
+    type=click.Choice(["keep", "drop"]),
+    help="For a rejected branch.",
 )
 
 
@@ -66,24 +69,24 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     if _UNNAMEABLE.search(value):
-        raise click.UsageError(f"--name '{value}' cannot name a deployment: / % & < > are not allowed.")
+        raise click.UsageError(f"--name '{value}' can't name a deployment: / % & < > aren't allowed.")
     return value
 
 
 def _path(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     if not value:
-        raise click.UsageError("An empty path names no file.")
+        raise click.UsageError("PATH is empty.")
     return value
 
 
 @click.group(invoke_without_command=True, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--table_name", "--table-name", "table", callback=_table, metavar="TABLE", help="namespace.table.")
-@click.option("--branch_name", "--branch-name", "branch", callback=_branch, metavar="NAME", help="It must not exist.")
-@click.option("--s3_path", "--s3-path", "path", metavar="PATH", help="File, folder or pattern; a local one serves.")
+@click.option("--branch_name", "--branch-name", "branch", callback=_branch, metavar="NAME", help="New branch.")
+@click.option("--s3_path", "--s3-path", "path", metavar="PATH", help="File, folder or pattern, local or in a store.")
 @_checks
 @_on_failure
 @_home
-@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="How to say what became.")
+@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", help="Output format.")
 @click.pass_context
 def cli(context: click.Context, /, *, table: str | None, path: str | None, output: str, **given: Any) -> None:
     """Write files to a branch, audit them there, and publish them to main: one flow run, now, in this process."""
@@ -91,28 +94,46 @@ def cli(context: click.Context, /, *, table: str | None, path: str | None, outpu
         return
     if table is None or path is None:
         missing = " and ".join(name for name, value in (("--table_name", table), ("--s3_path", path)) if not value)
-        raise click.UsageError(f"Give {missing}, or a command.")
+        raise click.UsageError(f"Pass {missing}, or a command.")
     context.exit(_run_now({**given, "table": table, "path": path}, output))
 
 
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--table", callback=_table, metavar="TABLE", help="Table that all files go to; or else")
-@click.option("--route", "routes", multiple=True, metavar="PATTERN", help="landing/{namespace}/{table}/*. Repeatable.")
-@click.option("--every", "interval_s", default="5m", callback=_seconds, metavar="DURATION", help="How often to look.")
+@click.option("--table", callback=_table, metavar="TABLE", help="Table that all files go to.")
+@click.option(
+    "--route",
+    "routes",
+    multiple=True,
+    metavar="PATTERN",
+    help="landing/{namespace}/{table}/*. Repeatable.",
+)
+@click.option(
+    "--every",
+    "interval_s",
+    default="5m",
+    callback=_seconds,
+    metavar="DURATION",
+    help="How often to scan.",
+)
 @click.option("--name", default="lakegate", show_default=True, callback=_name, help="Name of the two deployments.")
 @_checks
 @_on_failure
 @_home
 def serve(*, paths: Sequence[str], interval_s: float, name: str, **given: Any) -> None:
-    """Take in what is new below PATH on a schedule, and each file that an event announces, until stopped.
+    """Ingest new files in PATH on a schedule, and each file that an event announces, until stopped.
 
-    Makes two deployments: lakegate-intake/NAME looks every five minutes, lakegate-wap/NAME takes in the files that
-    `announce` or an event 'lakegate.file.landed' names.
+    Creates two deployments: lakegate-intake/NAME looks for new files, by default every five minutes; lakegate-wap/NAME
+    ingests the files that `announce` or an event 'lakegate.file.landed' names.
     """
-    _require_sound(paths, given["table"], given["routes"])
+    from lakegate.loading.routes import Routes, require_there
+
+    if (given["table"] is None) == (not given["routes"]):
+        raise click.UsageError("Pass either --table, which all files go to, or --route.")
+    Routes(given["routes"])
+    require_there(paths)
     _require_server()
-    from lakegate.integrations.prefect.serving import serve_flows
+    from lakegate.integrations.prefect.intake import serve_flows
 
     given = {**given, "routes": list(given["routes"]) or None}
     serve_flows(paths, name=name, interval_s=interval_s, **given)
@@ -130,26 +151,19 @@ def announce(*, table: str, path: str) -> None:
     click.echo(f"{LANDED}: {table} {path}")
 
 
-def _require_sound(paths: Sequence[str], table: str | None, routes: Sequence[str]) -> None:
-    """Find now what every look would fail with.
-
-    Raises:
-        InputError: When a path or a route is wrong.
-        click.UsageError: When it is not said which table files go to.
-    """
-    from lakegate.loading.routes import Routes, require_there
-
-    if (table is None) == (not routes):
-        raise click.UsageError("Give either --table, which all files go to, or --route.")
-    Routes(routes)
-    require_there(paths)
-
-
 def _run_now(parameters: dict[str, Any], output: str) -> int:
     _require_server()
+    import httpx
+
     from lakegate.integrations.prefect.flows import run_id_of, wap_flow
 
-    state = _told_of(lambda: wap_flow(**parameters, return_state=True))
+    try:
+        state: Any = wap_flow(**parameters, return_state=True)
+    except httpx.HTTPError as error:
+        raise OutcomeUnknownError(
+            f"Prefect's server went away while the flow was running: {str(error) or type(error).__name__}.",
+            hint="To see how far the run got: lakegate runs --limit 3",
+        ) from error
     flow_run_id = str(state.state_details.flow_run_id)
     name = str(state.name).lower()
     if output == "json":
@@ -164,11 +178,9 @@ def _run_now(parameters: dict[str, Any], output: str) -> int:
 
 
 def _require_server() -> None:
-    """Make sure that Prefect is there before anything is done.
+    """Make sure that Prefect is installed and its server answers, if one is configured.
 
-    Raises:
-        ConfigurationError: When it is not installed, or of a version that is not known to work.
-        RetryableError: When a server is configured and does not answer. Without one, Prefect starts its own.
+    Without one, Prefect starts its own.
     """
     require_prefect()
     from prefect.client.orchestration import get_client
@@ -181,26 +193,9 @@ def _require_server() -> None:
         problem = client.api_healthcheck()
     if problem is not None:
         raise RetryableError(
-            f"Prefect's server at {url} does not answer; nothing was done.",
-            hint="prefect server start, or check PREFECT_API_URL.",
+            f"Prefect's server at {url} doesn't answer; nothing was started.",
+            hint="Start it with prefect server start, or check PREFECT_API_URL.",
         )
-
-
-def _told_of(run: Callable[[], Any]) -> Any:
-    """Run a flow; a server that goes away meanwhile leaves the outcome to be looked up.
-
-    Raises:
-        OutcomeUnknownError: When it went away.
-    """
-    import httpx
-
-    try:
-        return run()
-    except httpx.HTTPError as error:
-        raise OutcomeUnknownError(
-            f"Prefect's server went away while the flow was running: {str(error) or type(error).__name__}.",
-            hint="lakegate runs --limit 3  (it shows what became of the run)",
-        ) from error
 
 
 def main() -> NoReturn:
@@ -211,15 +206,16 @@ def main() -> NoReturn:
         _say(error.message, error.hint)
         code = int(ExitCode.INTERRUPTED if error.code == "cancelled" else error.exit_code)
         if error.code == OutcomeUnknownError.code:
-            # Prefect would try for minutes to tell a server that is gone what became of the tasks.
+            # Prefect would spend minutes on reporting the tasks' states to a server that is gone.
             sys.stderr.flush()
             os._exit(code)
         sys.exit(code)
     except click.UsageError as error:
-        _say(error.format_message(), f"{_PROGRAM} --help")
+        path = _PROGRAM if error.ctx is None else error.ctx.command_path
+        _say(error.format_message(), f"For help, run: {path} --help")
         sys.exit(int(ExitCode.USAGE))
     except (click.Abort, KeyboardInterrupt):
-        _say("Interrupted.", "`lakegate runs` shows how far a run came.")
+        _say("Interrupted.", "To see how far a run got: lakegate runs")
         sys.exit(int(ExitCode.INTERRUPTED))
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
@@ -233,6 +229,6 @@ def _say(message: str, hint: str | None) -> None:
 
 
 if __name__ == "__main__":
-    # Quiet unless asked: how the server it starts for itself is doing is not what the user wants to know.
+    # Quiet unless asked: users don't care about the log of the server that Prefect starts for itself.
     os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "WARNING")
     main()

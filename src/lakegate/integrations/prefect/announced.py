@@ -1,17 +1,19 @@
-"""Announced files that nobody took in: found again in Prefect's own records, and begun again.
+"""Announced files, and those that Prefect lost: found in its own records, and restarted.
 
-Prefect gives an event to its automations once. A server that is busy (SQLite: "database is locked"), or a machine that
-goes down, loses the flow run that should have come of it, and nothing tries again. The events themselves are kept.
+Prefect hands an event to its automations once. A server that is busy (SQLite: "database is locked"), or a machine that
+goes down, loses the flow run that the event should start, and nothing retries it. The events themselves are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.events import EventPage
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
@@ -33,9 +35,9 @@ from lakegate.model.identifiers import TableIdentifier
 
 _BACK = timedelta(days=1)
 _GRACE = timedelta(seconds=30)
-"""How long an event may be on its way to its flow run."""
+"""How long an event may take to start its flow run."""
 _SILENT = timedelta(minutes=15)
-"""How long a flow run may show no sign of life. To be wrong is no harm: a file's content is published once."""
+"""How long a flow run may go without a sign of life. A mistake does no harm: a file is published once."""
 _TRIES = 3
 _PAGE = 200
 
@@ -44,19 +46,19 @@ _File = tuple[str, str]
 
 
 def begin_again(lake: Lake, deployment: str, table: str | None) -> int:
-    """Begin a flow run for each file that was announced within the last day, and that none has taken in.
+    """Start a flow run for each file that was announced within the last day and that no flow run ingested.
 
-    That is a file without a flow run since, or whose flow runs crashed, failed or fell silent; three are begun at most.
-    One that was published, skipped, rejected or cancelled is left alone. When Prefect does not answer, a later look
-    does it.
+    That is a file without a flow run since, or whose flow runs crashed, failed or fell silent; at most three are
+    started. A file that was published, skipped, rejected or cancelled is left alone. If Prefect doesn't answer, the
+    next flow run of the schedule does this.
 
     Args:
-        lake: The lake, whose journal knows what became of a flow run whose process died.
-        deployment: The deployment of ``wap_flow`` that takes announced files in: ``lakegate-wap/NAME``.
+        lake: The lake, whose journal knows how a flow run ended whose process died.
+        deployment: The deployment of ``wap_flow`` that ingests announced files: ``lakegate-wap/NAME``.
         table: Only this table's files; by default every table's.
 
     Returns:
-        How many were begun.
+        The number of flow runs started.
     """
     logger = get_run_logger()
     begun = 0
@@ -70,19 +72,19 @@ def begin_again(lake: Lake, deployment: str, table: str | None) -> int:
                 tried = [run for run in runs.get(file, ()) if run.created and run.created >= event.received]
                 if len(tried) >= _TRIES or not all(_came_to_nothing(lake, run) for run in tried):
                     continue
-                logger.warning("%s was announced for %s, and not taken in: begun again.", file[1], file[0])
+                logger.warning("%s was announced for %s but not ingested; restarting it.", file[1], file[0])
                 parameters = {"table": file[0], "path": file[1]}
-                # Two looks at the same time begin one flow run.
+                # Two callers at the same time start one flow run.
                 key = f"{event.id}-{len(tried)}"
                 client.create_flow_run_from_deployment(found.id, parameters=parameters, idempotency_key=key)
                 begun += 1
     except (httpx.HTTPError, PrefectException, LakegateError) as error:
-        logger.warning("Announced files were not looked through: %s", str(error) or type(error).__name__)
+        logger.warning("Couldn't look for announced files: %s", str(error) or type(error).__name__)
     return begun
 
 
 def _announced(client: SyncPrefectClient, since: datetime, table: str | None) -> Mapping[_File, ReceivedEvent]:
-    """Return the last event of each announced file, if it is not on its way yet."""
+    """Return the last event of each announced file, unless it is so recent that its flow run may still start."""
     now = datetime.now(UTC)
     prefix = "lakegate.table."
     resource = EventResourceFilter(id_prefix=[prefix]) if table is None else EventResourceFilter(id=[prefix + table])
@@ -93,21 +95,18 @@ def _announced(client: SyncPrefectClient, since: datetime, table: str | None) ->
         resource=resource,
     )
     latest: dict[_File, ReceivedEvent] = {}
-    for event in _events(client, asked):
+    for event in chain.from_iterable(page.events for page in _pages(client, asked)):
         file = _file(event.payload)
         if file is not None and (file not in latest or latest[file].received < event.received):
             latest[file] = event
     return {file: event for file, event in latest.items() if since <= event.received < now - _GRACE}
 
 
-def _events(client: SyncPrefectClient, asked: EventFilter) -> Iterator[ReceivedEvent]:
-    page = client.read_events(asked, limit=50)
-    while True:
-        yield from page.events
-        following = page.get_next_page_sync(client)
-        if following is None:
-            return
-        page = following
+def _pages(client: SyncPrefectClient, asked: EventFilter) -> Iterator[EventPage]:
+    page: EventPage | None = client.read_events(asked, limit=50)
+    while page is not None:
+        yield page
+        page = page.get_next_page_sync(client)
 
 
 def _flow_runs(client: SyncPrefectClient, deployment_id: Any, since: datetime) -> Mapping[_File, Sequence[FlowRun]]:
@@ -136,7 +135,7 @@ def _file(named: Mapping[str, Any]) -> _File | None:
 
 
 def _came_to_nothing(lake: Lake, run: FlowRun) -> bool:
-    """Tell whether a flow run has ended, or will never end, without having decided on its file."""
+    """Return whether a flow run ended, or never will, without an outcome for its file."""
     state = run.state
     if state is None:
         return False
@@ -145,7 +144,7 @@ def _came_to_nothing(lake: Lake, run: FlowRun) -> bool:
     if not (state.is_pending() or state.is_running()):
         return False
     try:
-        # Its process died; the run was settled by somebody else.
+        # Its process died; another one recovered the run.
         return lake.run(run_id_of(run.id)).status == "failed"
     except NotFoundError:
         return datetime.now(UTC) - state.timestamp > _SILENT
@@ -156,9 +155,9 @@ LANDED = "lakegate.file.landed"
 
 
 def announce(table: str, path: str) -> None:
-    """Tell Prefect that a file has landed, so that deployments with :func:`landed_trigger` take it in.
+    """Announce to Prefect that a file has landed, so that deployments with :func:`landed_trigger` ingest it.
 
-    It may be told more than once: the file's content is published once.
+    You may announce a file more than once: it is published once.
 
     Args:
         table: ``namespace.table`` that the file belongs to.
@@ -181,14 +180,14 @@ def announce(table: str, path: str) -> None:
             client.request("POST", "/events", json=[event.model_dump(mode="json")])
     except (httpx.HTTPError, PrefectException) as error:
         raise RetryableError(
-            f"Prefect did not take the event that {path} has landed: {str(error) or type(error).__name__}.",
+            f"Prefect didn't accept the event that {path} has landed: {str(error) or type(error).__name__}.",
             hint="Check PREFECT_API_URL, then announce it again.",
             table=name,
         ) from error
 
 
 def landed_trigger(table: str | None = None, **parameters: Any) -> DeploymentEventTrigger:
-    """Return the trigger of a deployment of ``wap_flow`` that takes in each file that is announced.
+    """Return the trigger of a deployment of ``wap_flow`` that ingests each announced file.
 
     Args:
         table: Only this table's files; by default every table's.

@@ -1,4 +1,4 @@
-"""Historical files, chunk by chunk, some at a time: a flow that goes on where it stopped."""
+"""Historical files, chunk by chunk, several at a time: a flow that continues where it stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def take_chunk(chunk: BackfillChunk, backfill: Backfill, run_id: str) -> ChunkRe
     """Ingest one chunk.
 
     Raises:
-        LakegateError: When that cannot be done. Nothing of it was published.
+        LakegateError: It can't be ingested. Nothing of it was published.
     """
     result = retried(lambda: backfill.run(chunk, run_id=run_id))
     if isinstance(result, ChunkResult):
@@ -57,27 +57,27 @@ def backfill_flow(
     on_same_content: OnSameContent | None = None,
     home: str | None = None,
 ) -> State[Any]:
-    """Ingest the files of a span of time in chunks, oldest first, some at a time.
+    """Ingest the files of a time range in chunks, oldest first, several at a time.
 
-    Run it again to go on: what is published is left out, whoever published it. A chunk that fails stops no other.
+    Run it again to continue: published files are skipped, whoever published them. A chunk that fails stops no other.
 
     Args:
-        table: ``namespace.table``; created by its first chunk when it does not exist.
-        paths: Files, folders, globs; also with a date in them: ``trips/%Y/%m/green_%Y-%m-%d*.parquet``.
-        since: Date, month or time from which on files are wanted; all when left out.
-        until: Likewise; it is in the range, to its end.
-        by: What tells which time a file is about: ``path``, or the time it was last ``modified``.
-        chunk: What is ingested together: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files.
-        parallel: How many chunks at a time.
-        checks: Rules each chunk must keep, beside those of the table's settings.
-        on_failure: What becomes of a rejected chunk's branch: ``keep`` or ``drop``. Default: the settings.
+        table: ``namespace.table``; created by its first chunk if it doesn't exist.
+        paths: Files, folders, patterns; also with a date in them: ``trips/%Y/%m/green_%Y-%m-%d*.parquet``.
+        since: Start of the range: a date, month or time. Default: the oldest file.
+        until: End of the range, inclusive. Default: the newest file.
+        by: What dates a file: its ``path``, or when it was last ``modified``.
+        chunk: What one run ingests: ``hour``, ``day``, ``month``, ``year``, ``file`` or a number of files.
+        parallel: Number of chunks to ingest at a time.
+        checks: Checks of each chunk, beside those of the table's settings.
+        on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
         on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.
         home: The project's folder, where the flow runs.
 
     Returns:
-        ``Completed`` when all of the range is published, ``Incomplete`` (a failed state) when something is left,
-        ``Failed`` when it could not begin.
+        ``Completed`` if the whole range is published, ``Incomplete`` (a failed state) if something is left, ``Failed``
+        if it couldn't start.
     """
     options: IngestOptions = {
         "checks": checks or (),
@@ -88,7 +88,7 @@ def backfill_flow(
     listed = [paths] if isinstance(paths, str) else paths
     try:
         if parallel < 1:
-            raise InputError(f"parallel must be 1 or more, not {parallel}.")
+            raise InputError(f"parallel must be at least 1, not {parallel}.")
         backfill = Backfill(partial(open_lake, home), table, listed, since, until, by=by, chunk=chunk, options=options)
         plan = backfill.plan()
         results = _take_all(backfill, plan.to_do, parallel, first_alone=plan.creates)
@@ -101,7 +101,7 @@ def backfill_flow(
 def _take_all(
     backfill: Backfill, chunks: Sequence[BackfillChunk], parallel: int, *, first_alone: bool
 ) -> list[ChunkResult]:
-    """Take the chunks; the first one of a new table alone, until one has settled the table's columns."""
+    """Ingest the chunks; those of a new table one by one until one has determined the table's columns."""
     results: list[ChunkResult] = []
     pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=parallel)
     with pool as runner:
@@ -114,7 +114,7 @@ def _take_all(
 
 
 def _submit(runner: ThreadPoolTaskRunner[Any], backfill: Backfill, chunk: BackfillChunk) -> PrefectFuture[Any]:
-    # Of a flow run that is retried, a chunk with other files to do is another run.
+    # When a flow run is retried, a chunk with other files to ingest is another run.
     asked = "\n".join((chunk.name, *(file.uri for file in chunk.to_do)))
     run_id = f"{run_id_of(flow_run.get_id())}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
     return runner.submit(take_chunk, parameters={"chunk": chunk, "backfill": backfill, "run_id": run_id})
@@ -134,7 +134,7 @@ def _ended(results: Sequence[ChunkResult]) -> State[Any]:
     said = f"Chunks: {', '.join(f'{count} {outcome}' for outcome, count in counted.items())}." if counted else ""
     rows = sum(one.rows for one in results)
     if not counted:
-        return Completed(message="All of it is published already; nothing to do.", data=list(results))
+        return Completed(message="Everything is already published.", data=list(results))
     if counted.keys() <= _DONE and not any(one.left for one in results):
         return Completed(message=f"{said} {rows:,} rows.", data=list(results))
-    return Failed(name="Incomplete", message=f"{said} {rows:,} rows. Run it again to go on.")
+    return Failed(name="Incomplete", message=f"{said} {rows:,} rows. To continue, run it again.")

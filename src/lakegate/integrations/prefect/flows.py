@@ -34,7 +34,7 @@ class CancelledInPrefectError(LakegateError):
 
 
 def run_id_of(flow_run_id: UUID | str | None) -> str:
-    """Return the id of the run that a flow run of :func:`wap_flow` is about."""
+    """Return the id of the run of a flow run of :func:`wap_flow`."""
     return f"prefect-{flow_run_id}"
 
 
@@ -55,22 +55,22 @@ def wap_flow(
 ) -> State[Any]:
     """Write files to a branch, audit them, and publish them to main, or not at all.
 
-    The run is named for the flow run, ``prefect-<its id>``: retrying the flow run goes on with it. A task that may be
-    tried again is, up to four times. Called from Python, it returns the run or raises what stopped it.
+    The run is named after the flow run, ``prefect-<its id>``: retrying the flow run continues it. Tasks that fail with
+    a retryable error are retried up to four times. Called from Python, it returns the run or raises what stopped it.
 
     Args:
-        table: ``namespace.table``; created when it does not exist.
-        path: Files, globs, folders; parquet or CSV.
-        branch: Name of the branch, which must not exist. Default: one named for the run.
-        checks: Rules the batch must keep, ``not_null(id)``, beside those of the table's settings.
-        partition_by: For a table that is created: ``days(pickup)``.
-        on_failure: What becomes of a rejected batch's branch: ``keep`` or ``drop``. Default: the settings.
+        table: ``namespace.table``; created if it doesn't exist.
+        path: Files, folders or patterns; Parquet or CSV.
+        branch: New branch to write to. Default: one named after the run.
+        checks: Checks of the batch, such as ``not_null(id)``, beside those of the table's settings.
+        partition_by: Partitioning of a new table, such as ``days(pickup)``.
+        on_failure: Keep or drop the branch of a rejected batch: ``keep`` or ``drop``. Default: the settings.
         on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
         on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.
-        on_busy: A file that another run is at: ``wait`` for that run, or ``skip`` the file. Likewise.
-        home: The project's folder, where the flow runs. Default: the nearest one upwards from where it runs.
-        with_examples: Whether the report in Prefect shows rows that fail.
-        run_id: A run of this table that somebody else left between two steps, to go on with instead of a new one.
+        on_busy: A file that another run is ingesting: ``wait`` for that run, or ``skip`` the file. Likewise.
+        home: The project's folder, where the flow runs. Default: the nearest one upwards from the working folder.
+        with_examples: Whether the report in Prefect shows failing rows.
+        run_id: A suspended run of this table to resume instead of starting a new one.
 
     Returns:
         The flow run's last state: ``Published``, ``Skipped`` (nothing new), ``Rejected`` (a failed state), ``Failed``
@@ -91,7 +91,7 @@ def wap_flow(
     }
     paths = [path] if isinstance(path, str) else path
     try:
-        # A limit on this tag, if there is one, is how many steps may be at the table at the same time.
+        # A concurrency limit on this tag, if there is one, limits the steps that work on the table.
         with tags(f"lakegate:{table}"), transaction(logger=get_run_logger()) as steps:
             stage_hooks(steps, run_id, home)
             run = write(table, paths, options, home)
@@ -108,7 +108,7 @@ def wap_flow(
 
 
 def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
-    """Return what stands against going on with a run: a mistake must not undo it."""
+    """Return why a run can't be resumed, if so: a mistake must not undo it."""
     try:
         with open_lake(home) as lake:
             run = lake.run(run_id)
@@ -117,7 +117,7 @@ def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
     if run.tables == (table,) and run.run_id == run_id:
         return None
     return InputError(
-        f"Run {run.run_id} is one of {run.table or 'a transaction'}, not of {table}; it was left as it is.",
+        f"Run {run.run_id} belongs to {run.table or 'a transaction'}, not to {table}; it was left as it is.",
         hint=f"lakegate runs {run.run_id}",
         run_id=run_id,
         table=table,
@@ -125,11 +125,7 @@ def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
 
 
 def _require_wanted() -> None:
-    """Stop a flow run that was cancelled while no worker was there to stop its process.
-
-    Raises:
-        CancelledInPrefectError: When it was.
-    """
+    """Stop a flow run that was cancelled while no worker was there to stop its process."""
     try:
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(UUID(flow_run.get_id())).state
@@ -141,13 +137,13 @@ def _require_wanted() -> None:
 
 def _server_away(error: Exception) -> LakegateError:
     return RetryableError(
-        f"Prefect's server did not answer between two steps ({type(error).__name__}); what was written was undone.",
+        f"Prefect's server didn't answer between two steps ({type(error).__name__}); the run was undone.",
         hint="Run it again.",
     )
 
 
 def _given_up(run_id: str, home: str | None, error: LakegateError) -> State[Any]:
-    """Return the last state of a flow run that was stopped; it may have turned out that it published."""
+    """Return the last state of a flow run that an error stopped; its run may have been published all the same."""
     try:
         with open_lake(home) as lake:
             run = lake.run(run_id)

@@ -1,29 +1,36 @@
-"""Whatever is new below some paths, taken in by chunks: a flow for a schedule."""
+"""New files, ingested chunk by chunk: a flow for a schedule, and its deployment beside that for announced files."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
-from prefect import flow
-from prefect.client.schemas.objects import State
+from prefect import flow, serve
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy, State
+from prefect.deployments.runner import RunnerDeployment
 from prefect.logging import get_run_logger
 from prefect.states import Completed, Failed
+from prefect.types.entrypoint import EntrypointType
 
+from lakegate.config import find_home
 from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError
-from lakegate.integrations.prefect.announced import begin_again
+from lakegate.integrations.prefect.announced import begin_again, landed_trigger
 from lakegate.integrations.prefect.flows import REJECTED, run_id_of, wap_flow
 from lakegate.integrations.prefect.report import told
 from lakegate.integrations.prefect.steps import MAY_PASS, open_lake
 from lakegate.lake import Lake
 from lakegate.loading.file_outcomes import find_run
-from lakegate.loading.routes import Routes
+from lakegate.loading.routes import Routes, absolute
 from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.model.request import OnChanged, OnFailure, OnSameContent
 
 _PATIENCE = 3
-"""How many settling times a look waits for files that are just being written; the next schedule sees the others."""
+"""How many settling times to wait for files that are being written; the next flow run of the schedule finds the rest."""
+_CONCURRENCY = 4
+"""Maximum number of concurrent flow runs in a process that serves."""
 
 
 @flow(name="lakegate-intake", persist_result=False)
@@ -41,28 +48,29 @@ def intake_flow(
     announced: str | None = None,
     with_examples: bool = True,  # noqa: FBT001, FBT002 - a flow's parameters are given by name
 ) -> State[Any]:
-    """Take in the files that are new below some paths, each chunk of them by a :func:`wap_flow` of its own.
+    """Ingest new files, each chunk of them by a :func:`wap_flow` of its own.
 
-    Which files were taken, rejected or given up is in lakegate's journal, so two of these at the same time, a schedule
-    that overlaps itself, and a flow run that died do no harm: each file is published once.
+    The journal records which files were published, rejected or given up. So two of these flow runs at the same time, or
+    one that died, do no harm: each file is published once.
 
     Args:
-        paths: Files, folders, patterns, prefixes.
-        table: Table that all of them go to; or else
+        paths: Files, folders, patterns or prefixes.
+        table: Table of all files; or else
         routes: patterns that say which: ``landing/{namespace}/{table}/*.parquet``.
-        checks: Rules each chunk must keep, beside those of the tables' settings.
-        on_failure: What becomes of a rejected chunk's branch: ``keep`` or ``drop``. Default: the settings.
+        checks: Checks of each chunk, beside those of the tables' settings.
+        on_failure: Keep or drop the branch of a rejected chunk: ``keep`` or ``drop``. Default: the settings.
         on_changed: A file published before with other content: ``refuse``, ``append`` or ``replace``. Likewise.
         on_same_content: A file with the bytes of another one: ``append``, ``skip`` or ``refuse``. Likewise.
-        settle_s: Seconds for which a file must have been left unchanged.
-        max_files: Files in a chunk, at most.
+        settle_s: Seconds for which a file must stay unchanged before it is ingested.
+        max_files: Maximum number of files in a chunk.
         home: The project's folder, where the flow runs.
-        announced: The deployment that takes in announced files, ``lakegate-wap/NAME``: those of ``table``, or of all
-            tables, that it lost are given to it again.
-        with_examples: Whether the reports in Prefect show rows that fail.
+        announced: The deployment that ingests announced files, ``lakegate-wap/NAME``. Those that it lost are announced
+            to it again: of ``table``, or of all tables.
+        with_examples: Whether the reports in Prefect show failing rows.
 
     Returns:
-        ``Completed`` with what became of the chunks, or ``Failed`` when the lake is away, or paths cannot be looked at.
+        ``Completed`` with the number of chunks by outcome; ``Failed`` if the lake is unavailable or a path can't be
+        listed.
     """
     given = {
         "checks": checks,
@@ -81,12 +89,12 @@ def intake_flow(
         return Failed(message=told(error), data=error)
     said = ", ".join(f"{count} {name.lower()}" for name, count in sorted(ended.items()))
     words = f"Chunks: {said}." if said else "Nothing new."
-    return Completed(message=f"{words} Announced and begun again: {again}." if again else words, data=dict(ended))
+    return Completed(message=f"{words} Announced files restarted: {again}." if again else words, data=dict(ended))
 
 
 def _routes(table: str | None, routes: list[str] | None) -> Routes:
     if (table is None) == (not routes):
-        raise InputError("Give either a table that all files go to, or routes that say which.")
+        raise InputError("Pass either a table that all files go to, or routes that say which.")
     return Routes(routes or ()) if table is None else Routes.to(table)
 
 
@@ -95,7 +103,7 @@ def _take_all(lake: Lake, intake: Intake, settle_s: float, parameters: dict[str,
     deadline = time.monotonic() + _PATIENCE * settle_s
     while True:
         found = intake.scan()
-        _log(found)
+        _log_scan(found)
         for chunk in filter(intake.is_free, found.chunks):
             ended[_take(lake, intake, chunk, parameters)] += 1
         if found.chunks:
@@ -105,10 +113,10 @@ def _take_all(lake: Lake, intake: Intake, settle_s: float, parameters: dict[str,
         time.sleep(found.due_s)
 
 
-def _log(found: Scan) -> None:
+def _log_scan(found: Scan) -> None:
     logger = get_run_logger()
     logger.info(
-        "%d chunks to take, %d files settling, %d waiting, %d done.",
+        "%d chunks to ingest, %d files being written, %d to be retried, %d done.",
         *(len(found.chunks), found.settling, found.waiting, found.done),
     )
     for file, why in found.unrouted:
@@ -116,15 +124,15 @@ def _log(found: Scan) -> None:
 
 
 def _take(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) -> str:
-    """Take one chunk in, with the run that was begun for it if there is one; return the name of the state it ended in.
+    """Ingest a chunk, resuming its suspended run if there is one; return the name of the flow run's last state.
 
     Raises:
-        RetryableError: When the lake is away: the chunks to come would meet the same. An engine that fails at this one
-            may do its work for others.
+        RetryableError: The lake is unavailable, so other chunks would fail, too. (An engine that fails with this one
+            may succeed with others.)
         OutcomeUnknownError: Likewise.
-        ConfigurationError: When the settings are wrong.
+        ConfigurationError: The settings are wrong.
     """
-    # What is wrong with a chunk of several files is found file by file; nobody looks at the branch of all of them.
+    # After a failure, the files of a chunk are ingested one by one, and nobody looks at the branch of all of them.
     given = parameters if chunk.alone else {**parameters, "on_failure": "drop"}
     state: State[Any] = wap_flow(
         table=chunk.table, path=list(chunk.uris), run_id=chunk.run_id, **given, return_state=True
@@ -139,3 +147,61 @@ def _take(lake: Lake, intake: Intake, chunk: Chunk, parameters: dict[str, Any]) 
     if isinstance(result, MAY_PASS) and not isinstance(result, EngineError):
         raise result
     return state.name or "Failed"
+
+
+def deployments(
+    paths: Sequence[str],
+    *,
+    table: str | None,
+    routes: list[str] | None,
+    name: str,
+    interval_s: float,
+    checks: list[str],
+    on_failure: str | None,
+    home: str | None,
+) -> list[RunnerDeployment]:
+    """Return the deployment that looks for new files on a schedule, and the one that ingests announced files.
+
+    A flow run of the schedule that is due while another one is running is cancelled: the next one finds the same files.
+    It also finds announced files that no flow run ingested.
+
+    Args:
+        paths: Files, folders, patterns or prefixes.
+        table: Table of all files; or else
+        routes: patterns that say which.
+        name: Name of both deployments.
+        interval_s: Seconds between two flow runs of the schedule.
+        checks: Checks beside those of the tables' settings.
+        on_failure: Keep or drop the branch of a rejected chunk. Default: the settings.
+        home: The project's folder.
+    """
+    folder = str(Path(home).absolute() if home else find_home())
+    shared: dict[str, Any] = {"home": folder, "checks": checks or None, "on_failure": on_failure}
+    one_at_a_time = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW)
+    made = [
+        intake_flow.to_deployment(
+            name,
+            parameters={
+                **shared,
+                "paths": [absolute(path) for path in paths],
+                "table": table,
+                "routes": None if routes is None else [absolute(route) for route in routes],
+                "announced": f"{wap_flow.name}/{name}",
+            },
+            interval=interval_s,
+            concurrency_limit=one_at_a_time,
+            entrypoint_type=EntrypointType.MODULE_PATH,
+        ),
+        wap_flow.to_deployment(
+            name,
+            parameters=shared,
+            triggers=[landed_trigger(table, **shared)],
+            entrypoint_type=EntrypointType.MODULE_PATH,
+        ),
+    ]
+    return cast("list[RunnerDeployment]", made)
+
+
+def serve_flows(paths: Sequence[str], **given: Any) -> None:
+    """Serve :func:`deployments` until the process is stopped."""
+    serve(*deployments(paths, **given), limit=_CONCURRENCY)

@@ -1,4 +1,4 @@
-"""What became of a run, as Prefect's artifacts and states show it."""
+"""Runs in Prefect's artifacts, states and logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LONGEST_CELL = 80
 
 
 def artifact_key(table: str, kind: str) -> str:
-    """Return the key under which a table's artifacts are found, one version for every run.
+    """Return the key of a table's artifacts, which have a version for every run.
 
     Example:
         >>> artifact_key("nyc.yellow_trips", "audit")
@@ -41,11 +41,11 @@ def artifact_key(table: str, kind: str) -> str:
 
 
 def show_audit(run: Run, *, with_examples: bool) -> None:
-    """Make the artifacts of an audit: the report to read, and its checks as a table.
+    """Create the artifacts of an audit: the report to read, and its checks as a table.
 
     Args:
         run: The run, audited.
-        with_examples: Whether failing rows may be shown: they go into Prefect's database.
+        with_examples: Whether to show failing rows, which go into Prefect's database.
     """
     for report in run.reports:
         text = audit_markdown(run, report, with_examples=with_examples)
@@ -57,7 +57,7 @@ def show_audit(run: Run, *, with_examples: bool) -> None:
 
 
 def show_publication(run: Run) -> None:
-    """Make the artifact of a publish: the commit, and what can be done with it."""
+    """Create the artifact of a publish: the commit, and what you can do with it."""
     if run.publication is None:
         return
     lines = [
@@ -73,7 +73,7 @@ def show_publication(run: Run) -> None:
 
 
 def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
-    """Make the artifact of a backfill: a row for each chunk."""
+    """Create the artifact of a backfill: a row for each chunk."""
     rows = [
         {
             "chunk": one.chunk,
@@ -89,7 +89,7 @@ def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
 
 
 def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool) -> str:
-    """Return an audit report as Markdown, with the commands that look at its run and settle its branch."""
+    """Return an audit report as Markdown, with the commands to type next."""
     verdict = "passed" if report.passed else "failed"
     lines = [
         f"# Audit of {report.table}: {verdict}",
@@ -101,7 +101,7 @@ def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool) -> str
         lines += ["| check | verdict | failing rows | of | evidence |", "| --- | --- | ---: | ---: | --- |"]
         lines += [_line(result) for result in report.results]
     else:
-        lines.append("No checks: give some as `checks`, or in `lakegate.toml`.")
+        lines.append("No checks. Add some with `checks` or in `lakegate.toml`.")
     if with_examples:
         for result in (*report.failures, *report.warnings):
             lines += _examples(result)
@@ -112,7 +112,7 @@ def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool) -> str
 
 
 def sentence(run: Run) -> str:
-    """Return what became of a run in one sentence."""
+    """Return how a run ended, in one sentence."""
     if run.status == "published" and run.publication is not None:
         return f"Published {changed_rows(run.publication.rows, run.publication.rows_removed)} to {run.table}."
     if run.status == "rejected":
@@ -132,11 +132,11 @@ def told(error: LakegateError) -> str:
 
 
 def _offer(create: Any, **artifact: Any) -> None:
-    """Make an artifact, if Prefect's server takes it: whether it does changes nothing of the run."""
+    """Create an artifact. If Prefect's server refuses it, that changes nothing about the run."""
     try:
         create(**artifact)
     except (httpx.HTTPError, PrefectException, OSError) as error:
-        get_run_logger().warning("The report could not be shown as an artifact: %s", error)
+        get_run_logger().warning("Couldn't create the report's artifact: %s", error)
 
 
 def _row(result: CheckResult) -> dict[str, Any]:
@@ -173,23 +173,19 @@ def _examples(result: CheckResult) -> Iterator[str]:
 
 
 def _heading(name: str) -> str:
-    """Return a column's name. Prefect shows a heading's text as it is written, escapes included."""
+    """Return a column's name. Prefect shows a heading as it's written, escapes included."""
     return name if name.isidentifier() else _cell(name)
 
 
 def _value(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
-    return _cell(
-        "NULL"
-        if value is None
-        else value
-        if isinstance(value, str)
-        else json.dumps(value, default=str, ensure_ascii=False)
-    )
+    if value is None:
+        return "NULL"
+    return _cell(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
 
 
 def _cell(text: str) -> str:
-    """Return text that is nothing but text in a Markdown table: data must not become markup of the page."""
+    """Return text that is only text in a Markdown table: data must not become markup."""
     clipped = text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
     return _PUNCTUATION.sub(r"\\\g<0>", " ".join(clipped.split()))
 
@@ -200,11 +196,11 @@ def _commands(*commands: str) -> list[str]:
 
 class _LoggedStep:
     def progress(self, done: int, total: int, unit: str) -> None:
-        """Say nothing: a line for every move would bury the others."""
+        """Log nothing: a line for every move would bury the others."""
 
 
 class RunLogNarrator:
-    """Implements :class:`lakegate.ports.Narrator` with the logger of the task or flow that runs here."""
+    """Implements :class:`lakegate.ports.Narrator` with the logger of the current task or flow."""
 
     def __init__(self) -> None:
         self._logger: logging.Logger | logging.LoggerAdapter[logging.Logger] = get_run_logger()

@@ -1,4 +1,4 @@
-"""The steps of a run as Prefect's tasks, and what a transaction of them does at its end."""
+"""The steps of a run as Prefect's tasks, and what their transaction does at its end."""
 
 from __future__ import annotations
 
@@ -28,17 +28,22 @@ MAY_PASS = (RetryableError, OutcomeUnknownError)
 
 
 def may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-    """Tell whether a step failed in a way that another try may mend."""
+    """Return whether retrying a failed step may help."""
     return isinstance(state.data, MAY_PASS)
 
 
 def retriable_task(
     name: str, *, timeout_s: float, task_run_name: str | None = None
 ) -> Callable[[Callable[_Parameters, _Result | State[Any]]], Task[_Parameters, _Result]]:
-    """Return the decorator of a task that does something to the lake.
+    """Return the decorator of a task that changes the lake.
 
-    Nothing is cached or persisted: what a step has done stands in the lake, and asking the lake again is how a step
-    finds it. A result in Prefect's storage would be a second truth, and hold data.
+    Nothing is cached or persisted: a step finds in the lake what was done. A result in Prefect's storage would be a
+    second source of truth, and hold data.
+
+    Args:
+        name: The task's name.
+        timeout_s: Maximum seconds of one attempt.
+        task_run_name: Template of a task run's name; by default ``name``.
     """
     decorate: Callable[..., Any] = task(
         name=name,
@@ -59,11 +64,11 @@ def write(table: str, path: list[str], options: IngestOptions, home: str | None 
     """Write files to the run's branch.
 
     Returns:
-        The run: ``staged``, or ``skipped`` when there is nothing new; as it ended, when it has.
+        The run: ``staged``, ``skipped`` if there is nothing new, or as it ended if it has.
 
     Raises:
-        AuditFailedError: When it had been rejected before.
-        LakegateError: When that cannot be done.
+        AuditFailedError: The run was already rejected.
+        LakegateError: The files can't be written.
     """
     run = _tried(home, lambda lake: lake.write(table, path, **options))
     if isinstance(run, Run):
@@ -79,8 +84,8 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
         The run, ``staged``: its audit has passed.
 
     Raises:
-        AuditFailedError: When a check failed. The run has ended, ``rejected``.
-        LakegateError: When the audit cannot be done.
+        AuditFailedError: A check failed. The run has ended as ``rejected``.
+        LakegateError: The audit can't run.
     """
     run = _tried(home, lambda lake: lake.audit_run(run_id))
     if isinstance(run, Run):
@@ -97,8 +102,8 @@ def publish(run_id: str, home: str | None = None, *, with_examples: bool = True)
         The run, ``published``.
 
     Raises:
-        AuditFailedError: When a check fails now that did not before, because the table it reads has changed.
-        LakegateError: When it cannot be published.
+        AuditFailedError: A check that passed fails now, because a table that it reads has changed.
+        LakegateError: The run can't be published.
     """
     run = _tried(home, lambda lake: lake.publish_run(run_id))
     if isinstance(run, Run) and run.status == "rejected":
@@ -108,10 +113,15 @@ def publish(run_id: str, home: str | None = None, *, with_examples: bool = True)
 
 
 def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
-    """Let the transaction show its run's publication when it commits, and undo the run when it is rolled back.
+    """Show the run's publication when the transaction commits, and undo the run when it is rolled back.
 
-    The hooks are the transaction's own, not a task's: Prefect calls the hooks of tasks that completed, so the task that
-    failed, or was stopped in its middle, would clean up nothing.
+    The hooks are the transaction's own, not a task's: Prefect calls the hooks of completed tasks only, so a task that
+    failed or was stopped would clean up nothing.
+
+    Args:
+        transaction: The transaction of the run's tasks.
+        run_id: The run.
+        home: The project's folder.
     """
 
     def finish(_transaction: Transaction) -> None:
@@ -119,35 +129,30 @@ def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None
             show_publication(lake.run(run_id))
 
     def undo(_transaction: Transaction) -> None:
-        undo_run(run_id, home)
+        logger = get_run_logger()
+        try:
+            with open_lake(home) as lake:
+                run = lake.cancel_run(run_id, reason="Its flow run was stopped.")
+        except NotFoundError:
+            return
+        except LakegateError as error:
+            logger.warning("%s To undo the run: lakegate recover %s", told(error), run_id)
+        else:
+            logger.info("Run %s is %s.", run_id, run.status)
 
     transaction.stage(run_id, on_rollback_hooks=[undo], on_commit_hooks=[finish])
 
 
-def undo_run(run_id: str, home: str | None) -> None:
-    """End a run that its flow gives up, and drop its branch; when that cannot be done now, say who will do it."""
-    logger = get_run_logger()
-    try:
-        with open_lake(home) as lake:
-            run = lake.cancel_run(run_id, reason="Its flow run was stopped.")
-    except NotFoundError:
-        return
-    except LakegateError as error:
-        logger.warning("%s Settle it with: lakegate recover %s", told(error), run_id)
-    else:
-        logger.info("Run %s is %s.", run_id, run.status)
-
-
 def open_lake(home: str | None) -> Lake:
-    """Open the project's lake, and tell the logs what it does."""
+    """Open the project's lake, with a narrator that writes to Prefect's logs."""
     return connect(home, narrator=RunLogNarrator())
 
 
 def retried(step: Callable[[], _Result]) -> _Result | State[Any]:
-    """Do what a task is about; return what went wrong as a state when there is another try.
+    """Run a task's step; return a retryable error as a failed state while attempts are left.
 
-    A task that raises has its transaction rolled back at once, *before* it is tried again, and with it the tasks before
-    it (prefect 3.8, ``SyncTaskRunEngine.transaction_context``). A state is tried again without that.
+    When a task raises, Prefect rolls its transaction back at once, *before* it retries the task, and with it the tasks
+    before (prefect 3.8, ``SyncTaskRunEngine.transaction_context``). It retries a failed state without that.
     """
     try:
         return step()

@@ -244,7 +244,7 @@ def test_a_report_that_cannot_be_shown_changes_nothing(
 
     monkeypatch.setattr(report, "create_markdown_artifact", refuse)
     assert ran(monkeypatch, ScriptedLake()).name == "Published"
-    assert "The report could not be shown as an artifact: nobody there" in caplog.text
+    assert "Couldn't create the report's artifact: nobody there" in caplog.text
 
 
 def test_parameters_of_the_wrong_type_are_refused_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

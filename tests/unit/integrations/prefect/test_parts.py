@@ -62,22 +62,22 @@ def test_help_and_usage_errors_load_no_prefect() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--table_name", "nyc.trips"], "Give --s3_path, or a command."),
-        ([], "Give --table_name and --s3_path, or a command."),
+        (["--table_name", "nyc.trips"], "Pass --s3_path, or a command."),
+        ([], "Pass --table_name and --s3_path, or a command."),
         (["--table-name", "trips", "--s3-path", "x"], "'trips' cannot name a table"),
         (["--table_name", "nyc.trips", "--s3_path", "x", "--branch_name", "a b"], "'a b' cannot name a branch or tag."),
         (["--table_name", "nyc.trips", "--s3_path", "x", "--home", "/no/such"], "/no/such"),
         (["--no-such-option"], "--no-such-option"),
         (["serve", "x", "--every", "often"], "Invalid duration 'often'."),
         (["serve", ".", "--table", "nyc.trips", "--every", "0s"], "--every must be greater than zero."),
-        (["serve", "."], "Give either --table, which all files go to, or --route."),
-        (["serve", ".", "--table", "nyc.trips", "--route", "{namespace}/{table}/*"], "Give either --table"),
+        (["serve", "."], "Pass either --table, which all files go to, or --route."),
+        (["serve", ".", "--table", "nyc.trips", "--route", "{namespace}/{table}/*"], "Pass either --table"),
         (["serve", ".", "--route", "{other}/*"], "does not say what {namespace} is."),
         (["serve", "/no/such", "--table", "nyc.trips"], "'/no/such' does not exist."),
         (["serve", ".", "--table", "nyc.trips", "-c", "not_nul(id)"], "There is no check called 'not_nul'."),
-        (["serve", ".", "--table", "nyc.trips", "--name", "a/b"], "'a/b' cannot name a deployment"),
+        (["serve", ".", "--table", "nyc.trips", "--name", "a/b"], "'a/b' can't name a deployment"),
         (["announce", "nyc.trips"], "Missing argument"),
-        (["announce", "nyc.trips", ""], "An empty path names no file."),
+        (["announce", "nyc.trips", ""], "PATH is empty."),
     ],
 )
 def test_wrong_values_are_one_line(
@@ -97,7 +97,7 @@ def test_wrong_values_are_one_line(
 def test_the_program_ends_as_its_command_line_says() -> None:
     done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: Give --table_name and --s3_path, or a command.")
+    assert done.stderr.startswith("error: Pass --table_name and --s3_path, or a command.")
 
 
 def report(run: Run, **changes: object) -> AuditReport:
