@@ -47,6 +47,14 @@ class _Documented(click.Command):
         super().__init__(*args, **attributes)
         self.examples = examples
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse ``args``. An error names this command; click leaves it out when an option's value is missing."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the command's own parameters and the global options."""
         return [*super().get_params(ctx), *global_options(hidden=True)]

@@ -48,7 +48,7 @@ _on_failure = click.option(
     "--on-failure",
     "--on_failure",
     type=click.Choice(["keep", "drop"]),
-    help="For a rejected branch.",
+    help="Keep or drop the branch of a rejected batch.",
 )
 
 
@@ -100,7 +100,7 @@ def cli(context: click.Context, /, *, table: str | None, path: str | None, outpu
 
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--table", callback=_table, metavar="TABLE", help="Table that all files go to.")
+@click.option("--table", callback=_table, metavar="TABLE", help="Table of all files, instead of --route.")
 @click.option(
     "--route",
     "routes",

@@ -28,7 +28,7 @@ from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.model.request import OnChanged, OnFailure, OnSameContent
 
 _PATIENCE = 3
-"""How many settling times to wait for files that are being written; the next flow run of the schedule finds the rest."""
+"""How many settling times to wait for files that are being written; the next flow run finds the rest."""
 _CONCURRENCY = 4
 """Maximum number of concurrent flow runs in a process that serves."""
 
