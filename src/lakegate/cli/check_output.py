@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.output import add_row, cell, clip, count, counted, make_table, null, safe, say, share, show, width_or
+from lakegate.cli.output import Styled, cell, clip, count, counted, null, safe, say, share, show_rows, width_or
 
 if TYPE_CHECKING:
     from lakegate.model.checks import AuditReport, CheckResult
@@ -56,17 +56,18 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
     if not results:
         return
     say("", f"[bold {style}]{title}[/]")
-    table = make_table("check", "column", "failing rows", "of", "%", right=("failing rows", "of", "%"))
-    for result in results:
-        add_row(
-            table,
+    rows = (
+        (
             result.check,
             ", ".join(result.columns),
             count(result.failing_rows),
             count(result.total_rows),
             share(result.failing_rows, result.total_rows),
         )
-    show(table, indent=2)
+        for result in results
+    )
+    numbers = ("failing rows", "of", "%")
+    show_rows(("check", "column", *numbers), rows, right=numbers, indent=2)
     show_evidence(results)
 
 
@@ -86,10 +87,7 @@ def show_examples(result: CheckResult) -> None:
         return
     columns, cells = fitting(rows, result.columns, width_or(_DEFAULT_WIDTH) - 2)
     say("", f"Rows that fail [bold]{safe(result.name)}[/]")
-    table = make_table(*columns)
-    for row in cells:
-        table.add_row(*map(null, row))
-    show(table, indent=2)
+    show_rows(columns, (tuple(map(null, row)) for row in cells), indent=2)
     left = len(rows[0]) - len(columns)
     more = [f"{counted(left, 'more column')}"] * (left > 0)
     hidden = result.failing_rows - len(rows)
@@ -125,12 +123,13 @@ def fitting(rows: Sequence[Mapping[str, Any]], first: Sequence[str], width: int)
 
 def show_all(report: AuditReport) -> None:
     """Print every check with its verdict."""
-    table = make_table("check", "verdict", "failing rows", "of", "evidence", right=("failing rows", "of"))
+    rows = []
     for result in report.results:
         word = "pass" if result.verdict == "pass" else ("fail" if result.severity == "error" else "warn")
         style = {"fail": "red", "warn": "yellow"}.get(word)
         cells = (result.check, word, count(result.failing_rows), count(result.total_rows), result.evidence)
-        add_row(table, *cells, style=style)
-    if report.results:
+        rows.append(Styled(cells, style))
+    if rows:
         say("")
-        show(table, indent=2)
+        columns = ("check", "verdict", "failing rows", "of", "evidence")
+        show_rows(columns, rows, right=("failing rows", "of"), indent=2)

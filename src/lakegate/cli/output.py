@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -273,16 +273,40 @@ def show(table: Table, *, indent: int = 0) -> None:
     out().print(Padding.indent(table, indent))
 
 
-def rows_or_nothing(table: Table, rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """Print ``rows``, or on standard error the sentence ``empty`` when there are none."""
-    filled = False
+class Styled(NamedTuple):
+    """A row in a style, such as ``red``."""
+
+    cells: Sequence[object]
+    style: str | None
+
+
+def show_rows(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object] | Styled],
+    *,
+    right: Sequence[str] = (),
+    whole: Sequence[str] = (),
+    indent: int = 0,
+    empty: str | None = None,
+) -> None:
+    """Print a table.
+
+    Args:
+        columns: Their names.
+        rows: The cells of each row.
+        right: Columns that hold numbers.
+        whole: Columns that are never wrapped.
+        indent: Characters from the margin.
+        empty: What to print on standard error instead of a table without rows.
+    """
+    table = make_table(*columns, right=right, whole=whole)
     for row in rows:
-        add_row(table, *row)
-        filled = True
-    if filled:
-        show(table)
-    else:
+        cells, style = row if isinstance(row, Styled) else (row, None)
+        add_row(table, *cells, style=style)
+    if empty is not None and not table.row_count:
         click.echo(empty, err=True)
+    else:
+        show(table, indent=indent)
 
 
 def null(text: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.check_output import check_payload, show_failing, summary
-from lakegate.cli.output import add_row, count, counted, duration, make_table, next_commands, safe, say, show
+from lakegate.cli.output import Styled, count, counted, duration, next_commands, safe, say, show_rows
 from lakegate.errors import LakegateError, NotFoundError
 from lakegate.model.run import changed_rows
 
@@ -23,7 +23,6 @@ Statuses = Mapping[str, str | None]
 NO_STATUSES: Statuses = {}
 _ON_MAIN = ("published", "reverted")
 _SHOWN = 5
-_WHOLE = ("status", "rows", "took")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 STYLES = {
     "published": "green",
@@ -141,19 +140,13 @@ def show_next(app: App, run: Run) -> None:
 
 def show_runs(runs: Sequence[Run]) -> None:
     """Print a list of runs."""
-    table = make_table("run", "table", "status", "rows", "took", "notes", right=("rows", "took"), whole=_WHOLE)
+    rows = []
     for run in runs:
-        add_row(
-            table,
-            run.run_id,
-            run.table,
-            run.status,
-            _rows(run),
-            "" if run.seconds is None else duration(run.seconds),
-            ", ".join(_notes(run)),
-            style=STYLES.get(run.status),
-        )
-    show(table)
+        took = "" if run.seconds is None else duration(run.seconds)
+        cells = (run.run_id, run.table, run.status, _rows(run), took, ", ".join(_notes(run)))
+        rows.append(Styled(cells, STYLES.get(run.status)))
+    columns = ("run", "table", "status", "rows", "took", "notes")
+    show_rows(columns, rows, right=("rows", "took"), whole=("status", "rows", "took"))
 
 
 def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:
@@ -208,26 +201,30 @@ def _show_tables(run: Run) -> None:
     replayed = run.publication.replayed if run.publication else ()
     removes = any(staged.rows_removed != 0 for staged in run.staged)
     numbers = ("rows added", *(["removed"] if removes else []), "files added")
-    table = make_table("table", "change", *numbers, right=numbers)
+    rows = []
     for staged in run.staged:
         change = _change(staged) + (", rebased" if str(staged.table) in replayed else "")
         removed = ["?" if staged.rows_removed is None else count(staged.rows_removed)] if removes else []
-        add_row(table, str(staged.table), change, count(staged.rows), *removed, count(staged.data_files))
+        rows.append((str(staged.table), change, count(staged.rows), *removed, count(staged.data_files)))
     say("")
-    show(table, indent=2)
+    show_rows(("table", "change", *numbers), rows, right=numbers, indent=2)
 
 
 def _show_undone(run: Run) -> None:
     """Print what a revert did to each table, or would do."""
     if not run.undone:
         return
-    table = make_table("table", "rows", "data files", "", right=("rows", "data files"))
-    for undone in run.undone:
-        rows = "unknown" if undone.rows is None else f"{undone.rows:+,}"
-        cells = (undone.table, rows, f"{undone.data_files:+,}", "dropped" if undone.dropped else "")
-        add_row(table, *cells)
+    rows = (
+        (
+            undone.table,
+            "unknown" if undone.rows is None else f"{undone.rows:+,}",
+            f"{undone.data_files:+,}",
+            "dropped" if undone.dropped else "",
+        )
+        for undone in run.undone
+    )
     say("")
-    show(table, indent=2)
+    show_rows(("table", "rows", "data files", ""), rows, right=("rows", "data files"), indent=2)
 
 
 def _change(staged: StagedTable) -> str:

@@ -45,7 +45,7 @@ class LiveNarrator:
         started = monotonic()
         done = False
         try:
-            yield _LiveStep(progress, task)
+            yield LiveStep(progress, task)
             done = True
         finally:
             progress.remove_task(task)
@@ -76,19 +76,20 @@ class LiveNarrator:
             self._progress = None
 
 
-class _LiveStep:
-    def __init__(self, progress: Progress, task: TaskID) -> None:
+class LiveStep:
+    """Shows how much of a step is done, such as ``1.2 MB of 3.0 MB`` or ``2 of 9 files``, with or without a bar."""
+
+    def __init__(self, progress: Progress, task: TaskID, *, bar: bool = True) -> None:
         self._progress = progress
         self._task = task
+        self._bar = bar
 
     def progress(self, done: int, total: int, unit: str) -> None:
+        """Show ``done`` of ``total``."""
+        amount = f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
         # Zero of zero is not "finished": the amount of work is not known yet.
-        self._progress.update(self._task, completed=done, total=total or None, amount=amount_of(done, total, unit))
-
-
-def amount_of(done: int, total: int, unit: str) -> str:
-    """Return how much of a step is done, such as ``1.2 MB of 3.0 MB`` or ``2 of 9 files``."""
-    return f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done:,} of {total:,} {unit}"
+        known: dict[str, Any] = {"completed": done, "total": total or None} if self._bar else {}
+        self._progress.update(self._task, amount=amount, **known)
 
 
 def make_progress(*, average_s: float = 30.0) -> Progress:

@@ -16,10 +16,11 @@ from support.cli_support import FakeLake, invoke
 pytestmark = pytest.mark.usefixtures("in_a_project")
 
 
-@pytest.mark.parametrize("words", ["ingest nyc.trips a.csv --branch", "branch create fix --from"])
-def test_a_missing_option_value_names_the_command_and_its_help(words: str) -> None:
-    outcome = invoke(words)
-    command, option = words.split(" nyc")[0].split(" fix")[0], words.rpartition(" ")[2]
+@pytest.mark.parametrize(
+    ("command", "words", "option"), [("ingest", "nyc.trips a.csv", "--branch"), ("branch create", "fix", "--from")]
+)
+def test_a_missing_option_value_names_the_command_and_its_help(command: str, words: str, option: str) -> None:
+    outcome = invoke(f"{command} {words} {option}")
     assert outcome.exit_code == 2
     assert f"error: Option '{option}' requires an argument.\nusage: lakegate {command} " in outcome.stderr
     assert f"For help, run: lakegate {command} --help" in outcome.stderr

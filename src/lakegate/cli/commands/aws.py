@@ -13,17 +13,16 @@ import click
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import PROGRAM, group
 from lakegate.cli.output import (
-    add_row,
+    Styled,
     count,
     counted,
     echo_json,
-    make_table,
     moment,
     next_commands,
     plain,
     safe,
     say,
-    show,
+    show_rows,
     size,
 )
 from lakegate.config import HOME_NAME
@@ -400,11 +399,11 @@ def _show_plan(plan: Plan, command: str) -> None:
         _show_costs(plan.costs)
         return
     say(f"[bold]plan[/]  {safe(_totals(plan))}; nothing was changed")
-    table = make_table("resource", "", "kind", "what")
-    for change in plan.changes:
-        word, what = _WORDS.get(change.action, change.action), _what(change)
-        add_row(table, change.resource, word, change.type, what, style=_STYLES.get(change.action))
-    show(table)
+    rows = (
+        Styled((one.resource, _WORDS.get(one.action, one.action), one.type, _what(one)), _STYLES.get(one.action))
+        for one in plan.changes
+    )
+    show_rows(("resource", "", "kind", "what"), rows)
     _show_costs(plan.costs)
     say(*(f"[yellow]{safe(text)}[/]" for text in plan.warnings))
     next_commands(("Do it", command))
@@ -529,10 +528,8 @@ def _show_costs(costs: Costs | None) -> None:
     if costs is None:
         return
     say("", f"[bold]When idle[/]: about {costs.total_usd:.0f} USD a month")
-    table = make_table("part", "USD a month", "")
-    for part in costs.parts:
-        add_row(table, part.part, "unknown" if part.usd is None else f"{part.usd:.2f}", part.note)
-    show(table)
+    rows = ((one.part, "unknown" if one.usd is None else f"{one.usd:.2f}", one.note) for one in costs.parts)
+    show_rows(("part", "USD a month", ""), rows)
     say(*(f"  [dim]-{one.usd:.0f} USD[/]  {safe(one.option)}: {safe(one.what)}" for one in costs.smaller))
     say(f"  [dim]Prices in {safe(costs.prices_of)}: {safe(costs.source)}; other regions differ[/]")
 

@@ -15,23 +15,22 @@ from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import ingest_options, partition_option, table_argument
 from lakegate.cli.output import (
-    add_row,
+    Styled,
     clip,
     count,
     counted,
     duration,
     echo_json,
-    make_table,
     moment,
     next_commands,
     plain,
     safe,
     say,
-    show,
+    show_rows,
     size,
 )
 from lakegate.cli.run_output import STYLES
-from lakegate.cli.stderr import LiveNarrator, amount_of, make_progress
+from lakegate.cli.stderr import LiveNarrator, LiveStep, make_progress
 from lakegate.errors import ExitCode
 from lakegate.loading.backfill_plan import Outcome
 
@@ -199,13 +198,13 @@ def _show_plan(app: App, plan: BackfillPlan) -> None:
         extend = "extends" if plan.beyond == 1 else "extend"
         say(f"  [yellow]{counted(plan.beyond, 'file')} {extend} beyond the range; files are ingested whole[/]")
     numbers = ("files", "published", "to ingest", "size")
-    table = make_table("chunk", *numbers, "notes", right=numbers)
+    rows = []
     for chunk in plan.chunks:
         done = len(chunk.files) - len(chunk.to_do)
         cells = (chunk.name, count(len(chunk.files)), count(done), count(len(chunk.to_do)), size(chunk.size_bytes))
-        add_row(table, *cells, ", ".join(_notes(chunk)), style=None if chunk.to_do else "dim")
+        rows.append(Styled((*cells, ", ".join(_notes(chunk))), None if chunk.to_do else "dim"))
     say("")
-    show(table, indent=2)
+    show_rows(("chunk", *numbers, "notes"), rows, right=numbers, indent=2)
     to_do = plan.to_do
     say("")
     if not to_do:
@@ -258,27 +257,28 @@ def _show_report(app: App, report: BackfillReport) -> None:
 
 
 def _show_outcomes(report: BackfillReport) -> None:
-    numbers = Counter(one.outcome for one in report.results)
-    table = make_table("outcome", "chunks", "files", "rows", "size", "", right=("chunks", "files", "rows", "size"))
+    numbers = ("chunks", "files", "rows", "size")
+    table = []
     for outcome in get_args(Outcome):
         ones = report.having(outcome)
         if not ones:
             continue
         rows, length = sum(one.rows for one in ones), sum(one.size_bytes for one in ones)
         files = sum(one.given for one in ones)
-        cells = (outcome, count(numbers[outcome]), count(files), count(rows or None), size(length))
-        add_row(table, *cells, _MEANINGS.get(outcome, ""), style=_STYLES.get(outcome))
-    show(table, indent=2)
+        cells = (outcome, count(len(ones)), count(files), count(rows or None), size(length))
+        table.append(Styled((*cells, _MEANINGS.get(outcome, "")), _STYLES.get(outcome)))
+    show_rows(("outcome", *numbers, ""), table, right=numbers, indent=2)
 
 
 def _show_problems(problems: tuple[ChunkResult, ...]) -> None:
     if not problems:
         return
-    table = make_table("chunk", "outcome", "run", "why", whole=("outcome", "run"))
-    for one in problems[:_SHOWN]:
-        add_row(table, one.chunk, one.outcome, one.run_id or "", reason(one), style=_STYLES.get(one.outcome))
+    rows = (
+        Styled((one.chunk, one.outcome, one.run_id or "", reason(one)), _STYLES.get(one.outcome))
+        for one in problems[:_SHOWN]
+    )
     say("")
-    show(table, indent=2)
+    show_rows(("chunk", "outcome", "run", "why"), rows, whole=("outcome", "run"), indent=2)
     if len(problems) > _SHOWN:
         say(f"  [dim]… {len(problems) - _SHOWN} more; --output json lists them all[/]")
 
@@ -369,7 +369,7 @@ class LiveBackfill:
         row, name = known
         shown.rows.update(row, description=f"  {plain(name)}  {clip(plain(text), _STEP_WIDTH)}")
         try:
-            yield _RowStep(shown.rows, row)
+            yield LiveStep(shown.rows, row, bar=False)
         finally:
             shown.rows.update(row, description=f"  {plain(name)}", amount="")
 
@@ -417,15 +417,6 @@ class _Shown:
 
 def _of_files(done: int, total: int) -> str:
     return f"{done:,} of {counted(total, 'file')}"
-
-
-class _RowStep:
-    def __init__(self, progress: Progress, row: TaskID) -> None:
-        self._progress = progress
-        self._row = row
-
-    def progress(self, done: int, total: int, unit: str) -> None:
-        self._progress.update(self._row, amount=amount_of(done, total, unit))
 
 
 def _watcher(app: App) -> Lines | LiveBackfill | None:

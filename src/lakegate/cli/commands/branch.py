@@ -10,7 +10,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
 from lakegate.cli.options import at_option, branch_argument, complete_refs, ref_option
-from lakegate.cli.output import echo_json, make_table, rows_or_nothing, safe, say
+from lakegate.cli.output import echo_json, safe, say, show_rows
 
 if TYPE_CHECKING:
     from lakegate.model.refs import Ref
@@ -77,8 +77,7 @@ def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
     if app.json:
         echo_json([ref.model_dump(mode="json") for ref in refs])
     else:
-        table = make_table("name", "kind", "commit")
-        rows_or_nothing(table, ((ref.name, ref.kind, ref.hash) for ref in refs), empty=empty)
+        show_rows(("name", "kind", "commit"), ((ref.name, ref.kind, ref.hash) for ref in refs), empty=empty)
 
 
 def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:

@@ -8,7 +8,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.output import add_row, echo_json, make_table, safe, say, show
+from lakegate.cli.output import echo_json, safe, say, show_rows
 
 if TYPE_CHECKING:
     from lakegate.checks.definition import CheckDefinition
@@ -32,10 +32,8 @@ def checks(app: App, /, *, name: str | None) -> None:
         say(safe(one.signature), "", *map(safe, (_plain(one.documentation) or "No description.").splitlines()), "")
         say(*(f"  [dim]{safe(example)}[/]" for example in one.example.split("  or  ")))
     else:
-        table = make_table("check", "what it claims", "example")
-        for one in found:
-            add_row(table, one.name, _plain(one.summary), one.example.partition("  or  ")[0])
-        show(table)
+        rows = ((one.name, _plain(one.summary), one.example.partition("  or  ")[0]) for one in found)
+        show_rows(("check", "what it claims", "example"), rows)
 
 
 def _payload(one: CheckDefinition[Any]) -> dict[str, Any]:

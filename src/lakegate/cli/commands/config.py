@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import group
-from lakegate.cli.output import add_row, cell, echo_json, make_table, show
+from lakegate.cli.output import cell, echo_json, show_rows
 from lakegate.config import ENV_PREFIX, FILE_NAME
 from lakegate.model.secrets import SecretReference
 
@@ -26,28 +25,24 @@ def config() -> None:
 def show_config(app: App) -> None:
     """Show every setting, its value and where it comes from. Secrets are shown as references only."""
     values = {key: _presentable(key, value) for key, value in _flat(app.settings().model_dump(mode="json"))}
-    origins = {key: _origin(key, app, _file_keys(app.folder())) for key in values}
+    path = app.folder() / FILE_NAME
+    in_file = {key for key, _ in _flat(tomllib.loads(path.read_text(encoding="utf-8")))} if path.is_file() else set()
+    origins = {key: _origin(key, app, in_file) for key in values}
     if app.json:
         echo_json({key: {"value": value, "origin": origins[key]} for key, value in values.items()})
-        return
-    table = make_table("setting", "value", "origin")
-    for key, value in values.items():
-        add_row(table, key, "" if value is None else cell(value), origins[key])
-    show(table)
+    else:
+        rows = ((key, "" if value is None else cell(value), origins[key]) for key, value in values.items())
+        show_rows(("setting", "value", "origin"), rows)
 
 
 @config.command("path", examples=("lakegate config path", "$EDITOR $(lakegate config path)"))
 def config_path(app: App) -> None:
     """Print the path of this project's lakegate.toml, whether it exists or not."""
-    path = _file(app.folder())
+    path = app.folder() / FILE_NAME
     if app.json:
         echo_json({"path": str(path), "exists": path.is_file(), "home": str(app.folder())})
     else:
         click.echo(path)
-
-
-def _file(folder: Path) -> Path:
-    return folder / FILE_NAME
 
 
 def _flat(tree: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -57,11 +52,6 @@ def _flat(tree: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tup
             yield from _flat(value, path)
         else:
             yield ".".join(path), value
-
-
-def _file_keys(folder: Path) -> set[str]:
-    path = _file(folder)
-    return {key for key, _ in _flat(tomllib.loads(path.read_text(encoding="utf-8")))} if path.is_file() else set()
 
 
 def _origin(key: str, app: App, in_file: set[str]) -> str:

@@ -14,18 +14,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.check_output import show_failing
 from lakegate.cli.commandline import command
-from lakegate.cli.output import (
-    add_row,
-    count,
-    count_at_most,
-    duration,
-    echo_json,
-    make_table,
-    next_commands,
-    safe,
-    say,
-    show,
-)
+from lakegate.cli.output import Styled, count, count_at_most, duration, echo_json, next_commands, safe, say, show_rows
 from lakegate.cli.run_output import headline, run_payload
 from lakegate.config import HOME_NAME
 from lakegate.errors import LakegateError
@@ -140,10 +129,11 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
     say("[bold]2. A batch with NULLs in passenger_count[/]", f"   [bold red]rejected[/]  {headline(rejected)}")
     show_failing("Failed checks", rejected.failures, "red")
     say("", f"[bold]3. What readers of main see, and what is held back[/]  rows of {TABLE}")
-    table = make_table("branch", "rows", right=("rows",))
-    for name, rows in rows_per_branch.items():
-        add_row(table, name, count(rows) or "unknown", style="green" if name == "main" else None)
-    show(table, indent=2)
+    rows = (
+        Styled((name, count(number) or "unknown"), "green" if name == "main" else None)
+        for name, number in rows_per_branch.items()
+    )
+    show_rows(("branch", "rows"), rows, right=("rows",), indent=2)
     say("", f"The rejected batch stays on branch [bold]{safe(branch)}[/]; main is unchanged.")
     count_rows = f"SELECT count(*) FROM {TABLE}"  # noqa: S608 - shown, not run
     nulls = f"SELECT * FROM {TABLE} WHERE passenger_count IS NULL LIMIT 10"  # noqa: S608 - shown, not run
@@ -189,12 +179,20 @@ def _show_aws(app: App, tour: Tour) -> None:
     from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
 
     say(f"[bold]Three files were uploaded to[/] s3://{safe(tour.bucket)}/landing/{TABLE.replace('.', '/')}/")
-    outcomes = make_table("file", "which is", "outcome", "after", "where to look", right=("after",))
-    for outcome in tour.outcomes:
-        seen_at = f"run {outcome.run.run_id}" if outcome.run else "the dead-letter queue"
-        cells = (outcome.file.kind, outcome.file.about, outcome.outcome, duration(outcome.seconds), seen_at)
-        add_row(outcomes, *cells, style=_STYLES[outcome.outcome])
-    show(outcomes, indent=2)
+    rows = (
+        Styled(
+            (
+                one.file.kind,
+                one.file.about,
+                one.outcome,
+                duration(one.seconds),
+                f"run {one.run.run_id}" if one.run else "the dead-letter queue",
+            ),
+            _STYLES[one.outcome],
+        )
+        for one in tour.outcomes
+    )
+    show_rows(("file", "which is", "outcome", "after", "where to look"), rows, right=("after",), indent=2)
     say("", "[bold]Alert in Slack[/] (simulated on this machine)")
     say(*(f"  [red]│[/] {safe(line)}" for line in text_of(tour.alert)))
     for letter in (outcome.letter for outcome in tour.outcomes if outcome.letter):

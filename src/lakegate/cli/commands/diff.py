@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import branch_argument
-from lakegate.cli.output import count_at_most, echo_json, make_table, rows_or_nothing
+from lakegate.cli.output import count_at_most, echo_json, show_rows
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
@@ -25,12 +25,12 @@ def diff(app: App, /, *, left: str, right: str) -> None:
         echo_json(payloads)
         return
     numbers = (f"rows on {left}", f"rows on {right}", "difference")
-    table = make_table("table", "change", *numbers, right=numbers)
     rows = (
         (p["table"], p["change"], *_row_counts(p)) if p["kind"] == "table" else (p["table"], p["kind"], "", "", "")
         for p in payloads
     )
-    rows_or_nothing(table, rows, empty=f"{left} and {right} hold the same tables in the same state.")
+    empty = f"{left} and {right} hold the same tables in the same state."
+    show_rows(("table", "change", *numbers), rows, right=numbers, empty=empty)
 
 
 def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> dict[str, Any]:

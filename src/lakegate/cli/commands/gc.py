@@ -10,19 +10,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import span
-from lakegate.cli.output import (
-    add_row,
-    count,
-    counted,
-    echo_json,
-    make_table,
-    moment,
-    next_commands,
-    safe,
-    say,
-    show,
-    size,
-)
+from lakegate.cli.output import count, counted, echo_json, moment, next_commands, safe, say, show_rows, size
 
 if TYPE_CHECKING:
     from lakegate.model.maintenance import GcReport
@@ -72,18 +60,21 @@ def _show(report: GcReport) -> None:
     ignored = f", {count(report.ignored_files)} not written by lakegate" if report.ignored_files else ""
     say(f"  [dim]files kept: {kept}{ignored}[/]")
     if report.branches:
-        table = make_table("branch", "run", "ended")
-        for branch in report.branches:
-            add_row(table, branch.branch, branch.run_id, moment(branch.finished_at))
         say("")
-        show(table, indent=2)
+        rows = ((one.branch, one.run_id, moment(one.finished_at)) for one in report.branches)
+        show_rows(("branch", "run", "ended"), rows, indent=2)
     if report.folders:
-        table = make_table("folder", "files", "size", "such as", right=("files", "size"))
-        for folder in report.folders:
-            sample = folder.sample[0].removeprefix(f"{folder.folder}/") if folder.sample else ""
-            add_row(table, folder.folder, count(folder.files), size(folder.size_bytes), sample)
         say("")
-        show(table, indent=2)
+        folders = (
+            (
+                one.folder,
+                count(one.files),
+                size(one.size_bytes),
+                one.sample[0].removeprefix(f"{one.folder}/") if one.sample else "",
+            )
+            for one in report.folders
+        )
+        show_rows(("folder", "files", "size", "such as"), folders, right=("files", "size"), indent=2)
     for problem in report.problems:
         say("", f"  [yellow]kept[/]  {safe(problem.message)}")
         if problem.hint:

@@ -9,7 +9,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.output import add_row, count, echo_json, make_table, next_commands, show, size
+from lakegate.cli.output import count, echo_json, next_commands, show_rows, size
 
 
 @command(
@@ -48,9 +48,7 @@ def generate(app: App, /, *, folder: Path, **given: Any) -> None:
     if app.json:
         echo_json({"files": [{"path": path, "rows": rows, "size_bytes": length} for path, rows, length in files]})
         return
-    table = make_table("file", "rows", "size", right=("rows", "size"))
-    for path, rows, length in files:
-        add_row(table, path, count(rows), size(length))
-    show(table)
+    cells = ((path, count(rows), size(length)) for path, rows, length in files)
+    show_rows(("file", "rows", "size"), cells, right=("rows", "size"))
     words = ("ingest", "nyc.trips", *map(str, paths), "--check", "not_null(passenger_count)")
     next_commands(("Ingest them into a table", app.command(*words)))

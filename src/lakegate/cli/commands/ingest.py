@@ -11,7 +11,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import ingest_options, partition_option, table_argument
-from lakegate.cli.output import add_row, count, counted, echo_json, make_table, next_commands, safe, say, show, size
+from lakegate.cli.output import Styled, count, counted, echo_json, next_commands, safe, say, show_rows, size
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.identifiers import TableIdentifier
@@ -145,20 +145,18 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     request = plan.request
     say(f"[bold]dry run[/]  {_headline(plan, policies)}; nothing written")
     partition = f", partitioned by {safe(', '.join(request.partition_by))}" if request.partition_by else ""
-    fate = "kept" if request.on_failure == "keep" else "dropped"
-    say(f"  [dim]branch {safe(request.branch)}{partition}; if a check fails, the branch is {fate}[/]", "")
+    then = "kept" if request.on_failure == "keep" else "dropped"
+    say(f"  [dim]branch {safe(request.branch)}{partition}; if a check fails, the branch is {then}[/]", "")
     _show_files(plan, policies)
     say("")
-    columns = make_table("column", "type")
-    for column in plan.table_schema.columns:
-        add_row(columns, column.name, column.type + (" (required)" if column.required else ""))
-    show(columns, indent=2)
+    columns = plan.table_schema.columns
+    rows = ((one.name, one.type + (" (required)" if one.required else "")) for one in columns)
+    show_rows(("column", "type"), rows, indent=2)
     say("")
     if request.checks:
-        checks = make_table("check", "severity", "meaning")
-        for check, description in zip(request.checks, plan.descriptions, strict=True):
-            add_row(checks, str(check), check.severity, description)
-        show(checks, indent=2)
+        described = zip(request.checks, plan.descriptions, strict=True)
+        checks = ((str(check), check.severity, description) for check, description in described)
+        show_rows(("check", "severity", "meaning"), checks, indent=2)
     else:
         say("  [yellow]No checks: whatever the files hold would be published.[/]")
     next_commands(("Do it", app.command_without("--dry-run")))
@@ -213,11 +211,11 @@ def _headline(plan: IngestPlan, policies: _Policies) -> str:
 def _show_files(plan: IngestPlan, policies: _Policies) -> None:
     notes = _notes(plan, policies)
     titles = ("file", "rows", "size", *(("note",) if notes else ()))
-    files = make_table(*titles, right=("rows", "size"))
+    rows = []
     for file in plan.request.batch.files:
         note, style = notes.get(file.uri, ("new", None))
-        add_row(files, *(file.uri, count(file.rows), size(file.size_bytes), note)[: len(titles)], style=style)
-    show(files, indent=2)
+        rows.append(Styled((file.uri, count(file.rows), size(file.size_bytes), note)[: len(titles)], style))
+    show_rows(titles, rows, right=("rows", "size"), indent=2)
 
 
 _CHANGED = {

@@ -11,7 +11,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.output import add_row, echo_json, make_table, moment, rows_or_nothing, show
+from lakegate.cli.output import Styled, echo_json, moment, show_rows
 from lakegate.errors import ExitCode, LakegateError
 from lakegate.model.secrets import SecretReference
 
@@ -45,7 +45,6 @@ def list_channels(app: App) -> None:
     if app.json:
         echo_json([{**channel.model_dump(mode="json"), "missing": _missing(channel)} for channel in channels])
         return
-    table = make_table("channel", "type", "events", "tables", "severity", "secrets")
     rows = (
         (
             channel.name,
@@ -57,7 +56,7 @@ def list_channels(app: App) -> None:
         )
         for channel in channels
     )
-    rows_or_nothing(table, rows, empty="No channels.")
+    show_rows(("channel", "type", "events", "tables", "severity", "secrets"), rows, empty="No channels.")
 
 
 @notify.command("test", examples=("lakegate notify test", "lakegate notify test ops -o json"))
@@ -81,22 +80,26 @@ def late(app: App) -> None:
     """List late tables and send an alert for each.
 
     A table is late if nothing was published to it within the time set in notify.late. Run this from cron: it reports a
-    late table once per period until something is published to it. Also sends the
-    summaries of grouped messages that are due. It reads the journal only and starts nothing. Exits with 3 if an alert
-    could not be delivered.
+    late table once per period until something is published to it. Also sends the summaries of grouped messages that
+    are due. It reads the journal only and starts nothing. Exits with 3 if an alert could not be delivered.
     """
     with app.lake() as lake:
         found = lake.notify_late()
     if app.json:
         echo_json([table.model_dump(mode="json") for table in found])
-    elif not found:
-        click.echo("No table is late.", err=True)
     else:
-        shown = make_table("table", "expected every", "last published", "run", "alerts")
-        for one in found:
-            alerts = ", ".join(f"{sent.channel}: {sent.outcome}" for sent in one.notifications)
-            add_row(shown, one.table, one.expected_every, moment(one.last) or "never", one.run_id or "", alerts)
-        show(shown)
+        rows = (
+            (
+                one.table,
+                one.expected_every,
+                moment(one.last) or "never",
+                one.run_id or "",
+                ", ".join(f"{sent.channel}: {sent.outcome}" for sent in one.notifications),
+            )
+            for one in found
+        )
+        columns = ("table", "expected every", "last published", "run", "alerts")
+        show_rows(columns, rows, empty="No table is late.")
         for one in found:
             for sent in one.notifications:
                 if sent.outcome == "failed":
@@ -108,11 +111,11 @@ def late(app: App) -> None:
 
 def show_notifications(sent: Sequence[Notification], *, indent: int = 0) -> None:
     """Print which alerts were sent, and which failed."""
-    table = make_table("channel", "event", "outcome", "at", "reason")
-    for one in sent:
-        cells = (one.channel, one.event, one.outcome, moment(one.at), one.reason or "")
-        add_row(table, *cells, style=_STYLES.get(one.outcome))
-    show(table, indent=indent)
+    rows = (
+        Styled((one.channel, one.event, one.outcome, moment(one.at), one.reason or ""), _STYLES.get(one.outcome))
+        for one in sent
+    )
+    show_rows(("channel", "event", "outcome", "at", "reason"), rows, indent=indent)
 
 
 def _exit_code(sent: Sequence[Notification]) -> ExitCode:

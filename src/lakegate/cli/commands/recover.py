@@ -11,7 +11,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_runs
-from lakegate.cli.output import add_row, count, echo_json, make_table, moment, next_commands, show
+from lakegate.cli.output import Styled, count, echo_json, moment, next_commands, show_rows
 from lakegate.cli.run_output import STYLES, journal_payload
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
 
 
 def _show(app: App, runs: Sequence[Run]) -> None:
-    table = make_table("run", "table", "is now", "how", whole=("is now",))
+    rows = []
     for run in runs:
         how = " ".join(filter(None, (run.detail, run.error.message if run.error else None)))
-        add_row(table, run.run_id, run.table, run.status, how, style=STYLES.get(run.status))
-    show(table)
+        rows.append(Styled((run.run_id, run.table, run.status, how), STYLES.get(run.status)))
+    show_rows(("run", "table", "is now", "how"), rows, whole=("is now",))
     kept = [run for run in runs if run.branch_kept]
     if kept:
         next_commands(*((f"See why {run.run_id} failed its audit", app.command("runs", run.run_id)) for run in kept))

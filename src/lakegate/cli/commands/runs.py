@@ -15,18 +15,17 @@ from lakegate.cli.commandline import command
 from lakegate.cli.commands.notify import show_notifications
 from lakegate.cli.options import complete_runs, complete_tables, limit_option
 from lakegate.cli.output import (
-    add_row,
+    Styled,
     clip,
     count,
     counted,
     duration,
     echo_json,
-    make_table,
     moment,
     safe,
     say,
     share,
-    show,
+    show_rows,
     size,
 )
 from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
@@ -169,7 +168,7 @@ def _show_steps(steps: Sequence[RunStep]) -> None:
     if not steps:
         return
     total = sum(_seconds(step) for step in steps)
-    table = make_table("step", "started", "took", "share", "", "", right=("took", "share"))
+    rows = []
     for step in steps:
         took = _seconds(step)
         cells = (
@@ -180,9 +179,9 @@ def _show_steps(steps: Sequence[RunStep]) -> None:
             bar(took, total),
             _OUTCOMES[step.outcome],
         )
-        add_row(table, *cells, style="red" if step.outcome == "failed" else None)
+        rows.append(Styled(cells, "red" if step.outcome == "failed" else None))
     say("")
-    show(table, indent=2)
+    show_rows(("step", "started", "took", "share", "", ""), rows, right=("took", "share"), indent=2)
 
 
 def _seconds(step: RunStep) -> float:
@@ -194,17 +193,18 @@ def _show_files(run: Run) -> None:
     left_out = [known for known in run.skipped_files if known.file.uri not in {file.uri for file in written}]
     if not written and not left_out:
         return
-    table = make_table("file", "rows", "size", "", right=("rows", "size"))
+    rows = []
     for file in written:
         # A run that had nothing to do still lists all its files.
         owner = next((known.run_id for known in run.skipped_files if known.file.uri == file.uri), None)
         about = f"version {file.version_id}" if file.version_id else ""
-        add_row(table, file.uri, count(file.rows), size(file.size_bytes), f"skipped: {owner}" if owner else about)
+        note = f"skipped: {owner}" if owner else about
+        rows.append(Styled((file.uri, count(file.rows), size(file.size_bytes), note), None))
     for known in left_out:
-        file = known.file
-        add_row(table, file.uri, count(file.rows), size(file.size_bytes), f"skipped: {known.run_id}", style="dim")
+        cells = (known.file.uri, count(known.file.rows), size(known.file.size_bytes), f"skipped: {known.run_id}")
+        rows.append(Styled(cells, "dim"))
     say("")
-    show(table, indent=2)
+    show_rows(("file", "rows", "size", ""), rows, right=("rows", "size"), indent=2)
 
 
 def draw(run: Run, newer: Sequence[Commit]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import command
-from lakegate.cli.output import add_row, duration, echo_json, make_table, safe, say, show, size
+from lakegate.cli.output import Styled, duration, echo_json, safe, say, show_rows, size
 
 _STYLES = {"running": "green", "stopped": "yellow", "unresponsive": "red"}
 
@@ -34,19 +34,21 @@ def show_services(app: App) -> None:
         ]
         echo_json({"home": str(app.folder()), "services": payloads})
         return
-    table = make_table("service", "state", "pid", "up", "memory", "address", right=("pid", "up", "memory"))
-    for service in services:
-        add_row(
-            table,
-            service.name,
-            service.state,
-            "" if service.pid is None else str(service.pid),
-            "" if service.uptime_s is None else duration(service.uptime_s),
-            size(service.memory_bytes),
-            redact(service.address or ""),
-            style=_STYLES.get(service.state),
+    rows = (
+        Styled(
+            (
+                service.name,
+                service.state,
+                "" if service.pid is None else str(service.pid),
+                "" if service.uptime_s is None else duration(service.uptime_s),
+                size(service.memory_bytes),
+                redact(service.address or ""),
+            ),
+            _STYLES.get(service.state),
         )
-    show(table)
+        for service in services
+    )
+    show_rows(("service", "state", "pid", "up", "memory", "address"), rows, right=("pid", "up", "memory"))
     for service in services:
         if service.state == "unresponsive":
             say(f"[red]{safe(service.name)}[/] isn't responding. See its log: {safe(service.log)}")

