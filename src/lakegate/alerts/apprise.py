@@ -38,7 +38,7 @@ class AppriseSender:
     def __init__(self, url: str) -> None:
         self._service = apprise.Apprise()
         if not self._service.add(url):
-            raise UndeliveredError("its address is none that Apprise knows")
+            raise UndeliveredError("Apprise doesn't know this kind of address")
 
     def send(self, message: Message, deadline: Deadline, thread: str | None) -> str | None:
         """Send the message. Apprise tells no reason; ``apprise -vv URL`` does.
@@ -55,7 +55,7 @@ class AppriseSender:
             interpret_escapes=False,
         )
         if not sent:
-            raise UndeliveredError("Apprise could not deliver it", again=True)
+            raise UndeliveredError("Apprise couldn't deliver it", again=True)
         return None
 
 

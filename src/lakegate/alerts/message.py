@@ -212,7 +212,7 @@ def _event(notice: Notice) -> str:
 def _summary(notice: Notice) -> str:
     if notice.counted is not None:
         whom = "It says" if notice.counted == 1 else "They say"
-        return f"{whom} the same as an earlier message, which covered them all."
+        return f"{whom} the same as an earlier message."
     if notice.run is not None:
         return _summary_of_run(notice.run)
     if notice.late is not None:
@@ -221,8 +221,8 @@ def _summary(notice: Notice) -> str:
         return f"Nothing was published to {late.table} {since}; expected every {late.expected_every}."
     if notice.file is not None:
         tries = f"{notice.file.tries:,} time{'' if notice.file.tries == 1 else 's'}"
-        return f"Tried {tries}, and given up until it changes. {without_secrets(notice.file.reason)}"
-    return "This is what a message of lakegate looks like here. Nothing has happened."
+        return f"Tried {tries}, and gave up until it changes. {without_secrets(notice.file.reason)}"
+    return "This is what an alert of lakegate looks like here. Nothing happened."
 
 
 def _summary_of_run(run: Run) -> str:
@@ -239,7 +239,7 @@ def _summary_of_run(run: Run) -> str:
         failed = f"{len(run.failures)} check{'' if len(run.failures) == 1 else 's'} failed;"
         rows = f"{rows} {failed} {run.accepted.actor} published it anyway: {run.accepted.reason}"
     warnings = sum(len(report.warnings) for report in run.reports)
-    return " ".join(filter(None, (rows, f"{warnings} checks failed that only warn." if warnings else "")))
+    return " ".join(filter(None, (rows, f"{warnings} checks with severity warn failed." if warnings else "")))
 
 
 def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
@@ -286,9 +286,9 @@ def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> It
     if run is None:
         yield from _commands_without_run(notice)
         return
-    yield "Look at it", shlex.join(("lakegate", "runs", run.run_id))
+    yield "See the run", shlex.join(("lakegate", "runs", run.run_id))
     if run.branch and run.branch_kept and run.status != "published":
-        yield "See what its branch changes", shlex.join(("lakegate", "diff", run.target, run.branch))
+        yield "See what the branch changes", shlex.join(("lakegate", "diff", run.target, run.branch))
         yield "Discard it", shlex.join(("lakegate", "discard", run.branch))
         if run.staged:
             again = () if run.status != "rejected" else ("--accept", "REASON")
@@ -297,18 +297,18 @@ def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> It
         # Those that were missed may be from any time before.
         since = ("--since", settings.group) if group.number > 1 else ()
         words = ("lakegate", "runs", "--table", run.tables[0], "--status", run.status, *since)
-        yield "See all of the same", shlex.join(words)
+        yield "See all such runs", shlex.join(words)
 
 
 def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
     file = notice.file
     if file is not None:
         if file.run_id is not None:
-            yield "Look at its last run", shlex.join(("lakegate", "runs", file.run_id))
+            yield "See its last run", shlex.join(("lakegate", "runs", file.run_id))
         command = shlex.join(("lakegate", "ingest", file.table, redact(file.uri)))
         # Others can be no part of a command that people copy: they do not see all of it, or not as it is.
         if _PLAIN.fullmatch(file.uri) and len(command) <= _LONGEST_COMMAND:
-            yield "Try it by hand", command
+            yield "Try it yourself", command
         return
     status = () if notice.event in ("late", "test", "given_up") else ("--status", notice.event)
     for table in notice.tables:

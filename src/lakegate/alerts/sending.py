@@ -118,7 +118,7 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
     waits = retry_after_s(after)
     words = f"it answered {status}" + (f" ({said})" if said else "")
     if waits is not None and waits > 0:
-        words += f" and asks to wait for {waits:g} s"
+        words += f" and asked to wait {waits:g} s"
     return UndeliveredError(words, again=status == 429 or status >= 500, after_s=waits)  # noqa: PLR2004 - HTTP's own
 
 

@@ -125,11 +125,11 @@ def _explained() -> Iterator[None]:
     except URLError as error:
         if isinstance(error.reason, TimeoutError):
             raise _no_answer() from None
-        raise UndeliveredError("it cannot be connected to", again=True) from None
+        raise UndeliveredError("it can't be reached", again=True) from None
     except (InvalidURL, SlackClientError, ValueError):
-        raise UndeliveredError("its address cannot be used") from None
+        raise UndeliveredError("its address is invalid") from None
     except (HTTPException, OSError):
-        raise UndeliveredError("it cut the connection", again=True) from None
+        raise UndeliveredError("it closed the connection", again=True) from None
 
 
 def _refused(error: SlackApiError) -> UndeliveredError:
@@ -141,7 +141,7 @@ def _refused(error: SlackApiError) -> UndeliveredError:
 
 
 def _no_answer() -> UndeliveredError:
-    return UndeliveredError("it gave no answer in time; the message may have arrived")
+    return UndeliveredError("it didn't answer in time; the message may have arrived")
 
 
 def _words(said: object) -> str:

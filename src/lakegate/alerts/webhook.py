@@ -64,11 +64,11 @@ class WebhookSender:
                 if not answer.is_success:
                     raise refused(answer.status_code, after=answer.headers.get("Retry-After"))
         except httpx.TimeoutException:
-            raise UndeliveredError("it gave no answer in time; the message may have arrived") from None
+            raise UndeliveredError("it didn't answer in time; the message may have arrived") from None
         except httpx.TransportError as error:
             raise UndeliveredError(_away(error), again=True) from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError):
-            raise UndeliveredError("its address cannot be used") from None
+            raise UndeliveredError("its address is invalid") from None
         return None
 
 
@@ -162,7 +162,7 @@ def _text(text: str) -> str:
 
 def _away(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.ConnectError):
-        return "it cannot be connected to"
+        return "it can't be reached"
     if isinstance(error, httpx.UnsupportedProtocol):
-        return "its address does not begin with https:// or http://"
-    return "it cut the connection"
+        return "its address doesn't start with https:// or http://"
+    return "it closed the connection"

@@ -23,8 +23,10 @@ _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 10
 _SERVER_ERROR = 500
 _BUSY = frozenset({"InternalServiceError", "ThrottlingException", "RequestTimeout", "RequestTimeTooSkewed"})
-_PERMISSION_HINT = "The role needs secretsmanager:GetSecretValue on it, and kms:Decrypt when it has a key of its own."
-_CREDENTIALS_HINT = "Give credentials and region in the usual ways: a role, AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_REGION."
+_PERMISSION_HINT = "The role needs secretsmanager:GetSecretValue on it, and kms:Decrypt if it has its own key."
+_CREDENTIALS_HINT = (
+    "Provide credentials and a region in the usual ways: a role, AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_REGION."
+)
 
 
 class Secret:
@@ -105,7 +107,7 @@ def _read_file(reference: SecretReference, setting: str) -> str:
     try:
         value = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise _unusable(setting, path, "does not hold text in UTF-8") from None
+        raise _unusable(setting, path, "doesn't hold UTF-8 text") from None
     if not value:
         raise _unusable(setting, path, "is empty")
     if len(content) > _LONGEST_BYTES:
@@ -121,7 +123,7 @@ def _require_private(path: Path, found: os.stat_result, setting: str) -> None:
     if found.st_mode & (stat.S_IWOTH | readable):
         raise ConfigurationError(
             f"Setting {setting} refers to the file {path}, which every user of this machine can read or change.",
-            hint=f"chmod 600 {path}; in Kubernetes, set defaultMode: 0440 of the volume.",
+            hint=f"chmod 600 {path}; in Kubernetes, set the volume's defaultMode to 0440.",
             setting=setting,
             file=str(path),
         )
@@ -201,7 +203,7 @@ def _value(text: str, reference: SecretReference, setting: str) -> str:
         document = None
     if not isinstance(document, dict):
         raise _secret_unusable(
-            reference, setting, "does not hold a JSON object", hint="Leave the part from '#' on out."
+            reference, setting, "doesn't hold a JSON object", hint="Leave out '#' and what follows it."
         )
     value = document.get(reference.key)
     if not isinstance(value, str) or not value:
@@ -221,7 +223,7 @@ def _refused(error: Any, reference: SecretReference, setting: str) -> LakegateEr
         return _secret_unusable(
             reference, setting, "does not exist", hint="Check its name, and the region (AWS_REGION) and account."
         )
-    return _secret_unusable(reference, setting, f"may not be read ({code})", hint=_PERMISSION_HINT)
+    return _secret_unusable(reference, setting, f"can't be read ({code})", hint=_PERMISSION_HINT)
 
 
 def _not_asked(error: Exception, reference: SecretReference, setting: str) -> LakegateError:
@@ -230,7 +232,7 @@ def _not_asked(error: Exception, reference: SecretReference, setting: str) -> La
     if isinstance(error, (exceptions.HTTPClientError, exceptions.ConnectionError)):
         return _unavailable(reference, setting, type(error).__name__)
     said = str(error).rstrip(".")
-    return _secret_unusable(reference, setting, f"cannot be asked for: {said}", hint=_CREDENTIALS_HINT)
+    return _secret_unusable(reference, setting, f"can't be fetched: {said}", hint=_CREDENTIALS_HINT)
 
 
 def _secret_unusable(
@@ -245,7 +247,7 @@ def _secret_unusable(
 
 def _unavailable(reference: SecretReference, setting: str, said: str) -> RetryableError:
     return RetryableError(
-        f"AWS Secrets Manager could not serve '{reference.place}', which setting {setting} refers to ({said}).",
+        f"AWS Secrets Manager couldn't return '{reference.place}', which setting {setting} refers to ({said}).",
         hint="Try again; check the network and the endpoint (AWS_ENDPOINT_URL, VPC endpoints).",
         setting=setting,
     )

@@ -63,8 +63,8 @@ class BearerAuth(httpx.Auth):
         value = self._token.value()
         if not _SENDABLE.fullmatch(value):
             raise ConfigurationError(
-                "The catalog's token is empty or holds characters that cannot be sent in a header.",
-                hint=f"Look for spaces or line ends where {self._setting} is taken from.",
+                "The catalog's token is empty or has characters that a header can't hold.",
+                hint=f"Look for spaces or line breaks where {self._setting} comes from.",
             )
         request.headers["Authorization"] = f"Bearer {value}"
         return value
@@ -157,7 +157,7 @@ class ClientCredentials:
         try:
             return _Answer.model_validate_json(response.content)
         except ValidationError:
-            raise self._wrong("does not answer with an access token") from None
+            raise self._wrong("didn't return an access token") from None
 
     def _ask(self, secret: str) -> httpx.Response:
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
@@ -177,14 +177,13 @@ class ClientCredentials:
         try:
             code = _Refusal.model_validate_json(response.content).error
         except ValidationError:
-            return self._wrong(f"is not one of OAuth 2's token endpoints (HTTP {status})")
+            return self._wrong(f"isn't an OAuth 2 token endpoint (HTTP {status})")
         said = code if _ERROR_CODE.fullmatch(code) else f"HTTP {status}"
-        return self._wrong(f"gives the client '{self.client_id}' no token ({said})")
+        return self._wrong(f"gave the client '{self.client_id}' no token ({said})")
 
     def _away(self, reason: str) -> CatalogUnavailableError:
         return CatalogUnavailableError(
-            f"The token endpoint {self.endpoint} cannot serve now ({reason}); without a token, the catalog cannot "
-            "be asked.",
+            f"The token endpoint {self.endpoint} is unavailable ({reason}); lakegate needs a token for the catalog.",
             hint="Try again; check catalog.oauth2_token_endpoint.",
             uri=self.endpoint,
         )
@@ -241,7 +240,7 @@ def _require_tls(address: str | None, setting: str) -> None:
         )
     if url.scheme == "http" and not is_loopback(url.hostname or ""):
         raise ConfigurationError(
-            f"{setting} is '{address}': a token or secret is not sent there without TLS.",
-            hint=f"Write it as https://{url.netloc}{url.path}, and let the server or a proxy before it speak TLS.",
+            f"{setting} is '{address}': a token or secret isn't sent without TLS.",
+            hint=f"Write it as https://{url.netloc}{url.path}, and serve TLS there, or put a proxy in front that does.",
             setting=setting,
         )

@@ -30,11 +30,11 @@ def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
     try:
         found = version(package)
     except PackageNotFoundError:
-        problem = f"{package} is not installed; lakegate needs {wanted} here."
+        problem = f"{package} isn't installed; lakegate needs {wanted}."
     else:
         if _release(minimum) <= _release(found) < _release(below):
             return
-        problem = f"{package} {found} is installed; lakegate needs {wanted} here."
+        problem = f"{package} {found} is installed; lakegate needs {wanted}."
     raise ConfigurationError(problem, hint=f"pip install 'lakegate[{extra}]'", extra=extra, package=package)
 
 

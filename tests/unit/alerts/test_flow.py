@@ -262,7 +262,7 @@ def test_a_run_is_rejected_all_the_same_when_nobody_can_be_told(
     monkeypatch.setenv("HOOK_URL", "http://127.0.0.1:9/services/x")
     run = ingest(context(house, dispatcher(house)), ordered(house, WITH_NULLS))
     (told,) = stored(house).notifications
-    assert (run.status, told.outcome, told.reason) == ("rejected", "failed", "it cannot be connected to")
+    assert (run.status, told.outcome, told.reason) == ("rejected", "failed", "it can't be reached")
 
 
 # tables that are late -------------------------------------------------------------------------------------------------

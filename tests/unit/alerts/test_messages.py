@@ -126,12 +126,12 @@ def test_a_file_that_was_given_up_says_which_and_why_and_what_to_type() -> None:
     one = message(given_up(lost_file("a b&`c`.parquet", run_id="r7")))
     told = text_of(one)
     assert problems(slack(one)) == []
-    for part in ("nyc.trips: file given up", "Tried 3 times, and given up until it changes.", "is cut off"):
+    for part in ("nyc.trips: file given up", "Tried 3 times, and gave up until it changes.", "is cut off"):
         assert part in told, part
     assert "`s3://landing/a b&amp;\u02cbc\u02cb.parquet`" in told
     assert "lakegate runs r7" in told
     plain = message(given_up(lost_file("a b&c.parquet")))
-    assert ("Try it by hand", "lakegate ingest nyc.trips 's3://landing/a b&c.parquet'") in plain.commands
+    assert ("Try it yourself", "lakegate ingest nyc.trips 's3://landing/a b&c.parquet'") in plain.commands
     assert payload(one)["file"] == {
         "table": "nyc.trips",
         "uri": "s3://landing/a b&`c`.parquet",

@@ -150,7 +150,7 @@ def test_the_lake_tells_of_what_was_counted(tmp_path: Path) -> None:
         assert lake.notify_late() == ()
         assert lake.notify_late() == ()
     (line,) = log.getvalue().splitlines()
-    assert json.loads(line)["event"] == "The alert to channel 'ops' failed: it cannot be connected to"
+    assert json.loads(line)["event"] == "The alert to channel 'ops' failed: it can't be reached"
 
 
 @pytest.mark.parametrize(

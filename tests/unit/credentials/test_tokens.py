@@ -120,14 +120,14 @@ def test_a_rotated_secret_counts_for_the_next_token(monkeypatch: pytest.MonkeyPa
         (
             httpx.Response(401, json={"error": "invalid_client", "error_description": "s3cret is wrong"}),
             ConfigurationError,
-            "gives the client 'lake gate' no token (invalid_client)",
+            "gave the client 'lake gate' no token (invalid_client)",
         ),
         (httpx.Response(400, json={"error": "invalid_scope"}), ConfigurationError, "invalid_scope"),
         (httpx.Response(400, json={"error": "it was s3cret"}), ConfigurationError, "(HTTP 400)"),
         (httpx.Response(404, text="s3cret"), ConfigurationError, "not one of OAuth 2's token endpoints (HTTP 404)"),
         (httpx.Response(302, headers={"location": "/s3cret"}), ConfigurationError, "HTTP 302"),
-        (httpx.Response(200, text="<html>s3cret"), ConfigurationError, "does not answer with an access token"),
-        (httpx.Response(200, json={"token": "s3cret"}), ConfigurationError, "does not answer with an access token"),
+        (httpx.Response(200, text="<html>s3cret"), ConfigurationError, "didn't return an access token"),
+        (httpx.Response(200, json={"token": "s3cret"}), ConfigurationError, "didn't return an access token"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

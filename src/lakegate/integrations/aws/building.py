@@ -224,12 +224,12 @@ class ImageBuilder:
             self._data.upload(zipped, self._bucket, key)
             prepared = stack.prepare(given)
             if prepared is None:
-                raise DeploymentError(f"Stack {stack.name}, which builds images, was made by somebody else just now.")
+                raise DeploymentError(f"Stack {stack.name}, which builds images, was just created by someone else.")
             project = stack.execute(prepared).outputs["Project"]
             return self._built(project, order)
         finally:
             stack.delete()
-            with translated(f"deleting what the image was built of from bucket {self._bucket}"):
+            with translated(f"deleting the image's source from bucket {self._bucket}"):
                 self._clients.s3.delete_object(Bucket=self._bucket, Key=key)
 
     def _clear(self, stack: Stack) -> None:
@@ -246,8 +246,8 @@ class ImageBuilder:
             goes_on = any(one["buildStatus"] == "IN_PROGRESS" for one in builds)
         if goes_on:
             raise RetryableError(
-                f"Another image of {self._name.stack} is being built just now (stack {stack.name}).",
-                hint="Wait until it is done.",
+                f"Another image of {self._name.stack} is being built (stack {stack.name}).",
+                hint="Wait until it's done.",
                 stack=stack.name,
             )
         stack.delete()
@@ -262,7 +262,7 @@ class ImageBuilder:
             with self._narrator.step(f"Building the image of {order.source.kind} with CodeBuild"):
                 while build["buildStatus"] == "IN_PROGRESS":
                     if time.monotonic() > deadline:
-                        raise RetryableError("CodeBuild did not end in two hours.", hint="Try again.")
+                        raise RetryableError("CodeBuild didn't finish within two hours.", hint="Try again.")
                     time.sleep(self._poll_s)
                     with translated("following the build"):
                         build = codebuild.batch_get_builds(ids=[build["id"]])["builds"][0]
@@ -309,7 +309,7 @@ def _engine(wanted: Builder) -> str | None:
     if wanted == "auto":
         return None
     raise ConfigurationError(
-        f"{wanted} is not installed here, or does not answer.", hint="Start it, or choose --builder codebuild."
+        f"{wanted} isn't installed here or isn't running.", hint="Start it, or choose --builder codebuild."
     )
 
 
@@ -326,15 +326,17 @@ def _answers(engine: str) -> bool:
 
 def _failed(builder: str, order: _Order, said: str) -> DeploymentError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = " ".join(lines[-3:])[-400:] or "it said nothing"
-    hint = f"The whole log: {order.log}."
+    last = " ".join(lines[-3:])[-400:] or "no output"
+    hint = f"Full log: {order.log}."
     if "exec format error" in said:
-        hint = f"This machine runs no programs for {order.source.architecture}: --builder codebuild does. {hint}"
+        hint = f"This machine can't run programs for {order.source.architecture}. Pass --builder codebuild. {hint}"
     elif "toomanyrequests" in said:
-        hint = f"Docker Hub allows no more just now; try later, or --base from another registry. {hint}"
+        hint = (
+            f"Docker Hub's rate limit is reached: retry later, or pass --base with an image of another registry. {hint}"
+        )
     elif builder != "CodeBuild":
-        hint += " To build elsewhere: --builder codebuild."
-    return DeploymentError(f"{builder} could not build {order.image}: {last}", hint=hint, image=order.image)
+        hint += " To build on AWS, pass --builder codebuild."
+    return DeploymentError(f"{builder} couldn't build {order.image}: {last}", hint=hint, image=order.image)
 
 
 def _record_key(built: BuiltImage) -> str:

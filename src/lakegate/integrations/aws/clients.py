@@ -114,7 +114,7 @@ def open_clients(region: str | None = None, profile: str | None = None) -> Clien
         raise ConfigurationError(f"{str(error).rstrip('.')}.", hint="See `aws configure list-profiles`.") from error
     if session.region_name is None:
         raise ConfigurationError(
-            "No AWS region is set.", hint="Give one: --region eu-central-1, AWS_REGION, or the profile's."
+            "No AWS region is set.", hint="Set one: --region eu-central-1, AWS_REGION, or in the profile."
         )
     return Clients(session)
 
@@ -141,8 +141,8 @@ class DeploymentName:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise InputError(
-                f"'{self.name}' cannot name a deployment.",
-                hint="Use lower-case letters, digits and '-', a letter first, 20 at most, such as --name demo.",
+                f"'{self.name}' can't name a deployment.",
+                hint="Use at most 20 lower-case letters, digits and '-', starting with a letter, such as --name demo.",
                 name=self.name,
             )
 
@@ -164,8 +164,8 @@ class DeploymentName:
         return f"{self.stack}-fn-{account}-{region}{own}"
 
 
-_CREDENTIALS_HINT = "Give some in the usual ways: aws login, AWS_PROFILE or --profile, AWS_ACCESS_KEY_ID, or a role."
-_REGION_HINT = "Give one: --region eu-central-1, AWS_REGION, or the profile's."
+_CREDENTIALS_HINT = "Provide some in the usual ways: aws login, AWS_PROFILE or --profile, AWS_ACCESS_KEY_ID, or a role."
+_REGION_HINT = "Set one: --region eu-central-1, AWS_REGION, or in the profile."
 _REFUSED = frozenset(
     {
         "ExpiredToken",
@@ -240,7 +240,7 @@ def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
         raise ConfigurationError("No AWS credentials were found.", hint=_CREDENTIALS_HINT) from error
     except exceptions.HTTPClientError as error:
         said = str(error).rstrip(".")
-        raise RetryableError(f"AWS does not answer while {doing} ({said}).", hint="Check the network.") from error
+        raise RetryableError(f"AWS didn't answer while {doing} ({said}).", hint="Check the network.") from error
     except exceptions.BotoCoreError as error:
         text = f"{doing[:1].upper()}{doing[1:]} failed: {str(error).rstrip('.')}."
         raise ConfigurationError(text, hint=_CREDENTIALS_HINT) from error
@@ -251,13 +251,13 @@ def _refusal(error: Any, doing: str) -> LakegateError:
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     said = f"{code}: {text}" if text else code
     if code in _REFUSED:
-        return ConfigurationError(f"AWS does not accept these credentials ({said}).", hint=_CREDENTIALS_HINT)
+        return ConfigurationError(f"AWS rejected these credentials ({said}).", hint=_CREDENTIALS_HINT)
     if code in DENIED:
         return ConfigurationError(
-            f"AWS does not allow {doing} with these credentials ({said}).",
+            f"These credentials don't allow {doing} ({said}).",
             hint=f"The user or role needs the permission for {error.operation_name}.",
             operation=error.operation_name,
         )
     if code in _BUSY or status >= _SERVER_ERROR:
-        return RetryableError(f"AWS could not serve while {doing} ({said}).", hint="Try again.")
-    return DeploymentError(f"AWS refuses {doing} ({said}).", operation=error.operation_name)
+        return RetryableError(f"AWS is unavailable; it failed while {doing} ({said}).", hint="Try again.")
+    return DeploymentError(f"AWS refused {doing} ({said}).", operation=error.operation_name)

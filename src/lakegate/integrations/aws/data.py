@@ -80,7 +80,7 @@ class Data:
         place: Any = {} if region == _AMERICA else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         if region not in SHARED_NAMESPACE_ONLY:
             place["BucketNamespace"] = "account-regional"
-        with translated(f"making bucket {bucket}"):
+        with translated(f"creating bucket {bucket}"):
             s3.create_bucket(Bucket=bucket, **place)
             s3.put_public_access_block(
                 Bucket=bucket,
@@ -141,15 +141,15 @@ class Data:
             except ClientError as error:
                 if is_ours or error_code(error) not in _DENIED:
                     raise
-                self._narrator.note(f"Bucket {bucket} may not be looked at, or is another account's; it is left alone.")
+                self._narrator.note(f"Bucket {bucket} can't be read, or belongs to another account; it's left alone.")
                 return None
         if tags is None:
             return None
         if _owner(tags) != self._stack and not is_ours:
-            self._narrator.note(f"Bucket {bucket} lacks the tag {_TAG}={self._stack}; it is left alone.")
+            self._narrator.note(f"Bucket {bucket} lacks the tag {_TAG}={self._stack}; it's left alone.")
             return None
         objects = size = 0
-        with translated(f"listing bucket {bucket}"), self._narrator.step(f"Counting what is in {bucket}"):
+        with translated(f"listing bucket {bucket}"), self._narrator.step(f"Counting the objects in {bucket}"):
             for page in self._versions(bucket):
                 versions = page.get("Versions", [])
                 objects += len(versions) + len(page.get("DeleteMarkers", []))

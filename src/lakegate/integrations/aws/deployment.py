@@ -279,11 +279,11 @@ class Deployment:
         if running is None or is_own:
             return
         raise DeploymentError(
-            f"Function {name} runs other code ({running}) than the {deployed}: somebody replaced it, in the function "
+            f"Function {name} runs other code ({running}) than the {deployed}: someone replaced it, in the function "
             f"or in {'its repository' if image else f'bucket {self._code_bucket}'}.",
             # Not by a concurrency of 0: the queue would go on, and each refused call counts as a try of its files.
             hint=f"Stop it: aws lambda list-event-source-mappings --function-name {name}, then "
-            "aws lambda update-event-source-mapping --no-enabled --uuid UUID. Then find out who did that.",
+            "aws lambda update-event-source-mapping --no-enabled --uuid UUID. Then find out who replaced it.",
             function=name,
         )
 
@@ -312,7 +312,7 @@ class Deployment:
         brought = prepared.values["CatalogUri"] and prepared.values["SparkUrl"]
         if brought or not any(one.type == _SERVICE and one.action == "add" for one in prepared.changes):
             return
-        with translated("making the role AWSServiceRoleForECS"):
+        with translated("creating the role AWSServiceRoleForECS"):
             try:
                 self._clients.iam.create_service_linked_role(AWSServiceName="ecs.amazonaws.com")
             except ClientError as error:
@@ -321,7 +321,7 @@ class Deployment:
                 if error_code(error) not in DENIED:
                     raise
                 self._narrator.note(
-                    "These credentials may not make the role AWSServiceRoleForECS, without which ECS makes no server: "
+                    "These credentials can't create the role AWSServiceRoleForECS, which ECS needs to start servers: "
                     "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com"
                 )
 
@@ -337,7 +337,7 @@ class Deployment:
         if not any(wanted == 0 for _, _, wanted in servers_running(self._clients, services)):
             return ()
         start_server(self._clients, services[0])
-        return ("Spark stood still and is started; it takes some minutes.",)
+        return ("Spark was stopped; starting it takes a few minutes.",)
 
     def _put_code(self, package: Path, values: Mapping[str, str]) -> None:
         self._data.make_bucket(self._code_bucket)
@@ -362,9 +362,9 @@ class Deployment:
         on_postgres = not chosen.get("CatalogUri") and chosen.get("CatalogStore", "postgres") == "postgres"
         if on_postgres or not chosen.get("JournalUrl"):
             raise DeploymentError(
-                f"The certificate of a database in {self._clients.region} can't be checked: this lakegate doesn't know "
-                "the authority that signs those of RDS there.",
-                hint="Update lakegate, choose another --region, or bring the servers: --journal-url and --catalog-uri.",
+                f"The certificate of a database in {self._clients.region} can't be checked: this version of lakegate "
+                "doesn't know RDS's certificate authority there.",
+                hint="Update lakegate, choose another --region, or pass your own --journal-url and --catalog-uri.",
                 region=self._clients.region,
             )
         return ""

@@ -170,7 +170,7 @@ class Repository:
                 repository=self.name,
             )
         ecr = self._clients.ecr
-        with translated(f"making repository {self.name}"):
+        with translated(f"creating repository {self.name}"):
             if found is None:
                 found = ecr.create_repository(
                     repositoryName=self.name,
@@ -220,10 +220,10 @@ class Repository:
             found = self._clients.ecr.describe_images(repositoryName=self.name, imageIds=[{"imageTag": tag}])
             images = found["imageDetails"]
         if repository is None or not images:
-            raise DeploymentError(f"The image {self.name}:{tag} was built, but is not in the repository.", tag=tag)
+            raise DeploymentError(f"The image {self.name}:{tag} was built but isn't in the repository.", tag=tag)
         if images[0].get("imageManifestMediaType", "").endswith(_INDEXES):
             raise DeploymentError(
-                f"The image {self.name}:{tag} is an index of several; Lambda takes single images only.",
+                f"The image {self.name}:{tag} is an index of several images; Lambda needs a single one.",
                 hint="Build it with --builder codebuild.",
                 tag=tag,
             )

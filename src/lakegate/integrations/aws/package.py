@@ -111,7 +111,7 @@ def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
                 sizes[re.split(r"[/.-]", entry.filename, maxsplit=1)[0]] += entry.file_size
         parts = ", ".join(f"{name} {size:,}" for name, size in sizes.most_common(10))
         raise ConfigurationError(
-            f"The function has {total:,} bytes unpacked, {total - limit:,} more than Lambda takes of a zip. The "
+            f"The function has {total:,} bytes unpacked, {total - limit:,} more than Lambda accepts in a zip. The "
             f"largest packages: {parts}.",
             hint="Deploy it as a container image, which may be larger: lakegate aws deploy --package image",
             bytes=total,
@@ -179,7 +179,7 @@ def _install(installed: Path, tree: Path, wanted: FunctionPackage) -> None:
 
 def _refused(said: str, wanted: FunctionPackage) -> ConfigurationError | RetryableError:
     last = " ".join(said.split())[-400:]
-    message = f"The packages of the function could not be had for Python {wanted.python} on {wanted.architecture}: "
+    message = f"Couldn't get the function's packages for Python {wanted.python} on {wanted.architecture}: "
     if "No solution found" in said:
         hint = "Choose another --python-version or --architecture."
         return ConfigurationError(message + last, hint=hint)

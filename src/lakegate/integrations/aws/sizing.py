@@ -79,8 +79,8 @@ def _concurrency(values: Mapping[str, str]) -> Iterator[str]:
     reserved, most = int(values["ReservedConcurrency"]), int(values["MaximumConcurrency"])
     if 0 < reserved < most:
         yield (
-            f"--reserved-concurrency {reserved} is below --maximum-concurrency {most}: Lambda would refuse calls that "
-            "the queue makes, and each refusal brings healthy messages nearer to the dead letters."
+            f"--reserved-concurrency {reserved} is below --maximum-concurrency {most}: Lambda would throttle "
+            "the queue's calls, and each throttled call brings healthy messages closer to the dead-letter queue."
         )
 
 
@@ -97,7 +97,7 @@ def _connections(values: Mapping[str, str]) -> Iterator[str]:
         yield (
             f"--maximum-concurrency {values['MaximumConcurrency']} needs up to {needed} connections to the database "
             f"({CONNECTIONS_OF_A_CALL} a call, {nessie} for Nessie, {_CONNECTIONS_KEPT_FREE} kept free), and "
-            f"{values['DatabaseClass']} has about {allowed}: lower it, or take a larger --database-class."
+            f"{values['DatabaseClass']} has about {allowed}: lower it, or choose a larger --database-class."
         )
 
 
@@ -105,8 +105,8 @@ def _spark(values: Mapping[str, str]) -> Iterator[str]:
     size, calls = values["SparkSize"], int(values["MaximumConcurrency"])
     if not values["SparkUrl"] and calls > CALLS_OF_SPARK[size]:
         yield (
-            f"--maximum-concurrency {calls} is too much for --spark-size {size}, which takes {CALLS_OF_SPARK[size]} "
-            "runs at the same time, or calls end before their runs do: lower it, or take a larger Spark."
+            f"--maximum-concurrency {calls} is too much for --spark-size {size}, which runs {CALLS_OF_SPARK[size]} "
+            "ingests at a time; more would exceed the function's timeout: lower it, or choose a larger Spark."
         )
 
 
@@ -114,20 +114,21 @@ def _disk(values: Mapping[str, str]) -> Iterator[str]:
     disk, most = int(values["DatabaseGb"]), int(values["DatabaseMaxGb"])
     if most < disk * _DISK_GROWS_BY:
         yield (
-            f"--database-max-gb {most} is below 1.1 times --database-gb {disk}, the least that RDS takes: give "
+            f"--database-max-gb {most} is below 1.1 times --database-gb {disk}, the minimum for RDS: pass "
             f"at least {int(disk * _DISK_GROWS_BY) + 1}."
         )
 
 
 def _layout(values: Mapping[str, str]) -> Iterator[str]:
     if values["Schedule"] == "on-demand" and values["SparkUrl"]:
-        yield "--schedule stops the Spark that is made, and --spark-url brings one: leave one of them out."
+        yield "--schedule is about the Spark that is created, so it can't be combined with --spark-url."
     if values["Egress"] == "endpoints":
         if values["VpcId"]:
-            yield "--egress endpoints is of the network that is made, and --vpc-id brings one: leave one of them out."
+            yield "--egress endpoints is about the network that is created, so it can't be combined with --vpc-id."
         outside = [option for name, option in _OUTSIDE.items() if values[name]]
         if outside:
-            yield f"--egress endpoints leads nowhere but to AWS, which {', '.join(outside)} is not: take --egress nat."
+            options = ", ".join(outside)
+            yield f"--egress endpoints reaches AWS only, so it can't be combined with {options}: pass --egress nat."
 
 
 PRICES_OF = "2026-11"
@@ -207,7 +208,7 @@ def _parts(values: Mapping[str, str]) -> Iterator[Cost]:
 def _smaller(values: Mapping[str, str], parts: tuple[Cost, ...]) -> Iterator[Saving]:
     made = {part.part for part in parts}
     if "Spark" in made and values["Schedule"] != "on-demand":
-        what = "stop Spark while nothing lands; the first file then waits some minutes for it"
+        what = "stop Spark while no files arrive; the first file then waits a few minutes for it"
         yield _saving(values, parts, "--schedule", {"Schedule": "on-demand"}, what)
     if "NAT gateway" in made:
         what = "no NAT gateway: servers with public addresses that let nobody in, endpoints for the function; no Slack"

@@ -50,11 +50,11 @@ def smoke(
     key = f"{prefix}{NAMESPACE}/{canary}/canary.parquet"
     uri = f"s3://{bucket}/{key}"
     began = time.monotonic()
-    with narrator.step("Waiting until a file went through"):
+    with narrator.step("Waiting until a test file is published"):
         answer = _ask(clients, outputs, uri)
         if answer.get("outcome") in ("no route", "not canary"):
             raise DeploymentError(
-                f"No route leads {uri} to {NAMESPACE}.{canary}, so no file can be sent through.",
+                f"No route leads {uri} to {NAMESPACE}.{canary}, so the deployment can't be tested.",
                 hint="Add the route PREFIX/{namespace}/{table}/** to --routes, or deploy without --smoke.",
             )
         with translated(f"uploading to bucket {bucket}"):
@@ -86,7 +86,7 @@ def _ask(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, An
         return {"outcome": "waiting", "reason": error.message}
     if got.get("FunctionError"):
         said = payload.get("errorMessage") if isinstance(payload, dict) else payload
-        return {"outcome": "waiting", "reason": f"The function fails: {said}"}
+        return {"outcome": "waiting", "reason": f"The function failed: {said}"}
     return payload if isinstance(payload, dict) else {"outcome": "waiting"}
 
 
@@ -100,13 +100,15 @@ def _stuck(
         ]
         waiting, in_flight = queue_depth(clients, outputs.get("QueueUrl"))
         dead, _ = queue_depth(clients, outputs.get("DeadLettersUrl"))
-        facts.append(f"{waiting} notifications wait, {in_flight} are worked on or put off, {dead} were given up")
+        facts.append(
+            f"{waiting} notifications are waiting, {in_flight} are in progress or postponed, {dead} were given up"
+        )
     except LakegateError as error:
         facts.append(error.message)
     told = "; ".join(fact.rstrip(".") for fact in facts)
     return DeploymentError(
-        f"The deployment is made, but a file that was sent through it was {what}: {told}.",
-        hint=f"Read the logs: aws logs tail {outputs.get('LogGroup')} --since 30m; and see lakegate aws status.",
+        f"The deployment succeeded, but its test file was {what}: {told}.",
+        hint=f"Read the logs: aws logs tail {outputs.get('LogGroup')} --since 30m; or run lakegate aws status.",
         run=answer.get("run_id"),
     )
 

@@ -207,20 +207,20 @@ class Stack:
         name = self.name.removeprefix("lakegate-")
         if found.status in _DEAD_ENDS:
             raise DeploymentError(
-                f"Stack {self.name} is in the state {found.status}, from which it can only be deleted.",
+                f"Stack {self.name} is in the state {found.status}, in which it can only be deleted.",
                 hint=f"lakegate aws destroy --name {name} --keep-data",
                 stack=self.name,
             )
         if found.status == "UPDATE_ROLLBACK_FAILED":
             raise DeploymentError(
-                f"Stack {self.name} could not be brought back to what it was ({found.reason}).",
+                f"Stack {self.name} couldn't be rolled back ({found.reason}).",
                 hint=f"aws cloudformation continue-update-rollback --stack-name {self.name}",
                 stack=self.name,
             )
         if found.status.endswith("_IN_PROGRESS"):
             raise RetryableError(
-                f"Stack {self.name} is being changed just now ({found.status}).",
-                hint=f"See how far it is: lakegate aws status --name {name}",
+                f"Stack {self.name} is being changed ({found.status}).",
+                hint=f"See its progress: lakegate aws status --name {name}",
                 stack=self.name,
             )
 
@@ -238,7 +238,7 @@ class Stack:
                 if is_change:
                     raise self._refused(reason, invalid)
                 return None
-        raise RetryableError(f"CloudFormation did not plan stack {self.name} in {_PREPARE_TIMEOUT_S:g} s.")
+        raise RetryableError(f"CloudFormation didn't plan stack {self.name} in {_PREPARE_TIMEOUT_S:g} s.")
 
     def _refused(self, reason: str, invalid: Any) -> DeploymentError:
         where = ""
@@ -247,7 +247,7 @@ class Stack:
             reason = invalid.get("ValidationStatusReason") or reason
         name = self.name.removeprefix("lakegate-")
         return DeploymentError(
-            f"Stack {self.name} cannot be planned{where}: {reason}", hint=_hint(reason, name), stack=self.name
+            f"Stack {self.name} can't be planned{where}: {reason}", hint=_hint(reason, name), stack=self.name
         )
 
     def _drop(self, change_set: str, stack_id: str, *, is_new: bool) -> None:
@@ -308,7 +308,7 @@ class Stack:
     def _failed(self, doing: str, end: StackState, events: Sequence[Any]) -> DeploymentError:
         culprit = next((event for event in events if self._is_cause(event)), None)
         culprit = culprit or self._invalid(StackName=end.id)
-        undone = " Everything is as it was before." if _is_undone(end.status) else ""
+        undone = " All changes were rolled back." if _is_undone(end.status) else ""
         if culprit is None:
             return DeploymentError(
                 f"{doing} stack {self.name} failed: {end.reason or end.status}.{undone}", stack=self.name
@@ -372,12 +372,12 @@ def _change(found: Any) -> Change:
 
 def _hint(reason: str, name: str) -> str:
     if "already exists" in reason.lower():
-        return "It was kept, or is another's: choose another --name (of a bucket, --bucket-name), or delete it."
+        return "It was kept, or is someone else's: choose another --name (for a bucket, --bucket-name), or delete it."
     if "not empty" in reason.lower():
-        return f"lakegate aws destroy --name {name} empties what belongs to it; empty or keep what others put there."
+        return f"lakegate aws destroy --name {name} empties its own buckets; empty the others yourself, or keep them."
     if "not authorized" in reason.lower() or "access denied" in reason.lower():
-        return "The user or role that deploys lacks this permission."
-    return f"See lakegate aws plan --help for what may be given, and lakegate aws status --name {name}."
+        return "The user or role that deploys needs this permission."
+    return f"For the options, run lakegate aws plan --help; for the stack's state, lakegate aws status --name {name}."
 
 
 def _is_undone(status: str) -> bool:

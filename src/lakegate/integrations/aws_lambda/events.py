@@ -184,7 +184,7 @@ def _of_queue(record: object) -> Message:
 def _unwrapped(payload: object, depth: int = 1) -> Iterator[Notified]:
     """Yield what a payload tells of, whatever it is wrapped in."""
     if not isinstance(payload, Mapping) or depth > _DEEPEST:
-        raise MalformedEventError("The event is not one of S3, SQS, SNS or EventBridge.")
+        raise MalformedEventError("The event isn't from S3, SQS, SNS or EventBridge.")
     if payload.get("Event") == "s3:TestEvent":
         return
     records = payload.get("Records")
@@ -196,7 +196,7 @@ def _unwrapped(payload: object, depth: int = 1) -> Iterator[Notified]:
     elif "detail-type" in payload:
         yield from _of_bridge(payload)
     else:
-        raise MalformedEventError("The event is not one of S3, SQS, SNS or EventBridge.")
+        raise MalformedEventError("The event isn't from S3, SQS, SNS or EventBridge.")
 
 
 def _of_record(record: object, depth: int) -> Iterator[Notified]:
@@ -206,7 +206,7 @@ def _of_record(record: object, depth: int) -> Iterator[Notified]:
         return
     # Other stores name themselves: "minio:s3", "ministack:s3".
     if not source.endswith(":s3"):
-        raise MalformedEventError(f"A record of the event is not one of S3, but of '{source[:40]}'.")
+        raise MalformedEventError(f"A record of the event isn't from S3, but from '{source[:40]}'.")
     told = _validated(_S3Record, record)
     if told.name.removeprefix("s3:").startswith(_CREATED):
         yield from _notified(told.s3, unquote_plus(told.s3.object.key), told.time)
@@ -221,7 +221,7 @@ def _of_bridge(payload: object) -> Iterator[Notified]:
 def _notified(place: _Place, key: str, time: datetime | None) -> Iterator[Notified]:
     # Neither can be a key: they come of nothing but damage, and no library below would say so as well.
     if not key or "\0" in key or not _is_unicode(key):
-        raise MalformedEventError("The event names an object whose key cannot be one.")
+        raise MalformedEventError("The event names an object with an invalid key.")
     if key.endswith("/"):  # a folder, created in a console: there is nothing in it
         return
     about = place.object
@@ -247,7 +247,7 @@ def _parsed(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise MalformedEventError("The message is not JSON.") from None
+        raise MalformedEventError("The message isn't JSON.") from None
 
 
 def _validated(model: type[_Model], value: object) -> _Model:
@@ -255,7 +255,7 @@ def _validated(model: type[_Model], value: object) -> _Model:
         return model.model_validate(value)
     except ValidationError as error:
         problems = (f"{_path(problem['loc'])}: {problem['msg']}" for problem in error.errors()[:_SHOWN_PROBLEMS])
-        raise MalformedEventError(f"The event is not whole: {'; '.join(problems)}.") from None
+        raise MalformedEventError(f"The event is incomplete: {'; '.join(problems)}.") from None
 
 
 def _path(location: tuple[Any, ...]) -> str:

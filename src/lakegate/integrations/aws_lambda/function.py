@@ -149,7 +149,7 @@ def _require_done(outcomes: Mapping[str, FileOutcome]) -> None:
         return
     told = "; ".join(f"{uri}: {outcome.reason}" for uri, outcome in list(left.items())[:_TOLD_FILES])
     more = f"; and {len(left) - _TOLD_FILES:,} more" if len(left) > _TOLD_FILES else ""
-    raise NotDoneError(f"{len(left):,} of {len(outcomes):,} file(s) are not done: {told}{more}", files=list(left))
+    raise NotDoneError(f"{len(left):,} of {len(outcomes):,} file(s) aren't done: {told}{more}", files=list(left))
 
 
 def _log_message(narrator: LogNarrator, message: Message, outcomes: Mapping[str, FileOutcome]) -> None:

@@ -48,9 +48,9 @@ _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"\{[^{}]*\}")
 _TROUBLES = 2
 """After so many in a row it is not the files' fault, and the rest would fare no better."""
-_NO_TIME = "There was no time left for it."
+_NO_TIME = "No time was left for it."
 _ALONE = "lambda/alone"
-_CROWDED = "Another run has to be done alone first."
+_CROWDED = "Another run must finish by itself first."
 _ALONE_TIMEOUT_S = 1.0
 
 
@@ -216,7 +216,7 @@ def _routed(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str, str]
             fates[uri] = FileOutcome("left out", is_done=True, reason=error.message)
             continue
         if table is None:
-            fates[uri] = FileOutcome("left out", is_done=True, reason="No route leads it to a table.")
+            fates[uri] = FileOutcome("left out", is_done=True, reason="No route matches it.")
         else:
             tables[uri] = table
     return tables, fates
@@ -362,7 +362,7 @@ class _Work:
         if self._is_waiting(uri):
             return self._fate_of_waiting(table, uri, landing)
         if landing is None:
-            return FileOutcome("left out", is_done=True, reason="It is not there any more.", table=table)
+            return FileOutcome("left out", is_done=True, reason="It doesn't exist anymore.", table=table)
         fate = partial(FileOutcome, reason=landing.reason, table=table, run_id=landing.run_id)
         if landing.outcome == "done":
             return fate("published", is_done=True)
@@ -377,7 +377,7 @@ class _Work:
             return _put_off(trouble, table, run_id)
         if landing is not None and landing.outcome == "failed" and uri in self._noted:
             return FileOutcome("failed", is_done=False, reason=landing.reason, table=table, run_id=run_id)
-        why = _CROWDED if uri in self._crowded else _NO_TIME if self._is_late else "Another run is at it."
+        why = _CROWDED if uri in self._crowded else _NO_TIME if self._is_late else "Another run is ingesting it."
         return FileOutcome("not done", is_done=False, reason=why, table=table, run_id=run_id)
 
     def _is_waiting(self, uri: str) -> bool:

@@ -207,13 +207,13 @@ def _read(path: Path, variables: Mapping[str, str]) -> _File:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}", file=str(path)) from None
+        raise ConfigurationError(f"Can't read {path}: {error}", file=str(path)) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" (line {mark.line + 1})"
         raise ConfigurationError(f"{path} is not valid YAML{place}.", file=str(path)) from None
     if not isinstance(content, dict):
-        raise ConfigurationError(f"{path} holds no keys.", hint="It begins with: name: lakegate", file=str(path))
+        raise ConfigurationError(f"{path} has no keys.", hint="It starts with: name: lakegate", file=str(path))
     try:
         return _File.model_validate(_substituted(content, path, variables))
     except ValidationError as error:
@@ -233,7 +233,7 @@ def _substituted(value: Any, path: Path, variables: Mapping[str, str]) -> Any:
         name = match[1].strip()
         if not variables.get(name):
             raise ConfigurationError(
-                f"{path} needs the variable {name}, which is not set.", hint=f"export {name}=…", file=str(path)
+                f"{path} refers to the variable {name}, which isn't set.", hint=f"export {name}=…", file=str(path)
             )
         return variables[name]
 
@@ -244,7 +244,7 @@ def _explained(error: ValidationError, path: Path) -> ConfigurationError:
     problems = []
     for one in error.errors(include_input=False, include_url=False):
         key = ".".join(str(part) for part in one["loc"])
-        what = "is not a key of it" if one["type"] == "extra_forbidden" else one["msg"]
+        what = "isn't a known key" if one["type"] == "extra_forbidden" else one["msg"]
         problems.append(f"{key}: {what}")
     return ConfigurationError(
         f"{path}: {'; '.join(problems)}",

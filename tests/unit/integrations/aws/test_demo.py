@@ -62,7 +62,7 @@ def test_it_is_written_anew_but_never_over_somebodys_project(tmp_path: Path) -> 
     (tmp_path / "lakegate.toml").write_text(theirs)
     with pytest.raises(ConfigurationError, match="is a project, which the demo would replace") as caught:
         home.write(ENDPOINT, TABLE, CHECKS)
-    assert caught.value.hint == "Give another folder: lakegate demo --aws --dir FOLDER"
+    assert caught.value.hint == "Choose another folder: lakegate demo --aws --dir FOLDER"
     with pytest.raises(ConfigurationError, match="is a project, which the demo would replace"):
         home.clear()
     assert (tmp_path / "lakegate.toml").read_text() == theirs

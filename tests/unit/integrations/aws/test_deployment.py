@@ -337,7 +337,7 @@ def test_spark_that_is_always_to_run_is_started_when_it_stands_still(
 
     done = demo.deploy({}, package)
 
-    assert any("Spark stood still" in note for note in done.notes) is started
+    assert any("Spark was stopped" in note for note in done.notes) is started
 
 
 def test_status_tells_why_a_server_stopped_and_a_file_was_put_off() -> None:
@@ -467,7 +467,7 @@ def test_a_failing_resource_is_named_not_those_that_were_cancelled_for_it(
 
     assert caught.value.message == (
         "Deploying stack lakegate-demo failed at Queue (AWS::SQS::Queue): Queue lakegate already exists. "
-        "Everything is as it was before."
+        "All changes were rolled back."
     )
     assert caught.value.context["resource"] == "Queue"
     assert caught.value.hint is not None
@@ -484,7 +484,7 @@ def test_a_failing_resource_is_named_not_those_that_were_cancelled_for_it(
             DeploymentError,
             "aws cloudformation continue-update-rollback --stack-name lakegate-demo",
         ),
-        ("UPDATE_IN_PROGRESS", RetryableError, "See how far it is: lakegate aws status --name demo"),
+        ("UPDATE_IN_PROGRESS", RetryableError, "See its progress: lakegate aws status --name demo"),
     ],
 )
 def test_a_stack_from_which_nothing_leads_on(
@@ -672,7 +672,7 @@ def test_changes_that_part_from_data(action: str, kind: str, replacement: str | 
 
 @pytest.mark.parametrize("name", ["", "Demo", "a_b", "1st", "demo-", "x" * 21])
 def test_names_that_no_bucket_may_have(name: str) -> None:
-    with pytest.raises(InputError, match="cannot name a deployment"):
+    with pytest.raises(InputError, match="can't name a deployment"):
         Deployment(name, Clients(Aws()), SilentNarrator())
 
 

@@ -16,24 +16,24 @@ _BROUGHT = {"SparkUrl": "sc://spark:15002", "CatalogUri": "https://nessie/api/v2
     [
         (
             {"ReservedConcurrency": "1"},
-            ["--reserved-concurrency 1 is below --maximum-concurrency 2: Lambda would refuse calls"],
+            ["--reserved-concurrency 1 is below --maximum-concurrency 2: Lambda would throttle the queue's calls"],
         ),
         (
             {"MaximumConcurrency": "20", "SparkSize": "large"},
             ["needs up to 108 connections to the database (4 a call, 20 for Nessie, 8 kept free)", "has about 78"],
         ),
-        ({"MaximumConcurrency": "10"}, ["is too much for --spark-size small, which takes 2 runs at the same time"]),
+        ({"MaximumConcurrency": "10"}, ["is too much for --spark-size small, which runs 2 ingests at a time"]),
         (
             {"MaximumConcurrency": "100", "ReservedConcurrency": "50"},
             ["--reserved-concurrency 50", "up to 428 connections", "--spark-size small"],
         ),
         (
             {"Schedule": "on-demand", "SparkUrl": "sc://s:1"},
-            ["--schedule stops the Spark that is made, and --spark-url brings one"],
+            ["it can't be combined with --spark-url"],
         ),
         (
             {"Egress": "endpoints", "VpcId": "vpc-1", "SlackSecretArn": "arn", "JournalUrl": "postgresql://j@d/j"},
-            ["--vpc-id brings one", "which --journal-url, --slack-secret-arn is not"],
+            ["can't be combined with --vpc-id", "can't be combined with --journal-url, --slack-secret-arn"],
         ),
         ({"DatabaseGb": "100"}, ["--database-max-gb 100 is below 1.1 times --database-gb 100", "at least 111"]),
     ],

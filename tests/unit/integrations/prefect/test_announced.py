@@ -157,7 +157,7 @@ def test_trouble_stops_no_look(deployment: UUID, caplog: pytest.LogCaptureFixtur
     assert announced.begin_again(cast("Lake", KnownRuns()), "lakegate-wap/nobody", None) == 0
     begun(deployment, "no lake", Running())
     assert looked("no lake", KnownRuns(error=CatalogUnavailableError("The catalog is away."))) == 0
-    assert [text.partition(":")[0] for text in caplog.messages].count("Announced files were not looked through") == 2
+    assert [text.partition(":")[0] for text in caplog.messages].count("Couldn't look for announced files") == 2
 
 
 def test_every_table_is_looked_through(deployment: UUID) -> None:

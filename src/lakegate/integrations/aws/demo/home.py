@@ -18,11 +18,11 @@ from lakegate.private import private_folder
 
 BUCKET = "lakegate-demo"
 WAREHOUSE = f"s3://{BUCKET}/warehouse"
-_MARK = "# Written by `lakegate demo --aws`, each time anew."
+_MARK = "# Written by `lakegate demo --aws`"
 _PASSED_ON = "LAKEGATE_LOCAL_"
 # Else an alert that says the same as that of a demo before would only be counted, and the demo take minutes longer.
 _HASTE = '[notify]\ngroup = "0s"\n\n[function]\nretry_s = 3\n'
-_HINT = "Give another folder: lakegate demo --aws --dir FOLDER"
+_HINT = "Choose another folder: lakegate demo --aws --dir FOLDER"
 
 
 class DemoHome:
@@ -64,8 +64,12 @@ class DemoHome:
             for folder in (self.uploads, self.function):
                 private_folder(folder)
             about_table = f"[tables.{json.dumps(table)}]\nchecks = {json.dumps(list(checks))}\n"
-            settings.write_text(f"{_MARK}\n\n{_places(endpoint)}\n{about_table}", encoding="utf-8")
-            self.function_settings.write_text(f"{_MARK}\n\n{_HASTE}\n{about_table}", encoding="utf-8")
+            settings.write_text(
+                f"{_MARK}, which overwrites it.\n\n{_places(endpoint)}\n{about_table}", encoding="utf-8"
+            )
+            self.function_settings.write_text(
+                f"{_MARK}, which overwrites it.\n\n{_HASTE}\n{about_table}", encoding="utf-8"
+            )
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -87,7 +91,7 @@ class DemoHome:
             raise self._unusable(error) from error
         if not (known or _MARK).startswith(_MARK) or (known is None and self.was_played_in):
             raise ConfigurationError(
-                f"{self.path} is a project, which the demo would replace.", hint=_HINT, folder=str(self.path)
+                f"{self.path} is your own project; the demo would overwrite it.", hint=_HINT, folder=str(self.path)
             )
 
     def clear(self) -> None:
@@ -108,7 +112,7 @@ class DemoHome:
 
     def _unusable(self, error: OSError) -> ConfigurationError:
         return ConfigurationError(
-            f"{error.filename or self.path} cannot be used: {error.strerror or error}.", hint=_HINT
+            f"{error.filename or self.path} can't be used: {error.strerror or error}.", hint=_HINT
         )
 
 
