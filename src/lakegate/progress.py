@@ -95,6 +95,19 @@ def without_secrets(text: str) -> str:
     return _MAYBE_SECRET.sub(r"\1…", redact(text))
 
 
+def one_line(value: object) -> str:
+    r"""Return ``value`` on one line, with invisible characters escaped: they could steer a terminal, or hide text.
+
+    Example:
+        >>> print(one_line("a\nb\x1b[31m\u202ec"))
+        a\nb\x1b[31m\u202ec
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 class _SilentStep:
     def progress(self, done: int, total: int, unit: str) -> None:
         pass

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 
 import apprise
 
-from lakegate.alerts.message import Message, cell, clip, one_line
+from lakegate.alerts.message import Message, cell, clip
 from lakegate.alerts.sending import Deadline, UndeliveredError
 from lakegate.config import ChannelSettings
+from lakegate.progress import one_line
 
 _LONGEST_TITLE = 200
 _LONGEST = 500

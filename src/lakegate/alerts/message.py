@@ -14,24 +14,11 @@ from lakegate.config import NotifySettings
 from lakegate.model.checks import CheckResult
 from lakegate.model.notices import AlertGroup, Notice
 from lakegate.model.run import Run, changed_rows
-from lakegate.progress import redact, without_secrets
+from lakegate.progress import one_line, redact, without_secrets
 
 ELLIPSIS = "…"
 _WIDE = 0x10000
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-
-
-def one_line(value: object) -> str:
-    r"""Return ``value`` on one line, with invisible characters escaped: they could turn or hide the text around them.
-
-    Example:
-        >>> print(one_line("a\nb\u202ec"))
-        a\nb\u202ec
-    """
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def clip(text: str, limit: int) -> str:

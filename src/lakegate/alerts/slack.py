@@ -24,9 +24,10 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
-from lakegate.alerts.message import Failure, Message, cell, clip, code, escape, one_line, without_ticks
+from lakegate.alerts.message import Failure, Message, cell, clip, code, escape, without_ticks
 from lakegate.alerts.sending import Deadline, UndeliveredError, refused
 from lakegate.config import ChannelSettings
+from lakegate.progress import one_line
 
 _SAID = 80
 _TRANSIENT = {"fatal_error", "internal_error", "ratelimited", "request_timeout", "service_unavailable"}

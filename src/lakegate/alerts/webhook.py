@@ -17,13 +17,13 @@ from typing import Any
 
 import httpx
 
-from lakegate.alerts.message import Failure, Message, cell, clip, one_line
+from lakegate.alerts.message import Failure, Message, cell, clip
 from lakegate.alerts.sending import Deadline, UndeliveredError, refused
 from lakegate.config import ChannelSettings
 from lakegate.model.notices import GivenUpFile
 from lakegate.model.run import Run
 from lakegate.model.secrets import is_loopback
-from lakegate.progress import redact, without_secrets
+from lakegate.progress import one_line, redact, without_secrets
 
 SIGNATURE, TIMESTAMP, DELIVERY, EVENT = (f"Lakegate-{name}" for name in ("Signature", "Timestamp", "Delivery", "Event"))
 """Headers: ``v1=`` and the signature in hexadecimal digits; seconds since 1970; a name of the message; the event."""

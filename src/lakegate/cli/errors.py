@@ -42,7 +42,7 @@ def report(error: BaseException, app: App) -> int:
     if app.debug and app.logs is None:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     if app.output == "json" or (isinstance(error, click.UsageError) and _asks_for_json(app.words)):
-        _echo_json({"error": ending.error})
+        click.echo(streams.as_json({"error": ending.error}, indent=2))
     if app.logs is None:
         _print(ending)
     else:
@@ -113,14 +113,8 @@ def _facts(code: str, message: str, hint: str | None = None) -> dict[str, object
 
 
 def _asks_for_json(words: Sequence[str]) -> bool:
-    joined = " ".join(words)
-    return any(
-        spelling in f" {joined} " for spelling in (" -o json ", " -ojson ", " --output json ", " --output=json ")
-    )
-
-
-def _echo_json(value: object) -> None:
-    click.echo(streams.as_json(value, indent=2))
+    line = f" {' '.join(words)} "
+    return any(f" {spelling} " in line for spelling in ("-o json", "-ojson", "--output json", "--output=json"))
 
 
 def _say(label: str, color: str, text: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from lakegate.cli.streams import as_json
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
 _MINUTE = 60
 _HOUR = 3600
 _THOUSAND = 1000
-
-
-def plain(value: object) -> str:
-    r"""Return ``value`` as one line without control characters, which could steer the terminal.
-
-    Example:
-        >>> print(plain("a\nb\x1b[31m"))
-        a\nb\x1b[31m
-    """
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def clip(text: str, width: int) -> str:
@@ -63,8 +51,8 @@ def cell(value: object) -> str:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, (list, tuple, Mapping)):
-        return plain(json.dumps(json_safe(value), ensure_ascii=False))
-    return plain(value)
+        return one_line(json.dumps(json_safe(value), ensure_ascii=False))
+    return one_line(value)
 
 
 def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
@@ -245,7 +233,7 @@ def safe(text: object) -> str:
     """Return ``text`` for use inside markup: nothing in it is markup, nor steers the terminal."""
     from rich.markup import escape
 
-    return escape(plain(text))
+    return escape(one_line(text))
 
 
 def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
@@ -257,13 +245,15 @@ def make_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = 
     for index, name in enumerate(columns):
         # The first column is what the next command is given: it must stay in one piece.
         justify: Literal["left", "right"] = "right" if name in right else "left"
-        table.add_column(_literal(plain(name)), justify=justify, overflow="fold", no_wrap=index == 0 or name in whole)
+        table.add_column(
+            _literal(one_line(name)), justify=justify, overflow="fold", no_wrap=index == 0 or name in whole
+        )
     return table
 
 
 def add_row(table: Table, *values: object, style: str | None = None) -> None:
     """Add a row of plain text; values that are rich renderables stay as they are."""
-    table.add_row(*(_literal(plain(v)) if isinstance(v, (str, int)) else v for v in values), style=style)  # type: ignore[arg-type]  # rich's own union
+    table.add_row(*(_literal(one_line(v)) if isinstance(v, (str, int)) else v for v in values), style=style)  # type: ignore[arg-type]  # rich's own union
 
 
 def show(table: Table, *, indent: int = 0) -> None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.output import duration, plain, safe, size
-from lakegate.progress import LogNarrator, SilentNarrator, about
+from lakegate.cli.output import duration, safe, size
+from lakegate.progress import LogNarrator, SilentNarrator, about, one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -41,7 +41,7 @@ class LiveNarrator:
     def step(self, text: str) -> Iterator[Step]:
         """Show ``text`` while the body runs."""
         progress = self._enter()
-        task = progress.add_task(plain(text), total=None, amount="")
+        task = progress.add_task(one_line(text), total=None, amount="")
         started = monotonic()
         done = False
         try:

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("in_a_project")
 def test_a_missing_option_value_names_the_command_and_its_help(command: str, words: str, option: str) -> None:
     outcome = invoke(f"{command} {words} {option}")
     assert outcome.exit_code == 2
-    assert f"error: Option '{option}' requires an argument.\nusage: lakegate {command} " in outcome.stderr
-    assert f"For help, run: lakegate {command} --help" in outcome.stderr
+    assert f"error: Option '{option}' requires an argument.\nusage: cli {command} " in outcome.stderr
+    assert f"For help, run: cli {command} --help" in outcome.stderr
 
 
 @pytest.mark.parametrize(

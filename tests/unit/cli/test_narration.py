@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.cli.check_output import fitting
-from lakegate.cli.output import cell, json_safe, plain, share
+from lakegate.cli.output import cell, json_safe, share
 from lakegate.cli.stderr import LiveNarrator, make_narrator
-from lakegate.progress import SilentNarrator
+from lakegate.progress import SilentNarrator, one_line
 
 
 class Terminal(io.StringIO):
@@ -71,7 +71,7 @@ def test_a_failing_step_is_marked_and_its_error_goes_on(monkeypatch: pytest.Monk
 
 @given(st.text())
 def test_plain_text_is_printable_and_one_line(text: str) -> None:
-    assert plain(text).isprintable()
+    assert one_line(text).isprintable()
 
 
 values = st.recursive(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -19,7 +19,6 @@ from lakegate.cli.output import (
     echo_json,
     moment,
     next_commands,
-    plain,
     safe,
     say,
     show_rows,
@@ -27,6 +26,7 @@ from lakegate.cli.output import (
 )
 from lakegate.config import HOME_NAME
 from lakegate.integrations.aws.parameters import PARAMETERS
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from lakegate.integrations.aws.building import Builder, Images
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         Costs,
         Deployed,
         Plan,
-        ServerStatus,
         Status,
         Survey,
     )
@@ -416,11 +415,12 @@ def _announce_plan(plan: Plan) -> None:
         word = _WORDS.get(change.action, change.action)
         what = _what(change)
         click.echo(
-            f"  {word:<7} {plain(change.resource)} ({plain(change.type)}){what and f': {plain(what)}'}", err=True
+            f"  {word:<7} {one_line(change.resource)} ({one_line(change.type)}){what and f': {one_line(what)}'}",
+            err=True,
         )
     for change in plan.changes:
         if change.leaves_data:
-            click.echo(f"DATA: {plain(change.resource)} is kept with its data, but no longer used", err=True)
+            click.echo(f"DATA: {one_line(change.resource)} is kept with its data, but no longer used", err=True)
     if plan.costs:
         click.echo(f"When idle: about {plan.costs.total_usd:.0f} USD a month (see `lakegate aws plan`)", err=True)
     for text in plan.warnings:
@@ -460,37 +460,33 @@ def _show_status(status: Status) -> None:
     if status.reason:
         say(f"  {safe(status.reason)}")
     _say_facts(status.outputs)
-    if status.waiting is not None:
-        in_flight = count(status.in_flight)
-        say(f"  [dim]{'queue':<14}[/] {count(status.waiting)} waiting, {in_flight} in progress or postponed")
-    if status.dead is not None:
-        text = f"{counted(status.dead, 'notification')} given up" if status.dead else "empty"
-        say(f"  [dim]{'dead letters':<14}[/] {'[red]' if status.dead else ''}{text}{'[/]' if status.dead else ''}")
-    if status.put_off:
-        say(f"  [dim]{'postponed':<14}[/] {moment(status.put_off.time)} {safe(status.put_off.text)}")
-    for server in status.servers:
-        _say_server(server)
-    if status.function:
-        one = status.function
-        say(
-            f"  [dim]{'function':<14}[/] {safe(one.state)}, {safe(one.runtime)}, code {safe(one.code_sha256[:12])}, "
-            f"changed {safe(one.modified_at)}"
-        )
-    if status.missing:
-        say(f"  [dim]{'missing':<14}[/] [red]{safe(', '.join(status.missing))}[/]")
-    if status.drifted is not None:
-        text = f"[yellow]{safe(', '.join(status.drifted))}[/]" if status.drifted else "none"
-        say(f"  [dim]{'drift':<14}[/] {text}")
+    say(*(f"  [dim]{name:<14}[/] {markup}" for name, markup in _parts(status)))
     if status.errors:
         say("", "[bold]Last errors[/]")
         say(*(f"  [dim]{moment(error.time)}[/] {safe(error.text)}" for error in status.errors))
 
 
-def _say_server(one: ServerStatus) -> None:
-    style = "red" if one.running < one.wanted else "default"
-    stopped = f"; the last one stopped {one.stopped}" if one.stopped else ""
-    runs = f"runs {one.running} of {counted(one.wanted, 'task')}" if one.wanted else "is stopped"
-    say(f"  [dim]{'server':<14}[/] [{style}]{safe(one.name)} {runs}[/]{safe(stopped)}")
+def _parts(status: Status) -> Iterator[tuple[str, str]]:
+    """Yield what a deployment has, and the markup of its state."""
+    if status.waiting is not None:
+        yield "queue", f"{count(status.waiting)} waiting, {count(status.in_flight)} in progress or postponed"
+    if status.dead is not None:
+        yield "dead letters", f"[red]{counted(status.dead, 'notification')} given up[/]" if status.dead else "empty"
+    if status.put_off:
+        yield "postponed", f"{moment(status.put_off.time)} {safe(status.put_off.text)}"
+    for one in status.servers:
+        style = "red" if one.running < one.wanted else "default"
+        stopped = f"; the last one stopped {one.stopped}" if one.stopped else ""
+        runs = f"runs {one.running} of {counted(one.wanted, 'task')}" if one.wanted else "is stopped"
+        yield "server", f"[{style}]{safe(one.name)} {runs}[/]{safe(stopped)}"
+    if status.function:
+        facts = status.function
+        code = f"{facts.state}, {facts.runtime}, code {facts.code_sha256[:12]}, changed {facts.modified_at}"
+        yield "function", safe(code)
+    if status.missing:
+        yield "missing", f"[red]{safe(', '.join(status.missing))}[/]"
+    if status.drifted is not None:
+        yield "drift", f"[yellow]{safe(', '.join(status.drifted))}[/]" if status.drifted else "none"
 
 
 def _announce_deletion(found: Survey, *, keep_data: bool) -> None:
@@ -498,13 +494,13 @@ def _announce_deletion(found: Survey, *, keep_data: bool) -> None:
     if found.state is not None:
         click.echo(f"Stack {found.stack} ({found.state}), {counted(len(found.resources), 'resource')}:", err=True)
         for one in found.resources:
-            click.echo(f"  {plain(one.resource)} ({plain(one.type)}) {plain(one.id)}", err=True)
+            click.echo(f"  {one_line(one.resource)} ({one_line(one.type)}) {one_line(one.id)}", err=True)
     for code in found.code:
         click.echo(f"Function zips: {_bucket(code)}", err=True)
     for name in found.repositories:
-        click.echo(f"Container images: repository {plain(name)}", err=True)
+        click.echo(f"Container images: repository {one_line(name)}", err=True)
     if found.builder:
-        click.echo(f"Image builder: stack {plain(found.builder)}", err=True)
+        click.echo(f"Image builder: stack {one_line(found.builder)}", err=True)
     data = [
         *(f"bucket {_bucket(one)}" for one in found.data),
         *(f"table {name}" for name in found.tables),
@@ -512,7 +508,7 @@ def _announce_deletion(found: Survey, *, keep_data: bool) -> None:
         *(f"snapshot {name}" for name in found.snapshots),
     ]
     for line in data:
-        click.echo(f"{'Kept' if keep_data else 'DATA'}: {plain(line)}", err=True)
+        click.echo(f"{'Kept' if keep_data else 'DATA'}: {one_line(line)}", err=True)
 
 
 def _show_destroyed(found: Survey, *, deleted: bool, keep_data: bool) -> None:
@@ -537,7 +533,7 @@ def _show_costs(costs: Costs | None) -> None:
 def _print_notes(notes: tuple[str, ...]) -> None:
     """Print notes on standard error, whatever the format of standard output."""
     for note in notes:
-        click.echo(f"note: {plain(note)}", err=True)
+        click.echo(f"note: {one_line(note)}", err=True)
 
 
 def _totals(plan: Plan) -> str:

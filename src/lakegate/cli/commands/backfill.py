@@ -23,7 +23,6 @@ from lakegate.cli.output import (
     echo_json,
     moment,
     next_commands,
-    plain,
     safe,
     say,
     show_rows,
@@ -33,6 +32,7 @@ from lakegate.cli.run_output import STYLES
 from lakegate.cli.stderr import LiveNarrator, LiveStep, make_progress
 from lakegate.errors import ExitCode
 from lakegate.loading.backfill_plan import Outcome
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -340,7 +340,7 @@ class LiveBackfill:
     def began(self, chunk: BackfillChunk) -> None:
         """Show a chunk as under way in this thread."""
         if self._shown is not None:
-            row = self._shown.rows.add_task(f"  {plain(chunk.name)}", total=None, amount="")
+            row = self._shown.rows.add_task(f"  {one_line(chunk.name)}", total=None, amount="")
             self._rows[threading.get_ident()] = (row, chunk.name)
 
     def ended(self, result: ChunkResult) -> None:
@@ -367,11 +367,11 @@ class LiveBackfill:
                 yield step
             return
         row, name = known
-        shown.rows.update(row, description=f"  {plain(name)}  {clip(plain(text), _STEP_WIDTH)}")
+        shown.rows.update(row, description=f"  {one_line(name)}  {clip(one_line(text), _STEP_WIDTH)}")
         try:
             yield LiveStep(shown.rows, row, bar=False)
         finally:
-            shown.rows.update(row, description=f"  {plain(name)}", amount="")
+            shown.rows.update(row, description=f"  {one_line(name)}", amount="")
 
     def note(self, text: str) -> None:
         """Print ``text`` above the bar, with this thread's chunk."""
@@ -401,7 +401,7 @@ class _Shown:
         files = sum(len(chunk.to_do) for chunk in plan.to_do)
         # By bytes: files may differ much in size, and the time left goes by this.
         size_bytes = sum(chunk.size_bytes for chunk in plan.to_do)
-        task = bar.add_task(plain(plan.table), total=max(size_bytes, 1), amount=_of_files(0, files), files=0)
+        task = bar.add_task(one_line(plan.table), total=max(size_bytes, 1), amount=_of_files(0, files), files=0)
         live = Live(Group(bar, rows), console=Console(stderr=True), refresh_per_second=10, transient=True)
         return cls(live, bar, rows, task, files)
 
@@ -439,7 +439,7 @@ def chunk_line(result: ChunkResult) -> str:
         ended = f"published {counted(result.rows, 'row')}" + (f"; {why}" if why else "")
     else:
         ended = result.outcome + (f": {why}" if why else "")
-    return plain(f"{result.chunk}  {ended}, {duration(result.seconds)}")
+    return one_line(f"{result.chunk}  {ended}, {duration(result.seconds)}")
 
 
 def reason(result: ChunkResult) -> str:

@@ -14,9 +14,10 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import at_option, ref_option
-from lakegate.cli.output import cell, clip, counted, far_date, json_safe, make_table, null, plain, show, width_or
+from lakegate.cli.output import cell, clip, counted, far_date, json_safe, make_table, null, show, width_or
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import QueryError
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ def _require_distinct(columns: Sequence[str]) -> None:
 
 def print_table(result: pa.Table) -> None:
     """Print the first rows as a table, and on standard error how many there are."""
-    names = [plain(name) for name in result.column_names]
+    names = [one_line(name) for name in result.column_names]
     right = [name for name, field in zip(names, result.schema, strict=True) if _is_number(field.type)]
     table = make_table(*names, right=right)
     widest = min(_WIDEST_CELL, width_or(_WIDEST_CELL))

@@ -14,14 +14,14 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_tables, ingest_options, span
-from lakegate.cli.output import clip, counted, duration, json_safe, plain
+from lakegate.cli.output import clip, counted, duration, json_safe
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import InputError
 from lakegate.loading.routes import location
 from lakegate.model.words import parse_duration
-from lakegate.progress import bound_to
+from lakegate.progress import bound_to, one_line
 
 if TYPE_CHECKING:
     from lakegate.config import WatchSettings
@@ -219,7 +219,7 @@ class WatchView:
     def say(self, word: str, text: str) -> None:
         """Write a line to standard error."""
         if not self._app.quiet:
-            click.echo(plain(f"{word:<9}  {text}"), err=True)
+            click.echo(one_line(f"{word:<9}  {text}"), err=True)
 
     def scanned(self, found: Scan) -> None:
         """Report files that no route matches, each once."""
@@ -254,7 +254,7 @@ class WatchView:
         from rich.markup import escape
 
         console = Console(stderr=True)
-        line = clip(plain(self.status(summary, found)), console.width - _SPINNER_WIDTH)
+        line = clip(one_line(self.status(summary, found)), console.width - _SPINNER_WIDTH)
         with console.status(escape(line), refresh_per_second=_REFRESHED_PER_S):
             yield
 

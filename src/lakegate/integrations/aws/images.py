@@ -23,33 +23,10 @@ CONTAINER = Path(__file__).with_name("container")
 SPARK_JARS = (ICEBERG, *S3_ARTIFACTS)
 """What Spark's image holds besides Spark: what the local stack runs with, when its tables are on S3."""
 PLATFORMS: Mapping[Architecture, str] = {"x86_64": "linux/amd64", "arm64": "linux/arm64"}
-KEPT = 50
-"""As many images stay in a repository; the oldest goes when there is one more."""
 
 _TAG = "lakegate:stack"
 _BASE = re.compile(r"^ARG BASE=(\S+)$", re.MULTILINE)
 _INDEXES = ("image.index.v1+json", "manifest.list.v2+json")
-_LIFECYCLE = {
-    "rules": [
-        {
-            "rulePriority": 1,
-            "description": "What no tag names.",
-            "selection": {
-                "tagStatus": "untagged",
-                "countType": "sinceImagePushed",
-                "countUnit": "days",
-                "countNumber": 14,
-            },
-            "action": {"type": "expire"},
-        },
-        {
-            "rulePriority": 2,
-            "description": "The oldest of many.",
-            "selection": {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": KEPT},
-            "action": {"type": "expire"},
-        },
-    ]
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +156,12 @@ class Repository:
                     encryptionConfiguration={"encryptionType": "AES256"},
                     tags=[{"Key": _TAG, "Value": self._stack}],
                 )["repository"]
-            # Each time, so that one whose making was cut short has them too.
-            ecr.put_lifecycle_policy(repositoryName=self.name, lifecyclePolicyText=json.dumps(_LIFECYCLE))
+            # Each time, so that a repository whose creation was interrupted gets them, too.
+            policy = (CONTAINER / "lifecycle.json").read_text(encoding="utf-8")
+            ecr.put_lifecycle_policy(repositoryName=self.name, lifecyclePolicyText=policy)
             if self._kind == "function":
-                policy = json.dumps(_lambda_pulls(found["repositoryArn"]))
-                ecr.set_repository_policy(repositoryName=self.name, policyText=policy)
+                pulls = json.dumps(_lambda_pulls(found["repositoryArn"]))
+                ecr.set_repository_policy(repositoryName=self.name, policyText=pulls)
         return found
 
     def newest(self, source: ImageSource) -> BuiltImage | None:

@@ -52,36 +52,32 @@ _on_failure = click.option(
 )
 
 
-def _table(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    return None if value is None else str(TableIdentifier.parse(value))
+def _table(value: str) -> str:
+    return str(TableIdentifier.parse(value))
 
 
-def _branch(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    return None if value is None else validate_ref_name(value)
-
-
-def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+def _seconds(value: str) -> float:
     seconds = parse_duration(value).total_seconds()
     if seconds == 0.0:
         raise click.UsageError("--every must be greater than zero.")
     return seconds
 
 
-def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+def _name(value: str) -> str:
     if _UNNAMEABLE.search(value):
         raise click.UsageError(f"--name '{value}' can't name a deployment: / % & < > aren't allowed.")
     return value
 
 
-def _path(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+def _path(value: str) -> str:
     if not value:
         raise click.UsageError("PATH is empty.")
     return value
 
 
 @click.group(invoke_without_command=True, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--table_name", "--table-name", "table", callback=_table, metavar="TABLE", help="namespace.table.")
-@click.option("--branch_name", "--branch-name", "branch", callback=_branch, metavar="NAME", help="New branch.")
+@click.option("--table_name", "--table-name", "table", type=_table, metavar="TABLE", help="namespace.table.")
+@click.option("--branch_name", "--branch-name", "branch", type=validate_ref_name, metavar="NAME", help="New branch.")
 @click.option("--s3_path", "--s3-path", "path", metavar="PATH", help="File, folder or pattern, local or in a store.")
 @_checks
 @_on_failure
@@ -100,7 +96,7 @@ def cli(context: click.Context, /, *, table: str | None, path: str | None, outpu
 
 @cli.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--table", callback=_table, metavar="TABLE", help="Table of all files, instead of --route.")
+@click.option("--table", type=_table, metavar="TABLE", help="Table of all files, instead of --route.")
 @click.option(
     "--route",
     "routes",
@@ -112,11 +108,11 @@ def cli(context: click.Context, /, *, table: str | None, path: str | None, outpu
     "--every",
     "interval_s",
     default="5m",
-    callback=_seconds,
+    type=_seconds,
     metavar="DURATION",
     help="How often to scan.",
 )
-@click.option("--name", default="lakegate", show_default=True, callback=_name, help="Name of the two deployments.")
+@click.option("--name", default="lakegate", show_default=True, type=_name, help="Name of the two deployments.")
 @_checks
 @_on_failure
 @_home
@@ -140,8 +136,8 @@ def serve(*, paths: Sequence[str], interval_s: float, name: str, **given: Any) -
 
 
 @cli.command()
-@click.argument("table", callback=_table)
-@click.argument("path", callback=_path)
+@click.argument("table", type=_table)
+@click.argument("path", type=_path)
 def announce(*, table: str, path: str) -> None:
     """Tell Prefect that the file PATH for TABLE has landed."""
     _require_server()

@@ -175,5 +175,5 @@ def test_an_announced_file_is_an_event_that_the_server_has(deployment: UUID) -> 
 
 def test_an_event_that_does_not_arrive_is_an_error() -> None:
     nobody = {PREFECT_API_URL: "http://127.0.0.1:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
-    with temporary_settings(nobody), pytest.raises(RetryableError, match=r"did not take the event that a\.csv"):
+    with temporary_settings(nobody), pytest.raises(RetryableError, match=r"didn't accept the event that a\.csv"):
         announce("nyc.trips", "a.csv")
