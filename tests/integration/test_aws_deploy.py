@@ -287,7 +287,7 @@ def test_smoke_says_what_to_look_at_when_nothing_comes_through(demo: Deployment,
     outputs = demo.deploy({**BROUGHT, "BatchWindow": "300"}, package).outputs
 
     with pytest.raises(
-        DeploymentError, match=r"not published within 0 s: Spark does not answer; .* notifications wait"
+        DeploymentError, match=r"not published within 0 s: Spark does not answer; .* notifications are waiting"
     ) as caught:
         # The emulator doesn't wait for the window to end: given a second, the file may come through.
         demo.smoke(outputs, timeout_s=0)

@@ -80,7 +80,7 @@ def test_it_fits_with_a_tenth_to_spare(package: Path) -> None:
 
 
 def test_one_that_is_too_large_says_what_takes_most(package: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"largest parts: pyarrow [\d,]+, numpy [\d,]+, pandas") as caught:
+    with pytest.raises(ConfigurationError, match=r"largest packages: pyarrow [\d,]+, numpy [\d,]+, pandas") as caught:
         require_fit(package, 100_000_000)
 
     assert "--package image" in str(caught.value.hint)
@@ -144,7 +144,7 @@ def test_one_that_is_there_is_not_built_again(package: Path, monkeypatch: pytest
 
 
 def test_a_python_that_nothing_is_built_for(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"could not be had for Python 3\.7") as caught:
+    with pytest.raises(ConfigurationError, match=r"Couldn't get the function's packages for Python 3\.7") as caught:
         build_package(tmp_path, FunctionPackage(python="3.7"))
 
     assert caught.value.hint == "Choose another --python-version or --architecture."

@@ -19,12 +19,12 @@ def require_extra(extra: str, package: str, minimum: str, below: str) -> None:
         below: First version that won't any more: ``3.9``.
 
     Raises:
-        ConfigurationError: When it is missing or of another version, with the command that mends it.
+        ConfigurationError: It's missing or of another version. The hint is the command that fixes that.
 
     Example:
         >>> require_extra("x", "no-such-thing", "1.0", "2")
         Traceback (most recent call last):
-        lakegate.errors.ConfigurationError: no-such-thing is not installed; lakegate needs no-such-thing>=1.0,<2 here.
+        lakegate.errors.ConfigurationError: no-such-thing isn't installed; lakegate needs no-such-thing>=1.0,<2.
     """
     wanted = f"{package}>={minimum},<{below}"
     try:

@@ -158,7 +158,7 @@ def test_nobody_waits_for_longer_than_is_allowed(server: SlackServer, channel: d
     server.odd.append("429")
     (told,) = dispatcher(channels(server, channel)).send(rejection())
     assert told.outcome == "failed"
-    assert (told.reason or "").endswith("and asks to wait for 3600 s")
+    assert (told.reason or "").endswith("and asked to wait 3600 s")
 
 
 @pytest.mark.parametrize(

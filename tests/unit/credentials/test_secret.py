@@ -210,8 +210,8 @@ def test_a_secret_of_aws_is_fetched_anew_after_a_while(manager: SecretsManager) 
     ("text", "key", "reason"),
     [
         (" ", "", "is empty"),
-        (PLANTED, "#password", "does not hold a JSON object"),
-        (f'["{PLANTED}"]', "#password", "does not hold a JSON object"),
+        (PLANTED, "#password", "doesn't hold a JSON object"),
+        (f'["{PLANTED}"]', "#password", "doesn't hold a JSON object"),
         (f'{{"token": "{PLANTED}"}}', "#password", "has no text at 'password'"),
         (f'{{"password": {{"x": "{PLANTED}"}}}}', "#password", "has no text at 'password'"),
     ],
@@ -228,9 +228,9 @@ def test_a_secret_of_aws_that_is_otherwise_is_refused(
     ("refusal", "kind", "words"),
     [
         (None, ConfigurationError, "does not exist"),
-        ((400, "AccessDeniedException"), ConfigurationError, "may not be read (AccessDeniedException)"),
-        ((400, "ThrottlingException"), RetryableError, "could not serve"),
-        ((500, "InternalServiceError"), RetryableError, "could not serve"),
+        ((400, "AccessDeniedException"), ConfigurationError, "can't be read (AccessDeniedException)"),
+        ((400, "ThrottlingException"), RetryableError, "couldn't return"),
+        ((500, "InternalServiceError"), RetryableError, "couldn't return"),
     ],
 )
 def test_refusals_of_aws_say_what_to_do(

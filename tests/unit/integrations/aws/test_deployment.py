@@ -501,11 +501,11 @@ def test_a_stack_from_which_nothing_leads_on(
 @pytest.mark.parametrize(
     ("code", "status", "kind", "words"),
     [
-        ("AccessDenied", 403, ConfigurationError, "does not allow looking at stack lakegate-demo"),
-        ("ExpiredToken", 403, ConfigurationError, "does not accept these credentials"),
-        ("Throttling", 400, RetryableError, "could not serve"),
-        ("InternalFailure", 500, RetryableError, "could not serve"),
-        ("ValidationError", 400, DeploymentError, "refuses looking at stack"),
+        ("AccessDenied", 403, ConfigurationError, "don't allow looking at stack lakegate-demo"),
+        ("ExpiredToken", 403, ConfigurationError, "rejected these credentials"),
+        ("Throttling", 400, RetryableError, "is unavailable"),
+        ("InternalFailure", 500, RetryableError, "is unavailable"),
+        ("ValidationError", 400, DeploymentError, "refused looking at stack"),
     ],
 )
 def test_refusals(
@@ -533,7 +533,7 @@ def test_a_template_that_is_refused(aws: Aws, demo: Deployment, package: Path) -
     aws.answers("delete_stack", {})
 
     with pytest.raises(
-        DeploymentError, match=rf"cannot be planned at Bucket \(AWS::S3::Bucket\): {BUCKET} already exists"
+        DeploymentError, match=rf"can't be planned at Bucket \(AWS::S3::Bucket\): {BUCKET} already exists"
     ):
         demo.plan({}, package)
 
@@ -546,7 +546,7 @@ def test_a_refusal_that_cannot_be_looked_into(aws: Aws, demo: Deployment, packag
     aws.answers("delete_change_set", {})
     aws.answers("delete_stack", {})
 
-    with pytest.raises(DeploymentError, match="cannot be planned: Transform failed"):
+    with pytest.raises(DeploymentError, match="can't be planned: Transform failed"):
         demo.plan({}, package)
 
 
@@ -630,7 +630,7 @@ def test_a_bucket_of_another_account_by_the_usual_name_is_left_alone(aws: Aws) -
     assert data.content(BUCKET) is None
 
     aws.refuses("get_bucket_tagging", "AccessDenied", "", 403, "s3")
-    with pytest.raises(ConfigurationError, match="does not allow looking at bucket"):
+    with pytest.raises(ConfigurationError, match="don't allow looking at bucket"):
         data.content(BUCKET, is_ours=True)
 
 

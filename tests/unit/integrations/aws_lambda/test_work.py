@@ -322,7 +322,7 @@ def test_a_call_and_its_log(
     queue = Queue()
     bad, _ = queue.send(s3_event("landing", "in/trips/bad.csv"), s3_event("landing", "in/trips/a.csv"))
     assert handler(queue.receive(), Called()) == {"batchItemFailures": [{"itemIdentifier": bad}]}
-    with pytest.raises(NotDoneError, match=r"1 of 1 file\(s\) are not done: s3://landing/in/trips/bad.csv"):
+    with pytest.raises(NotDoneError, match=r"1 of 1 file\(s\) aren't done: s3://landing/in/trips/bad.csv"):
         handler(s3_event("landing", "in/trips/bad.csv"), Called())
     told = capsys.readouterr().out
     assert "5ecret" not in told

@@ -81,15 +81,15 @@ def test_variables_win_over_the_file(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nmae: app", "dbos-config.yaml: nmae: is not a key"),
+        ("nmae: app", "dbos-config.yaml: nmae: isn't a known key"),
         ("name: A", "dbos-config.yaml: name: "),
-        ("database: {hostname: x}", "database.hostname: is not a key"),
+        ("database: {hostname: x}", "database.hostname: isn't a known key"),
         ("runtimeConfig: {max_executor_threads: many}", "runtimeConfig.max_executor_threads: "),
-        ("- a", "holds no keys"),
+        ("- a", "has no keys"),
         ("name: [", "is not valid YAML"),
         ("system_database_url: mysql://me:correct-horse@db/x", "system_database_url is not a URL"),
         ("system_database_url: correct-horse", "system_database_url is not a URL"),
-        ("system_database_url: postgresql://me:${NO_SUCH}@db/x", "needs the variable NO_SUCH, which is not set"),
+        ("system_database_url: postgresql://me:${NO_SUCH}@db/x", "refers to the variable NO_SUCH, which isn't set"),
     ],
 )
 def test_what_is_wrong_with_the_file_is_said_by_name(project: Path, text: str, said: str) -> None:
@@ -100,7 +100,7 @@ def test_what_is_wrong_with_the_file_is_said_by_name(project: Path, text: str, s
 
 
 def test_a_file_that_is_named_must_be_there(project: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"no\.yaml cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"Can't read no\.yaml"):
         load_configuration(Path("no.yaml"), home=project, journal=JournalSettings(), environ={})
 
 

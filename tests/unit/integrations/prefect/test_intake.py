@@ -91,4 +91,4 @@ def test_a_run_of_another_table_is_not_touched(lake: SteppedLake, status: str) -
     lake.made["files-1"] = lake.made["files-1"].model_copy(update={"status": status})
     state = flows.wap_flow("nyc.zones", "a.csv", run_id="files-1", return_state=True)
     assert (state.name, lake.made["files-1"].status, lake.steps) == ("Failed", status, [])
-    assert "Run files-1 is one of nyc.trips, not of nyc.zones" in str(state.message)
+    assert "Run files-1 belongs to nyc.trips, not to nyc.zones" in str(state.message)

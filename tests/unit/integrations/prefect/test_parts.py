@@ -31,7 +31,7 @@ def test_a_version_in_the_range_will_do(monkeypatch: pytest.MonkeyPatch, found: 
 @pytest.mark.parametrize("found", ["3.8.7", "2.20.0", "3.9", "3.9.0", "3.10.1", "4.0.0a1", "unknown"])
 def test_a_version_out_of_range_names_the_extra(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
     monkeypatch.setattr("lakegate.integrations.extras.version", lambda _package: found)
-    with pytest.raises(ConfigurationError, match=r"needs prefect>=3\.8\.8,<3\.9 here") as caught:
+    with pytest.raises(ConfigurationError, match=r"needs prefect>=3\.8\.8,<3\.9\.") as caught:
         require_extra("prefect", "prefect", "3.8.8", "3.9")
     assert found in caught.value.message
     assert caught.value.hint == "pip install 'lakegate[prefect]'"
@@ -42,7 +42,7 @@ def test_without_prefect_the_first_use_names_the_extra(monkeypatch: pytest.Monke
         raise metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr("lakegate.integrations.extras.version", missing)
-    with pytest.raises(ConfigurationError, match="prefect is not installed") as caught:
+    with pytest.raises(ConfigurationError, match="prefect isn't installed") as caught:
         _ = adapter.wap_flow
     assert caught.value.hint == "pip install 'lakegate[prefect]'"
 
