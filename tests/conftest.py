@@ -48,8 +48,9 @@ _NUMBERS = itertools.count(1)
 # A worker takes whole files (--dist loadfile): a long one that came last would keep it busy when all others are done.
 _LONGEST = (
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "s3_ingest", "demo_aws", "s3_warehouse"),
-    *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "undo", "replay"),
-    *("leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals", "values_as_written"),
+    *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
+    *("replay", "leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals"),
+    "values_as_written",
 )
 
 

@@ -15,6 +15,8 @@ import httpx
 import platformdirs
 from azure.storage.blob import BlobServiceClient
 
+from support.loopback import loopback_client
+
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's own, the same everywhere."""
@@ -82,10 +84,11 @@ class AdlsServer:
             self._process.wait()
 
     def _is_ready(self) -> bool:
-        try:
-            httpx.get(self.endpoint, timeout=1)
-        except httpx.HTTPError:
-            return False
+        with loopback_client(timeout_s=1) as client:
+            try:
+                client.get(self.endpoint)
+            except httpx.HTTPError:
+                return False
         return True
 
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
-import httpx
 from botocore.config import Config
+
+from support.loopback import loopback_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -133,7 +134,8 @@ class S3Server:
     def _is_ready(self) -> bool:
         # any answer, and then one that only a server whose parts know each other can give
         try:
-            httpx.get(self.endpoint, timeout=1)
+            with loopback_client(timeout_s=1) as client:
+                client.get(self.endpoint)
             self._client.list_buckets()
         except Exception:  # noqa: BLE001 - whatever it says while it starts
             return False

@@ -15,6 +15,7 @@ from lakegate.local.java import java
 from lakegate.local.process import environment, free_port
 from lakegate.model.artifacts import NESSIE
 from lakegate.progress import SilentNarrator
+from support.loopback import loopback_client
 
 _TIMEOUT_S = 300
 
@@ -76,11 +77,12 @@ def nessie(
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + _TIMEOUT_S
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            httpx.get(f"http://127.0.0.1:{port}/api/v2/config", timeout=5)
-        except httpx.HTTPError:
-            time.sleep(0.1)
-        else:
-            return
+    with loopback_client(timeout_s=5) as client:
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                client.get(f"http://127.0.0.1:{port}/api/v2/config")
+            except httpx.HTTPError:
+                time.sleep(0.1)
+            else:
+                return
     raise RuntimeError(f"Nessie does not start: {log.read_text(errors='replace')[-3000:]}")
