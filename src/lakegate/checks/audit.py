@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from lakegate.checks.definition import refuse
@@ -201,7 +202,6 @@ class _Audit:
         self._checks = checks
         self._questions = [find_check(check.kind).ask(check, schema) for check in checks]
         self._connect = engine
-        self._connected: Engine | None = None
         self._narrator = narrator
         self._others = others
         self._located: dict[TableIdentifier, tuple[Rows, ...]] = {}
@@ -234,11 +234,9 @@ class _Audit:
             for index, (check, name) in enumerate(zip(self._checks, names, strict=True))
         )
 
-    @property
+    @cached_property
     def _engine(self) -> Engine:
-        if self._connected is None:
-            self._connected = self._connect()
-        return self._connected
+        return self._connect()
 
     def _step(self, text: str) -> AbstractContextManager[object]:
         return nullcontext() if self._narrator is None else self._narrator.step(text)

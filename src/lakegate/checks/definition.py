@@ -223,29 +223,25 @@ class CheckDefinition(Generic[P]):
         common = {key: self._plain(keywords[key]) for key in _COMMON if keywords.get(key) is not None}
         severity, scope, label = self._severity(common), self._scope(common), self._label(common)
         groups = [(column,) for column in columns] if self._each_column else [columns]
-        return tuple(
-            self._prepared(
-                Check(
-                    kind=self.name,
-                    columns=group,
-                    arguments=arguments,
-                    severity=severity,
-                    scope=scope,
-                    label="_".join((label, *group)) if label and len(groups) > 1 else label,
-                )
+        made = [
+            Check(
+                kind=self.name,
+                columns=group,
+                arguments=arguments,
+                severity=severity,
+                scope=scope,
+                label="_".join((label, *group)) if label and len(groups) > 1 else label,
             )
             for group in groups
-        )
+        ]
+        try:
+            return tuple(made if self._prepare is None else map(self._prepare, made))
+        except ValueError as error:
+            raise self.error(str(error)) from None
 
     @property
     def _usage(self) -> str:
         return f"Write {self.signature}, for example: {self.example}"
-
-    def _prepared(self, check: Check) -> Check:
-        try:
-            return check if self._prepare is None else self._prepare(check)
-        except ValueError as error:
-            raise self.error(str(error)) from None
 
     def _shown(self, name: str, check: Check) -> str:
         if name in self._columns:
