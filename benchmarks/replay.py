@@ -66,8 +66,8 @@ def _figure(name: str, this: float, that: float, limit: float, detail: str) -> F
 
 def _replay(context: Context, staging: Staging, table: TableIdentifier, target: str = MAIN) -> Prepare:
     def prepare() -> Any:
-        run, rival = (staging.stage(table, target=target) for _ in range(2))
-        assert not publish(context, rival, fresh=True).replayed
+        run, concurrent = (staging.stage(table, target=target) for _ in range(2))
+        assert not publish(context, concurrent, fresh=True).replayed
         return partial(_publish, context, run)
 
     return prepare
@@ -83,8 +83,8 @@ def _merge(
     context: Context, staging: Staging, nessie: httpx.Client, table: TableIdentifier, other: TableIdentifier
 ) -> Prepare:
     def prepare() -> Any:
-        run, rival = staging.stage(table), staging.stage(other)
-        publish(context, rival, fresh=True)
+        run, concurrent = staging.stage(table), staging.stage(other)
+        publish(context, concurrent, fresh=True)
         return partial(_merge_branch, nessie, run.branch, run.staged[0].head, context.catalog.get_ref(MAIN).hash)
 
     return prepare

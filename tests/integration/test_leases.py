@@ -1,6 +1,6 @@
-"""Who owns a run, on real Nessie, between real processes: owners that sleep past their lease, rivals, interrupts.
+"""Who owns a run, on real Nessie, between real processes: owners that oversleep, concurrent processes, interrupts.
 
-Each owner is the program itself, stopped (SIGSTOP) at a point of the flow until its lease is over, or until a rival has
+Each owner is the program itself, stopped (SIGSTOP) at a point of the flow until its lease is over, or until another has
 done its work, and then let go on.
 """
 
@@ -194,7 +194,7 @@ def test_ctrl_c_while_the_commit_is_on_its_way(world: World) -> None:
     )
 
 
-def test_a_conflict_whose_commit_was_made_is_no_rival(
+def test_a_conflict_whose_commit_was_made_is_no_concurrent_commit(
     world: World, components: Components, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a proxy makes it that sends a commit twice: the second one conflicts with the first."""

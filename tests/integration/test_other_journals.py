@@ -115,8 +115,8 @@ def test_runs_that_nobody_audited_are_audited_by_their_own_checks(
 
 
 def other_publishes(components: Components, folder: Path, branch: str) -> None:
-    with other_project(components, folder / "rival") as rival:
-        assert rival.publish(branch).status == "published"
+    with other_project(components, folder / "elsewhere") as elsewhere:
+        assert elsewhere.publish(branch).status == "published"
 
 
 def test_a_lost_journal_and_the_command_line(

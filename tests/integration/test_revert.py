@@ -250,13 +250,13 @@ def test_ingests_go_on_while_reverting(world: World) -> None:
         except BaseException as error:  # noqa: BLE001 - told by the assertion below
             failures.append(error)
 
-    rival = threading.Thread(target=ingest)
-    rival.start()
+    concurrent = threading.Thread(target=ingest)
+    concurrent.start()
     for run in runs[1:]:
         world.lake.revert(run.run_id)
-    rival.join(300)
+    concurrent.join(300)
 
-    assert (failures, rival.is_alive()) == ([], False)
+    assert (failures, concurrent.is_alive()) == ([], False)
     assert world.ids() == [0, 10, 11, 12, 13]
 
 

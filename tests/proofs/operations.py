@@ -184,17 +184,17 @@ def histories(*, longest: int, on_main: bool = True) -> st.SearchStrategy[Histor
 
 def _histories(pool: tuple[str, ...], longest: int, *, on_main: bool) -> st.SearchStrategy[History]:
     inner = _operations(pool, st.just(()) | st.lists(_broken(), max_size=1).map(tuple), on_main=on_main)
-    rivals = st.lists(inner, min_size=1, max_size=2).map(tuple)
-    rival = st.builds(At, spot=st.sampled_from((*_MEANWHILE, "commit:target")), action=st.builds(Do, rivals))
+    concurrent = st.lists(inner, min_size=1, max_size=2).map(tuple)
+    meanwhile = st.builds(At, spot=st.sampled_from((*_MEANWHILE, "commit:target")), action=st.builds(Do, concurrent))
     # Nobody sleeps in the middle of a commit: a request arrives before the lease of who sent it runs out, or never.
     asleep = st.builds(
         At,
         spot=st.sampled_from(_MEANWHILE),
-        action=st.builds(Stall, st.just(()) | rivals),
+        action=st.builds(Stall, st.just(()) | concurrent),
         nth=st.sampled_from((1, 1, 1, 2)),
         after=st.booleans(),
     )
-    interruptions = st.just(()) | st.lists(st.one_of(rival, rival, asleep, _broken()), max_size=2).map(tuple)
+    interruptions = st.just(()) | st.lists(st.one_of(meanwhile, meanwhile, asleep, _broken()), max_size=2).map(tuple)
     outer = _operations(pool, interruptions, on_main=on_main)
     # Garbage is collected between operations only: what is under way is younger than the grace period.
     between = [st.just(Collect())] if on_main else []
@@ -210,8 +210,8 @@ def _met_by_its_like(operation: Operation, spot: str, lost: bool) -> Operation:
             return replace(operation, at=(At(spot, Do((*loses, replace(operation, at=())))),))
         case Transact():
             touched = dict.fromkeys(table for step in operation.steps for table in (step.table, step.source))
-            rivals = tuple(Outsider("append", table) for table in touched)
-            return replace(operation, at=(At(spot, Do(rivals if lost else (replace(operation, at=()),))),))
+            concurrent = tuple(Outsider("append", table) for table in touched)
+            return replace(operation, at=(At(spot, Do(concurrent if lost else (replace(operation, at=()),))),))
     return operation
 
 

@@ -236,7 +236,7 @@ def test_rows_that_are_replaced_do_not_count_against_unique_keys(
     assert house.rows_on("main", "nyc.trips") == [*MOST, *CLEAN, *MORE]
 
 
-def test_a_unique_key_that_a_rival_published_meanwhile_rejects_the_run(
+def test_a_unique_key_that_a_concurrent_run_published_meanwhile_rejects_the_run(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(house.context, ordered(house))
@@ -251,7 +251,7 @@ def test_a_unique_key_that_a_rival_published_meanwhile_rejects_the_run(
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
 
 
-def test_a_unique_key_is_asked_again_and_passes_when_the_rival_has_others(
+def test_a_unique_key_is_asked_again_and_passes_when_the_concurrent_run_has_others(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unique = ("unique(id, scope='table')", "not_null(passengers)")
@@ -312,10 +312,10 @@ def test_a_dead_run_whose_audit_failed_stays_rejected(house: FakeLakehouse, monk
 def test_a_busy_file_is_left_to_the_other_run_when_asked(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes: list[Run] = []
 
-    def rival() -> None:
+    def publish_another() -> None:
         outcomes.append(ingest(house.context, ordered(house, run="r2", file="r1", on_busy="skip")))
 
-    with when_reached(monkeypatch, "after-stage", rival):
+    with when_reached(monkeypatch, "after-stage", publish_another):
         ingest(house.context, ordered(house))
     assert [run.status for run in outcomes] == ["skipped"]
     assert house.rows_on("main", "nyc.trips") == CLEAN
@@ -324,12 +324,12 @@ def test_a_busy_file_is_left_to_the_other_run_when_asked(house: FakeLakehouse, m
 def test_a_busy_file_is_waited_for_but_not_for_ever(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     errors: list[RetryableError] = []
 
-    def rival() -> None:
+    def publish_another() -> None:
         with pytest.raises(RetryableError, match="Run r1 is still working on") as caught:
             ingest(house.context, ordered(house, run="r2", file="r1", wait_s=0.3))
         errors.append(caught.value)
 
-    with when_reached(monkeypatch, "after-stage", rival):
+    with when_reached(monkeypatch, "after-stage", publish_another):
         assert ingest(house.context, ordered(house)).status == "published"
     assert errors
 

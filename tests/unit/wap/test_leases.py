@@ -96,7 +96,9 @@ def test_a_commit_that_comes_after_its_run_was_undone_puts_the_record_right(
     assert house.rows_on("main", "nyc.trips") == []
 
 
-def test_a_conflict_whose_commit_was_made_is_no_rival(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_whose_commit_was_made_is_no_concurrent_commit(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit = house.catalog.commit
 
     def twice(request: CommitRequest) -> Ref:

@@ -424,10 +424,10 @@ def test_only_what_was_published_and_stands_can_be_reverted(three: House) -> Non
 
 
 def test_an_ingest_that_is_faster_is_kept(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    rival = _before_commit(three, monkeypatch, lambda: three.add("r4", D))
+    concurrent = _before_commit(three, monkeypatch, lambda: three.add("r4", D))
     run = three.undo("r2")
 
-    assert rival == []
+    assert concurrent == []
     assert run.status == "published"
     assert three.rows() == [*A, *C, *D]
 
@@ -448,10 +448,10 @@ def test_a_reader_that_is_faster_stops_the_revert(three: House, monkeypatch: pyt
     def count(tx: Transaction) -> None:
         tx.append("nyc.zones", [{"id": len(tx.table("nyc.trips"))}])
 
-    rival = _before_commit(three, monkeypatch, lambda: three.work("reader", count))
+    concurrent = _before_commit(three, monkeypatch, lambda: three.work("reader", count))
     with pytest.raises(NotRevertableError, match="run reader read its rows in"):
         three.undo("r2")
-    assert (rival, three.rows(), three.status("r2")) == ([], [*A, *B, *C], ("published", None))
+    assert (concurrent, three.rows(), three.status("r2")) == ([], [*A, *B, *C], ("published", None))
 
 
 def test_a_stranger_that_is_faster_has_nothing_planned_again(three: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,10 +462,10 @@ def test_a_stranger_that_is_faster_has_nothing_planned_again(three: House, monke
         return plan_revert(context, history, run_id, cascade=cascade)
 
     monkeypatch.setattr(revert, "plan_revert", plan)
-    rival = _before_commit(three, monkeypatch, lambda: three.add("zones", A, table=ZONES))
+    concurrent = _before_commit(three, monkeypatch, lambda: three.add("zones", A, table=ZONES))
 
     assert three.undo("r2").status == "published"
-    assert (rival, plans, three.rows(), three.rows("nyc.zones")) == ([], ["r2"], [*A, *C], A)
+    assert (concurrent, plans, three.rows(), three.rows("nyc.zones")) == ([], ["r2"], [*A, *C], A)
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -516,7 +516,7 @@ def test_a_main_that_never_stands_still_is_a_conflict(three: House, monkeypatch:
 
 def _before_commit(house: House, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> list[object]:
     """Have ``do`` done right before the next commit on main; returns what is still to be done."""
-    # The rival comes in the middle of our turn.
+    # The concurrent commit comes while we hold the lock.
     monkeypatch.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.0)
     commit, pending = house.catalog.commit, [do]
 

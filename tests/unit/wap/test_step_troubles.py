@@ -1,4 +1,4 @@
-"""An ingest in steps, and what may come between them: outages, rivals, late writers, branches and ids of others."""
+"""An ingest in steps, and what may come between them: outages, concurrent runs, late writers, branches of others."""
 
 from __future__ import annotations
 

@@ -59,21 +59,21 @@ def test_others_leave_a_run_alone_between_its_steps(house: FakeLakehouse) -> Non
     assert not house.journal.suspended()
 
 
-@pytest.mark.parametrize("rival", [False, True], ids=["alone", "while others publish"])
+@pytest.mark.parametrize("concurrent", [False, True], ids=["alone", "while others publish"])
 @pytest.mark.parametrize("point", failpoints.POINTS)
 def test_killed_anywhere_and_gone_on_with_each_file_is_published_once(
-    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, *, rival: bool
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str, *, concurrent: bool
 ) -> None:
     ingest(house.context, ordered(house, MORE, run="r0"))
     house.dies_at(monkeypatch, point, lambda: all_steps(house))
-    if rival:
+    if concurrent:
         # It settles the dead run, too.
         ingest(house.context, ordered(house, MOST, run="r2"))
     run = all_steps(house)
 
     assert run.status == "published"
     assert run.publication is not None
-    assert ids(house) == ([1, 2, 5, 6] if rival else [1, 2, 5])
+    assert ids(house) == ([1, 2, 5, 6] if concurrent else [1, 2, 5])
     assert (branches(house), commits(house)) == (["main"], 1)
     assert ingest(house.context, ordered(house, run="r3", file="r1")).status == "skipped"
 
