@@ -52,6 +52,12 @@ class KnownVersions:
 
 @dataclass(slots=True)
 class _Verdicts:
+    """Which of a batch's files a run may have, and who has the others."""
+
+    run_id: str
+    known: KnownVersions
+    take_changed: bool
+    on_same_content: OnSameContent
     ours: list[SourceFile] = field(default_factory=list)
     takeable: list[SourceFile] = field(default_factory=list)
     published: list[KnownFile] = field(default_factory=list)
@@ -60,20 +66,55 @@ class _Verdicts:
     same_content: list[KnownFile] = field(default_factory=list)
     contents: dict[str, KnownVersion] = field(default_factory=dict)
 
-    def take(self, file: SourceFile, to: list[SourceFile], twin: KnownVersion | None) -> None:
-        """Add a file to those that the run may have; record the one with the same bytes."""
+    def judge(self, file: SourceFile) -> None:
+        """Add a file to those it belongs to."""
+        versions = self.known.by_path.get(file.uri, ())
+        same = next((one for one in versions if one.file.version == file.version), None)
+        busy = next((one for one in versions if one.state == CLAIMED and one.run_id != self.run_id), None)
+        published = next((one for one in reversed(versions) if one.state == PUBLISHED), None)
+        elsewhere = list(self._elsewhere(file))
+        link = _first(one for one in elsewhere if file.is_same_file(one.file))
+        twin = self._twin(file, elsewhere)
+        if same is not None and same.state == PUBLISHED:
+            self.published.append(same.known_file)
+        elif link is not None and link.state == PUBLISHED:
+            self.published.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
+        elif same is not None and same.run_id == self.run_id:
+            self._take(file, self.ours, twin)
+        elif busy is not None:
+            self.busy.append((same or busy).known_file)
+        elif link is not None:
+            self.busy.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
+        elif published is not None and not self.take_changed:
+            self.changed.append(published.known_file)
+        elif twin is None or self.on_same_content == "append":
+            self._take(file, self.takeable, twin)
+        else:
+            undecided = twin.state == CLAIMED and twin.run_id != self.run_id
+            to = self.busy if undecided else self.published if self.on_same_content == "skip" else self.same_content
+            to.append(KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri))
+
+    def _take(self, file: SourceFile, to: list[SourceFile], twin: KnownVersion | None) -> None:
         to.append(file)
         if twin is not None:
             self.same_content.append(KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri))
 
-    def twin(self, file: SourceFile, elsewhere: Iterable[KnownVersion], run_id: str) -> KnownVersion | None:
+    def _elsewhere(self, file: SourceFile) -> Iterator[KnownVersion]:
+        """Yield the other paths known with the file's content, except those that the run itself has claimed."""
+        if file.names_content:
+            for one in self.known.by_content.get(file.version, ()):
+                own = one.state == CLAIMED and one.run_id == self.run_id
+                if one.file.uri != file.uri and one.file.names_content and not own:
+                    yield one
+
+    def _twin(self, file: SourceFile, elsewhere: Iterable[KnownVersion]) -> KnownVersion | None:
         """Return another file with the same bytes: a known one, or one that comes earlier in the batch.
 
         Files without rows are all alike, and bring nothing twice.
         """
         if not file.names_content or not file.rows:
             return None
-        earlier = self.contents.setdefault(file.version, KnownVersion(file, run_id, CLAIMED))
+        earlier = self.contents.setdefault(file.version, KnownVersion(file, self.run_id, CLAIMED))
         known = _first(one for one in elsewhere if not file.is_same_file(one.file))
         return known or (earlier if earlier.file.uri != file.uri else None)
 
@@ -88,9 +129,9 @@ def decide(
     on_same_content: OnSameContent = "append",
 ) -> tuple[Claim, Sequence[SourceFile]]:
     """Return the answer to a claim, and the files to record for it."""
-    found = _Verdicts()
+    found = _Verdicts(run_id, known, take_changed, on_same_content)
     for file in {(file.uri, file.version): file for file in files}.values():
-        _judge(file, run_id, known, found, take_changed=take_changed, on_same_content=on_same_content)
+        found.judge(file)
     held_back = bool(found.busy) and not take_free
     taken = () if held_back else tuple(found.takeable)
     claim = Claim(
@@ -119,50 +160,6 @@ def other_versions(files: Sequence[SourceFile], known: KnownVersions) -> Sequenc
         for one in known.by_path.get(path, ())
         if one.state == PUBLISHED and (path, one.file.version) not in these
     ]
-
-
-def _judge(
-    file: SourceFile,
-    run_id: str,
-    known: KnownVersions,
-    found: _Verdicts,
-    *,
-    take_changed: bool,
-    on_same_content: OnSameContent,
-) -> None:
-    versions = known.by_path.get(file.uri, ())
-    same = next((one for one in versions if one.file.version == file.version), None)
-    busy = next((one for one in versions if one.state == CLAIMED and one.run_id != run_id), None)
-    published = next((one for one in reversed(versions) if one.state == PUBLISHED), None)
-    link = _first(one for one in _elsewhere(file, known, run_id) if file.is_same_file(one.file))
-    twin = found.twin(file, _elsewhere(file, known, run_id), run_id)
-    if same is not None and same.state == PUBLISHED:
-        found.published.append(same.known_file)
-    elif link is not None and link.state == PUBLISHED:
-        found.published.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
-    elif same is not None and same.run_id == run_id:
-        found.take(file, found.ours, twin)
-    elif busy is not None:
-        found.busy.append((same or busy).known_file)
-    elif link is not None:
-        found.busy.append(KnownFile(file=file, run_id=link.run_id, same_file_as=link.file.uri))
-    elif published is not None and not take_changed:
-        found.changed.append(published.known_file)
-    elif twin is None or on_same_content == "append":
-        found.take(file, found.takeable, twin)
-    else:
-        other = KnownFile(file=file, run_id=twin.run_id, same_content_as=twin.file.uri)
-        undecided = twin.state == CLAIMED and twin.run_id != run_id
-        to = found.busy if undecided else found.published if on_same_content == "skip" else found.same_content
-        to.append(other)
-
-
-def _elsewhere(file: SourceFile, known: KnownVersions, run_id: str) -> Iterator[KnownVersion]:
-    """Yield the other paths known with the file's content, except those that the run itself has claimed."""
-    if file.names_content:
-        for one in known.by_content.get(file.version, ()):
-            if one.file.uri != file.uri and one.file.names_content and (one.state == PUBLISHED or one.run_id != run_id):
-                yield one
 
 
 def _first(versions: Iterable[KnownVersion]) -> KnownVersion | None:
