@@ -7,7 +7,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
@@ -67,7 +67,7 @@ class Chunk:
         return f"files-{digest[:_DIGEST_LETTERS]}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Scan:
     """What one scan found.
 
@@ -83,15 +83,28 @@ class Scan:
         due_s: Seconds until a settling or waiting file may be ready; ``None`` if there are none.
     """
 
-    chunks: tuple[Chunk, ...]
-    settling: int
-    done: int
-    given_up: tuple[FileCheckpoint, ...]
+    chunks: tuple[Chunk, ...] = ()
+    settling: int = 0
+    done: int = 0
+    given_up: list[FileCheckpoint] = field(default_factory=list)
     waiting: int = 0
-    unrouted: tuple[tuple[str, str], ...] = ()
+    unrouted: list[tuple[str, str]] = field(default_factory=list)
     more: bool = False
     due_s: float | None = None
     resumed: bool = False
+
+    def settle(self, left_s: float) -> None:
+        """Count a file that may be stable in ``left_s`` seconds."""
+        self.settling += 1
+        self._due(left_s)
+
+    def wait(self, left_s: float) -> None:
+        """Count a file to try in ``left_s`` seconds."""
+        self.waiting += 1
+        self._due(left_s)
+
+    def _due(self, left_s: float) -> None:
+        self.due_s = left_s if self.due_s is None else min(self.due_s, left_s)
 
 
 @dataclass(frozen=True, slots=True)

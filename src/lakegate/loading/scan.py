@@ -128,37 +128,28 @@ class Intake:
             InputError: If a path can't be read.
             RetryableError: If the journal or the files' store is unreachable.
         """
-        look = _Look()
-        resumed = changed is None and self._rest is not None
-        found = self._found(changed)
+        found = Scan(resumed=changed is None and self._rest is not None)
+        look = _Look(found)
+        listed = self._found(changed)
         try:
-            while files := list(islice(found, _ASKED_AT_ONCE)):
+            while files := list(islice(listed, _ASKED_AT_ONCE)):
                 self._sort(files, look)
                 ahead = len(look.ready) + len(look.soon)
-                if ahead >= _CHUNKS_AHEAD * self._max_files or look.settling >= _SETTLING_AHEAD:
-                    look.more = True
+                if ahead >= _CHUNKS_AHEAD * self._max_files or found.settling >= _SETTLING_AHEAD:
+                    found.more = True
                     break
             self._look_twice(look)
         except BaseException:
             self._rest = None
             raise
         if changed is None:
-            self._rest = self._rest if look.more else None
-            self._seen_open = look.open | (self._seen_open if resumed else set())
-        if not look.more:
+            self._rest = self._rest if found.more else None
+            self._seen_open = look.open | (self._seen_open if found.resumed else set())
+        if not found.more:
             self._stable.forget(set(self._stable.pending) - (self._seen_open if changed is None else look.open))
         chunks = in_chunks(look.ready, max_files=self._max_files, max_bytes=self._max_bytes)
-        return Scan(
-            chunks=(*map(chunk_to_resume, look.suspended.values()), *chunks),
-            settling=look.settling,
-            done=look.done,
-            given_up=tuple(look.given_up),
-            waiting=look.waiting,
-            unrouted=tuple(look.unrouted.items()),
-            more=look.more,
-            due_s=look.due_s,
-            resumed=resumed,
-        )
+        found.chunks = (*map(chunk_to_resume, look.suspended.values()), *chunks)
+        return found
 
     def take(self, chunk: Chunk, *, timeout_s: float | None = None) -> Run | None:
         """Ingest a chunk and save the outcomes; files that changed or vanished since the scan are left for later.
@@ -302,8 +293,8 @@ class Intake:
             reason = "No route leads it to a table."
         except IdentifierError as error:
             table, reason = None, error.message
-        if table is None and len(look.unrouted) < _TOLD:
-            look.unrouted[file.uri] = reason
+        if table is None and len(look.found.unrouted) < _TOLD and (file.uri, reason) not in look.found.unrouted:
+            look.found.unrouted.append((file.uri, reason))
         return table
 
     def _place(self, one: Ready, known: Mapping[str, FileCheckpoint], look: _Look) -> None:
@@ -317,9 +308,9 @@ class Intake:
         if checkpoint is not None and self._outcomes.is_finished(checkpoint):
             self._stable.forget([file.uri])
             if checkpoint.outcome == "done":
-                look.done += 1
-            elif len(look.given_up) < _TOLD:
-                look.given_up.append(checkpoint)
+                look.found.done += 1
+            elif len(look.found.given_up) < _TOLD:
+                look.found.given_up.append(checkpoint)
             return
         look.open.add(file.uri)
         alone = checkpoint is not None or self._backoff.wants_apart(file.uri)
@@ -328,7 +319,7 @@ class Intake:
         if 0.0 < left_s <= _SECOND_LOOK_S:
             look.soon.append((seen, checkpoint, left_s))
         elif left_s > 0.0:
-            look.wait_to_settle(left_s)
+            look.found.settle(left_s)
         else:
             self._offer(seen, checkpoint, look)
 
@@ -340,14 +331,14 @@ class Intake:
         run = look.runs[run_id]
         if run is None and self._outcomes.is_starting(checkpoint):
             look.open.add(checkpoint.uri)
-            look.wait(_SECOND_LOOK_S)
+            look.found.wait(_SECOND_LOOK_S)
             return True
         if run is None or run.finished_at is not None or run.order is None:
             return False
         look.open.add(checkpoint.uri)
         left_s = self._backoff.left_s(checkpoint.uri)
         if left_s > 0.0:
-            look.wait(left_s)
+            look.found.wait(left_s)
         else:
             look.suspended[run_id] = run.order
         return True
@@ -355,9 +346,9 @@ class Intake:
     def _offer(self, one: Ready, checkpoint: FileCheckpoint | None, look: _Look) -> None:
         left_s = max(self._backoff.left_s(one.file.uri), self._outcomes.left_s(checkpoint))
         if left_s > 0.0:
-            look.wait(left_s)
+            look.found.wait(left_s)
         elif one.alone and sum(ready.alone for ready in look.ready) >= _ALONE_AHEAD:
-            look.more = True
+            look.found.more = True
         else:
             look.ready.append(one)
 
@@ -374,7 +365,7 @@ class Intake:
                 continue
             left_s = self._stable.left_s(file)
             if left_s > 0.0:
-                look.wait_to_settle(left_s)
+                look.found.settle(left_s)
             else:
                 self._offer(replace(one, file=file), checkpoint, look)
 
@@ -397,31 +388,14 @@ class Intake:
 
 @dataclass(slots=True)
 class _Look:
-    """A scan under way."""
+    """A scan under way, and what it has found so far."""
 
+    found: Scan
     ready: list[Ready] = field(default_factory=list)
     soon: list[tuple[Ready, FileCheckpoint | None, float]] = field(default_factory=list)
-    given_up: list[FileCheckpoint] = field(default_factory=list)
-    unrouted: dict[str, str] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
     runs: dict[str, Run | None] = field(default_factory=dict)
     suspended: dict[str, IngestRequest] = field(default_factory=dict)
-    settling: int = 0
-    waiting: int = 0
-    done: int = 0
-    more: bool = False
-    due_s: float | None = None
-
-    def wait_to_settle(self, left_s: float) -> None:
-        self.settling += 1
-        self._due(left_s)
-
-    def wait(self, left_s: float) -> None:
-        self.waiting += 1
-        self._due(left_s)
-
-    def _due(self, left_s: float) -> None:
-        self.due_s = left_s if self.due_s is None else min(self.due_s, left_s)
 
 
 class _StableFiles:
