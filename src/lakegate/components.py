@@ -104,7 +104,7 @@ class Components:
     @cached_property
     def journal(self) -> Journal:
         """The journal that the settings name, by default ``.lakegate/journal.db``."""
-        from lakegate.journal.journal import open_journal
+        from lakegate.journal.factory import open_journal
 
         return open_journal(self.settings.journal, self.home)
 

@@ -17,7 +17,8 @@ from sqlalchemy import Connection, make_url, text
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, InputError, RetryableError
 from lakegate.journal.database import SqliteDatabase
-from lakegate.journal.journal import Journal, open_journal, open_postgres, open_sqlite
+from lakegate.journal.factory import open_journal, open_postgres, open_sqlite
+from lakegate.journal.journal import Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import HEAD
 from support.journals import START, Actor, FakeHolder, empty, file, run

@@ -20,7 +20,8 @@ from lakegate.errors import RetryableError
 from lakegate.journal import runs as stored
 from lakegate.journal import schema
 from lakegate.journal.database import Database, SqliteDatabase
-from lakegate.journal.journal import Journal, open_sqlite
+from lakegate.journal.factory import open_sqlite
+from lakegate.journal.journal import Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import CLAIMS, METADATA
 from lakegate.model.journal import FileCheckpoint

@@ -9,7 +9,7 @@ import pytest
 
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError
-from lakegate.journal.journal import open_journal
+from lakegate.journal.factory import open_journal
 from support.postgres import PostgresServer
 
 pytestmark = pytest.mark.xdist_group("postgres")

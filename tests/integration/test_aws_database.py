@@ -19,7 +19,7 @@ import pytest
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError
 from lakegate.integrations.aws.parameters import TEMPLATE
-from lakegate.journal.journal import open_journal
+from lakegate.journal.factory import open_journal
 from support.journals import run
 from support.postgres import PostgresServer
 from support.tls_proxy import Authority

@@ -36,7 +36,7 @@ import lakegate.alerts.dispatch, lakegate.alerts.slack, lakegate.sources
 import alembic.command, boto3, pg8000, sqlglot
 from pathlib import Path
 from lakegate.config import JournalSettings
-from lakegate.journal.journal import open_journal
+from lakegate.journal.factory import open_journal
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect import functions
 journal = open_journal(JournalSettings(), Path(sys.argv[2]))  # runs its migrations

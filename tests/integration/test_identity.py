@@ -12,7 +12,7 @@ import pytest
 
 from lakegate.components import Components
 from lakegate.errors import InputError, NewerFormatError
-from lakegate.journal.journal import open_sqlite
+from lakegate.journal.factory import open_sqlite
 from lakegate.lake import Lake
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import RUN_ID_PROPERTY

@@ -13,7 +13,8 @@ from typing import Any
 
 from lakegate.alerts.dispatch import Dispatcher
 from lakegate.config import JournalSettings, NotifySettings
-from lakegate.journal.journal import Journal, open_journal
+from lakegate.journal.factory import open_journal
+from lakegate.journal.journal import Journal
 from lakegate.model.batch import SourceFile
 from lakegate.model.notices import Notice
 from lakegate.model.run import Run

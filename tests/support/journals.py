@@ -20,8 +20,9 @@ from sqlalchemy import make_url
 
 from lakegate.config import JournalSettings
 from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.factory import open_journal
 from lakegate.journal.holder import Holder
-from lakegate.journal.journal import Journal, open_journal
+from lakegate.journal.journal import Journal
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import METADATA
 from lakegate.model.batch import Claim, SourceFile

@@ -1,25 +1,20 @@
-"""The journal, and how the settings open it: in a file of SQLite, or in Postgres."""
+"""The journal: runs, who works on them, the source files they claimed, and what the catalog's history says."""
 
 from __future__ import annotations
 
 import secrets
-import ssl
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tenacity
-from sqlalchemy import URL, ColumnElement, delete, func, make_url, select, update
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy import Row as SqlRow
-from sqlalchemy.exc import ArgumentError
 
-from lakegate.config import HOME_NAME, JournalSettings
-from lakegate.credentials.secret import Secret
-from lakegate.errors import ConfigurationError, LeaseLostError, RetryableError
+from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, runs
-from lakegate.journal.database import Database, SqliteDatabase, Transaction
+from lakegate.journal.database import Database, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
@@ -29,7 +24,6 @@ from lakegate.model.request import OnSameContent
 from lakegate.model.run import Notification, Run
 
 LEASE_S = 60.0
-_DRIVER = "postgresql+pg8000"
 _POLL_S = 0.2
 _NOBODY = ""
 """Holder and token of a lease that was given up, or waits for the run's next step."""
@@ -42,7 +36,7 @@ class Journal:
     """What runs intended, how they ended, who works on them, and which source files they claimed.
 
     The catalog stays the truth about data: a lost journal loses none. Another database is a subclass of
-    :class:`~lakegate.journal.database.Database`, picked in :func:`open_journal`.
+    :class:`~lakegate.journal.database.Database`, picked in :func:`lakegate.journal.factory.open_journal`.
 
     Args:
         database: Where the journal is. Its tables are created or upgraded first.
@@ -537,115 +531,4 @@ def _taken(run_id: str) -> RetryableError:
         f"Another process is working on run {run_id}.",
         hint=f"See how it ended: lakegate runs {run_id}",
         run=run_id,
-    )
-
-
-def open_journal(settings: JournalSettings, home: Path) -> Journal:
-    """Open or create the journal that the settings name; by default the project's ``.lakegate/journal.db``.
-
-    Args:
-        settings: Section ``journal``.
-        home: The project's folder; a relative path of SQLite starts there.
-
-    Raises:
-        ConfigurationError: If the URL isn't one of SQLite or Postgres or holds a password, the password's variable
-            isn't set, the driver is missing, the database denies access, or a newer lakegate made the journal.
-        RetryableError: If the database is unreachable, or locked for too long.
-        InputError: If a file isn't a journal.
-    """
-    if settings.url is None:
-        return open_sqlite(home / HOME_NAME / "journal.db", lease_s=settings.lease_s)
-    url = _parse(settings.url)
-    if url.get_backend_name() == "sqlite":
-        return open_sqlite(home / _sqlite_path(url), lease_s=settings.lease_s)
-    password = None if settings.password is None else Secret(settings.password, setting="journal.password")
-    trust = trusted(settings.tls, settings.ca_file)
-    return open_postgres(
-        url, password=password, lease_s=settings.lease_s, tls=trust, max_connections=settings.max_connections
-    )
-
-
-def open_sqlite(path: Path, *, lease_s: float = LEASE_S) -> Journal:
-    """Open or create the journal file at ``path``; raises as :func:`open_journal`."""
-    return Journal(SqliteDatabase(path), lease_s=lease_s)
-
-
-def open_postgres(
-    url: URL,
-    *,
-    password: Secret | None = None,
-    lease_s: float = LEASE_S,
-    tls: ssl.SSLContext | Literal[False] | None = None,
-    max_connections: int | None = None,
-) -> Journal:
-    """Open or create the journal in a Postgres database; raises as :func:`open_journal`.
-
-    Args:
-        url: With password, if it never changes.
-        password: Instead of one in ``url``; read for each connection.
-        lease_s: See :class:`Journal`.
-        tls: How to use TLS; ``None`` uses it where it's offered, ``False`` never does.
-        max_connections: How many to open at most; default 30.
-    """
-    from lakegate.journal.postgres import MAX_CONNECTIONS, PostgresDatabase
-
-    most = max_connections or MAX_CONNECTIONS
-    database = PostgresDatabase(url.set(drivername=_DRIVER), password=password, tls=tls, max_connections=most)
-    return Journal(database, lease_s=lease_s)
-
-
-def trusted(tls: bool | None, ca_file: Path | None) -> ssl.SSLContext | Literal[False] | None:  # noqa: FBT001 - a setting
-    """Return how to use TLS by the settings ``journal.tls`` and ``journal.ca_file``; see :func:`open_postgres`.
-
-    Raises:
-        ConfigurationError: If the file can't be used, or TLS is off.
-    """
-    if ca_file is None and not tls:
-        return tls
-    if tls is False:
-        raise ConfigurationError(
-            "journal.ca_file is set, and journal.tls is false.",
-            hint="Set journal.tls = true, or leave journal.ca_file out.",
-            setting="journal.tls",
-        )
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # of which ssl.SSLError is one
-        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"cannot be read: {error.strerror}"
-        raise ConfigurationError(
-            f"The file {ca_file} with the authorities to trust {reason}.",
-            hint="Name a file in PEM format in journal.ca_file.",
-            setting="journal.ca_file",
-            file=str(ca_file),
-        ) from None
-
-
-def _parse(text: str) -> URL:
-    try:
-        url = make_url(text)
-    except (ArgumentError, ValueError):
-        # Its text stays out of the message: it may hold a password where none is looked for.
-        raise _not_usable("journal.url is not a URL of a database.") from None
-    if url.password is not None or "password" in url.query:
-        raise ConfigurationError(
-            "journal.url holds a password.",
-            hint='Put it in a variable, and write journal.password = "env:NAME_OF_THE_VARIABLE".',
-            setting="journal.url",
-        )
-    if url.drivername not in ("sqlite", "postgresql", _DRIVER):
-        raise _not_usable(f"journal.url: lakegate keeps no journal in '{url.drivername}'.")
-    return url
-
-
-def _sqlite_path(url: URL) -> str:
-    if url.database in (None, "", ":memory:") or url.query:
-        raise _not_usable("journal.url names no file.")
-    return str(url.database)
-
-
-def _not_usable(message: str) -> ConfigurationError:
-    return ConfigurationError(
-        message,
-        hint="Write it as postgresql://user@host:5432/database or sqlite:///journal.db.",
-        setting="journal.url",
     )

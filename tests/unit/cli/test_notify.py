@@ -16,7 +16,7 @@ import pytest
 
 from lakegate.config import JournalSettings, load_settings
 from lakegate.errors import ConfigurationError, NotFoundError
-from lakegate.journal.journal import open_journal
+from lakegate.journal.factory import open_journal
 from lakegate.lake import connect
 from lakegate.model.notices import LateTable, Notice
 from lakegate.model.run import Notification

@@ -15,8 +15,8 @@ from lakegate.config import JournalSettings, load_settings
 from lakegate.errors import ConfigurationError
 from lakegate.journal import holder as holders
 from lakegate.journal.database import FileLocks
+from lakegate.journal.factory import open_journal
 from lakegate.journal.holder import ProcessHolder
-from lakegate.journal.journal import open_journal
 
 
 def test_this_process_is_alive() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from lakegate.config import JournalSettings
 from lakegate.errors import EngineError, LakegateError, RetryableError, SourceError
-from lakegate.journal.journal import open_journal
+from lakegate.journal.factory import open_journal
 from lakegate.lake import Lake, connect
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Intake, Scan

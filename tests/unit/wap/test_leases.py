@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import update
 
 from lakegate.errors import ConflictError, LeaseLostError, RetryableError
-from lakegate.journal.journal import open_sqlite
+from lakegate.journal.factory import open_sqlite
 from lakegate.journal.schema import LEASES, as_text
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run

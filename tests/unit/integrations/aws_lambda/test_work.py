@@ -27,7 +27,7 @@ from lakegate.integrations.aws_lambda import function, handler
 from lakegate.integrations.aws_lambda.events import Message
 from lakegate.integrations.aws_lambda.function import NotDoneError, open_log
 from lakegate.integrations.aws_lambda.work import Function, take_in
-from lakegate.journal.journal import open_journal
+from lakegate.journal.factory import open_journal
 from lakegate.lake import Lake
 from lakegate.model.notices import Notice
 from lakegate.progress import LogNarrator
