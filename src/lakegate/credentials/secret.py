@@ -1,9 +1,10 @@
-"""Secrets by reference: read when they are used, and read anew when they change."""
+"""Secrets by reference, read when they are used and again when they change; and the authorities that TLS trusts."""
 
 from __future__ import annotations
 
 import json
 import os
+import ssl
 import stat
 import threading
 import time
@@ -73,6 +74,24 @@ class Secret:
         """Forget what was remembered of the secret, because its value was refused; the next use reads it anew."""
         if self._reference.scheme == "aws-secret":
             _AWS_SECRETS.forget(self._reference)
+
+
+def trusting(ca_file: Path | str | None, *, setting: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts the authorities in ``ca_file``, in PEM format; by default the system's.
+
+    Raises:
+        ConfigurationError: When the file can't be read, or holds no certificates.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # of which ssl.SSLError is one
+        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"cannot be read: {error.strerror}"
+        raise ConfigurationError(
+            f"The file {ca_file} with the authorities to trust {reason}.",
+            hint=f"Name a file in PEM format in {setting}.",
+            setting=setting,
+            file=str(ca_file),
+        ) from None
 
 
 def resolve_secret(reference: str | None, *, setting: str) -> str | None:

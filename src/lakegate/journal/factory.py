@@ -10,7 +10,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from lakegate.config import HOME_NAME, JournalSettings
-from lakegate.credentials.secret import Secret
+from lakegate.credentials.secret import Secret, trusting
 from lakegate.errors import ConfigurationError
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import LEASE_S, Journal
@@ -86,16 +86,7 @@ def trusted(tls: bool | None, ca_file: Path | None) -> ssl.SSLContext | Literal[
             hint="Set journal.tls = true, or leave journal.ca_file out.",
             setting="journal.tls",
         )
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # of which ssl.SSLError is one
-        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"cannot be read: {error.strerror}"
-        raise ConfigurationError(
-            f"The file {ca_file} with the authorities to trust {reason}.",
-            hint="Name a file in PEM format in journal.ca_file.",
-            setting="journal.ca_file",
-            file=str(ca_file),
-        ) from None
+    return trusting(ca_file, setting="journal.ca_file")
 
 
 def _parse(text: str) -> URL:

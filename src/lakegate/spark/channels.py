@@ -18,6 +18,7 @@ import grpc
 from pyspark.errors import PySparkValueError
 from pyspark.sql.connect.client.core import ChannelBuilder, DefaultChannelBuilder
 
+from lakegate.credentials.secret import trusting
 from lakegate.errors import ConfigurationError, EngineUnavailableError
 from lakegate.model.secrets import is_loopback
 
@@ -190,15 +191,6 @@ def _with_deadlines(channel: grpc.Channel) -> grpc.Channel:
 def _trusted(ca_file: Path | None) -> tuple[ssl.SSLContext, bytes | None]:
     """Return which authorities are trusted, for Python and for gRPC; ``None`` is gRPC's own list."""
     named = ca_file or os.environ.get("SSL_CERT_FILE")
-    try:
-        context = ssl.create_default_context(cafile=named)
-        context.set_alpn_protocols([_HTTP2])
-        return context, None if named is None else Path(named).read_bytes()
-    except OSError as error:  # of which ssl.SSLError is one
-        reason = "holds no certificates" if isinstance(error, ssl.SSLError) else f"cannot be read: {error.strerror}"
-        raise ConfigurationError(
-            f"The file {named} with the authorities to trust {reason}.",
-            hint="Name a file in PEM format in engine.ca_file.",
-            setting="engine.ca_file",
-            file=str(named),
-        ) from None
+    context = trusting(named, setting="engine.ca_file")
+    context.set_alpn_protocols([_HTTP2])
+    return context, None if named is None else Path(named).read_bytes()
