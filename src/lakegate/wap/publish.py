@@ -37,7 +37,7 @@ from lakegate.wap.history import (
 )
 from lakegate.wap.lifecycle import Progress
 from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
-from lakegate.wap.stage import missing_namespaces
+from lakegate.wap.stage import namespaces_for
 
 States = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
@@ -230,8 +230,6 @@ class _Rebased:
 
     def _request(self, head: Ref, pointers: Sequence[TablePointer]) -> CommitRequest:
         run = self._run
-        created = {pointer.table.namespace for pointer in pointers if pointer.content_id is None}
-        levels = {level for namespace in created for level in missing_namespaces(self._context, namespace, head)}
         properties = {
             RUN_ID_PROPERTY: run.run_id,
             BRANCH_PROPERTY: run.branch,
@@ -251,7 +249,7 @@ class _Rebased:
             message=f"Publish {run.name or run.table} ({changed_rows(rows, total_removed(run.staged))})",
             puts=tuple(pointers),
             unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
-            namespaces=tuple(sorted(levels, key=len)),
+            namespaces=namespaces_for(self._context, pointers, head),
             properties={key: value for key, value in properties.items() if value},
         )
 

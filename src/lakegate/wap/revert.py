@@ -36,7 +36,7 @@ from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
 from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert
-from lakegate.wap.stage import missing_namespaces
+from lakegate.wap.stage import namespaces_for
 
 _PlanAt = Callable[[Ref], RevertPlan]
 """Plans on top of a head of the target; called again when the target moved."""
@@ -316,8 +316,6 @@ def _write(context: Context, run_id: str, plan: TablePlan) -> TablePointer:
 def _request(
     context: Context, run: Run, plan: RevertPlan, states: tuple[TablePointer, ...], head: Ref
 ) -> CommitRequest:
-    created = {pointer.table.namespace for pointer in states if pointer.content_id is None}
-    levels = {level for namespace in created for level in missing_namespaces(context, namespace, head)}
     properties = {
         RUN_ID_PROPERTY: run.run_id,
         KIND_PROPERTY: run.kind,
@@ -334,7 +332,7 @@ def _request(
         deletes=tuple(table for table, one in plan.tables.items() if one.base is None),
         # A run that read these rows puts none of these tables: its commit must not slip in unseen.
         at_head=True,
-        namespaces=tuple(sorted(levels, key=len)),
+        namespaces=namespaces_for(context, states, head),
         properties={key: value for key, value in properties.items() if value},
     )
 

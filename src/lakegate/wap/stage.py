@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, NotFoundError
@@ -224,6 +224,13 @@ def ensure_namespace(context: Context, table: TableIdentifier, branch_name: str,
     except ConflictError:
         if missing_namespaces(context, table.namespace, context.catalog.get_ref(branch.name)):
             raise
+
+
+def namespaces_for(context: Context, puts: Sequence[TablePointer], head: Ref) -> tuple[tuple[str, ...], ...]:
+    """Return the namespaces that new tables among ``puts`` need and that ``head`` lacks, outermost first."""
+    created = {pointer.table.namespace for pointer in puts if pointer.content_id is None}
+    levels = {level for namespace in created for level in missing_namespaces(context, namespace, head)}
+    return tuple(sorted(levels, key=len))
 
 
 def missing_namespaces(context: Context, namespace: tuple[str, ...], ref: Ref) -> tuple[tuple[str, ...], ...]:
