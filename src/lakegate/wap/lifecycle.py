@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from tenacity.stop import stop_when_event_set
 
 from lakegate.errors import (
@@ -114,24 +114,25 @@ class Progress:
 
     def _write_end(self, ended: Run) -> Run:
         retrying = Retrying(
-            retry=retry_if_exception(lambda error: isinstance(error, RetryableError)),
+            retry=retry_if_exception_type(RetryableError),
             stop=stop_after_delay(_LAST_WORD_S) | stop_when_event_set(self._lost),
             wait=wait_random_exponential(multiplier=0.1, max=2.0),
             reraise=True,
         )
-        for attempt in retrying:
-            with attempt:
-                try:
-                    return self._context.journal.end(ended, self.token)
-                except LeaseLostError:
-                    self.lose()
-                    retried = attempt.retry_state.attempt_number > 1
-                    known = self._context.journal.get(ended.run_id) if retried else None
-                    if known is None or known.finished_at != ended.finished_at:
-                        raise
-                    # We ended it ourselves, and the answer got lost.
-                    return known
-        raise AssertionError("tenacity ends by returning or raising")
+
+        def write() -> Run:
+            try:
+                return self._context.journal.end(ended, self.token)
+            except LeaseLostError:
+                self.lose()
+                retried = retrying.statistics["attempt_number"] > 1
+                known = self._context.journal.get(ended.run_id) if retried else None
+                if known is None or known.finished_at != ended.finished_at:
+                    raise
+                # We ended it ourselves, and the answer got lost.
+                return known
+
+        return retrying(write)
 
     def suspend(self, error: LakegateError | None = None) -> None:
         """Leave the run to its next step, or to another attempt at this one when it failed with ``error``.

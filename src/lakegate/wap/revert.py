@@ -256,7 +256,9 @@ def _commit(
             return head.hash
         is_new = states is None
         if states is None:
-            states = tuple(_write(context, run.run_id, one) for one in plan.tables.values() if one.base is not None)
+            states = tuple(
+                _write(context, run.run_id, one, one.base) for one in plan.tables.values() if one.base is not None
+            )
         request = _request(context, progress.run, plan, states, head)
         if is_new and request.puts:
             kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
@@ -293,10 +295,8 @@ def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref)
     )
 
 
-def _write(context: Context, run_id: str, plan: TablePlan) -> TablePointer:
-    """Write the metadata of the planned state, and return where it is."""
-    assert plan.base is not None  # noqa: S101 - for the type checker; the caller asked
-    pointer = plan.base
+def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer) -> TablePointer:
+    """Write the metadata of the planned state, which starts from ``pointer``, and return where it is."""
     try:
         for one in plan.appends:
             if one.after is not None:
