@@ -1,4 +1,4 @@
-"""Building container images: with an engine on this machine, or with CodeBuild where there is none."""
+"""Building container images: with an engine on this machine, or otherwise with CodeBuild."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _LAST_LINES = 200
 
 
 class Images(NamedTuple):
-    """The images that a deployment is to run.
+    """The images that a deployment runs.
 
     Attributes:
         values: The template's values for them.
-        notes: What the user should know of them.
-        is_built: Whether all are there; one that isn't is named by a digest of zeros.
+        notes: What the user should know about them.
+        is_built: Whether all exist; a missing one has a digest of zeros.
     """
 
     values: Mapping[str, str]
@@ -51,7 +51,7 @@ class Images(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """One image to build: its files in ``folder``, where to push it to, and where the build's log goes."""
+    """An image to build: its files in ``folder``, where to push it, and where to log."""
 
     source: ImageSource
     folder: Path
@@ -66,9 +66,9 @@ class ImageBuilder:
     Args:
         name: The deployment.
         clients: The services of AWS.
-        narrator: Told of progress.
+        narrator: Reports progress.
         folder: Where logs of builds go.
-        poll_s: Seconds between two looks at a build of CodeBuild.
+        poll_s: Seconds between two requests about a build of CodeBuild.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ImageBuilder:
         self._bucket = name.code_bucket(clients.account, clients.region)
 
     def find(self, source: ImageSource) -> BuiltImage | None:
-        """Return the newest image of that content, with what was recorded when it was built; ``None`` without one."""
+        """Return the newest image of that content, with the record of its build; ``None`` if there is none."""
         built = Repository(self._clients, self._name.stack, source.kind).newest(source)
         record = built and self._data.read(self._bucket, _record_key(built))
         if built is None or not record:
@@ -92,11 +92,11 @@ class ImageBuilder:
         return built.model_copy(update={name: known.get(name) for name in ("base", "builder")})
 
     def spark(self, given: Mapping[str, str], deployed: Mapping[str, str]) -> Images:
-        """Return the image that Spark is to run, with a note unless it is the one that was built for this version.
+        """Return Spark's image, with a note unless it was built for this version.
 
         Args:
-            given: Values of the template's parameters that were given to this deployment.
-            deployed: Those that the stack has now.
+            given: Values of the template's parameters for this deployment.
+            deployed: Those of the stack.
         """
         deployed = {**defaults(), **deployed}
         chosen = {**deployed, **given}
@@ -123,12 +123,12 @@ class ImageBuilder:
         return Images({"SparkImage": stock, "SparkRepository": ""}, (note,))
 
     def function(self, source: ImageSource, builder: Builder = "auto", *, build: bool = True) -> Images:
-        """Return the function's image; it is built unless it is there.
+        """Return the function's image, which is built unless it exists.
 
         Args:
-            source: What it is built of.
-            builder: With what.
-            build: Whether to build it: a plan only says that it would be.
+            source: Its source.
+            builder: What builds it.
+            build: Whether to build it; a plan doesn't.
         """
         built = self.find(source)
         if built is None and not build:
@@ -142,12 +142,12 @@ class ImageBuilder:
         """Build an image, push it, and record the base that it was built on.
 
         Args:
-            source: What it is built of.
-            builder: With what. ``auto`` takes the first engine that answers on this machine, CodeBuild without one.
+            source: Its source.
+            builder: What builds it. ``auto``: the first engine that runs on this machine, otherwise CodeBuild.
 
         Raises:
-            ConfigurationError: When the engine that was asked for does not answer.
-            DeploymentError: When it cannot be built or pushed, with the last that the builder said.
+            ConfigurationError: The requested engine isn't running.
+            DeploymentError: It can't be built or pushed; with the end of the builder's output.
         """
         engine = None if builder == "codebuild" else _engine(builder)
         repository = Repository(self._clients, self._name.stack, source.kind)
@@ -233,7 +233,7 @@ class ImageBuilder:
                 self._clients.s3.delete_object(Bucket=self._bucket, Key=key)
 
     def _clear(self, stack: Stack) -> None:
-        """Delete what a build that was cut short left, unless it is another one that goes on."""
+        """Delete what an interrupted build left behind, unless another build is in progress."""
         found = stack.state()
         if found is None:
             return
@@ -253,7 +253,7 @@ class ImageBuilder:
         stack.delete()
 
     def _built(self, project: str, order: _Order) -> str:
-        """Run the build, and return the base that it used."""
+        """Run the build, and return the base image that it used."""
         codebuild = self._clients.codebuild
         with translated("starting the build"):
             build = codebuild.start_build(projectName=project)["build"]
@@ -294,14 +294,14 @@ class ImageBuilder:
 
 
 def builder_stack(name: DeploymentName, clients: Clients, narrator: Narrator, *, poll_s: float) -> Stack:
-    """Return the stack that CodeBuild's project is in while an image is built."""
-    # No deployment's stack is called so: theirs begin with lakegate-.
+    """Return the stack of CodeBuild's project, which exists while an image is built."""
+    # No deployment's stack has such a name: theirs begin with lakegate-.
     called = f"build-{name.stack}"
     return Stack(clients.cloudformation, called, narrator, poll_s=poll_s, template=BUILDER_TEMPLATE)
 
 
 def _engine(wanted: Builder) -> str | None:
-    """Return the engine to build with; ``None`` when any would do and none answers."""
+    """Return the engine to build with; ``None`` for ``auto`` if none is running."""
     for name in ENGINES if wanted == "auto" else (wanted,):
         path = shutil.which(name)
         if path and _answers(path):
@@ -314,7 +314,7 @@ def _engine(wanted: Builder) -> str | None:
 
 
 def _answers(engine: str) -> bool:
-    """Whether an engine's server runs: the command alone builds nothing."""
+    """Return whether an engine's server runs: its command alone builds nothing."""
     try:
         asked = subprocess.run(  # noqa: S603 - our own words
             [engine, "info"], check=False, capture_output=True, timeout=_ANSWER_TIMEOUT_S

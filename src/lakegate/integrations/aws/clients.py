@@ -1,4 +1,4 @@
-"""The connections to AWS, made by its own library and by its own rules for credentials and region."""
+"""Connections to AWS, by its own library and its rules for credentials and region."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ _NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,18}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class DeploymentName:
-    """The name of a deployment, and the names that are made of it.
+    """The name of a deployment, and the names derived from it.
 
     Raises:
         InputError: When it cannot be part of the name of a bucket.
@@ -156,9 +156,9 @@ class DeploymentName:
         return f"{self.stack}-{account}-{region}"
 
     def code_bucket(self, account: str, region: str) -> str:
-        """Return the name of the bucket for functions' zips: in the account's own namespace, where nobody else has any.
+        """Return the name of the bucket for functions' zips, in the account's own namespace, which nobody else can use.
 
-        AWS has such a namespace in all regions but two, and asks for a name of this form.
+        AWS has such a namespace in all regions but two, and requires a name of this form there.
         """
         own = "" if region in SHARED_NAMESPACE_ONLY else "-an"
         return f"{self.stack}-fn-{account}-{region}{own}"
@@ -183,7 +183,7 @@ _SERVER_ERROR = 500
 
 
 class DeploymentError(LakegateError):
-    """CloudFormation couldn't make, change or delete a deployment. The message names the resource and why."""
+    """CloudFormation couldn't create, change or delete a deployment. The message names the resource and why."""
 
     code = "deployment"
 

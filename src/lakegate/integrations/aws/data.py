@@ -1,4 +1,4 @@
-"""What a stack leaves behind on purpose: buckets with their objects, the catalog's tables, the database's snapshots."""
+"""What a stack keeps when it's deleted: buckets with their objects, the catalog's tables, the database's snapshots."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Data:
 
     Args:
         clients: The services.
-        stack: The stack's name, by which what belongs to it is told from others'.
-        narrator: Told what takes long.
+        stack: The stack's name, the tag of everything that belongs to it.
+        narrator: Reports what takes long.
         pause_s: Seconds before a bucket that was written to is emptied again; each later pause is twice as long.
     """
 
@@ -41,7 +41,7 @@ class Data:
         self._pause_s = pause_s
 
     def buckets(self) -> tuple[str, ...]:
-        """Return the buckets that bear this deployment's tag, whatever they are called."""
+        """Return the buckets with this deployment's tag, whatever their names."""
         with translated(f"looking for the buckets of stack {self._stack}"):
             pages = self._clients.tagging.get_paginator("get_resources").paginate(
                 TagFilters=[{"Key": _TAG, "Values": [self._stack]}], ResourceTypeFilters=["s3"]
@@ -50,7 +50,7 @@ class Data:
         return tuple(arn.rpartition(":")[2] for arn in arns)
 
     def mark(self, buckets: Iterable[str]) -> None:
-        """Give buckets that are to outlive the stack its tag, if they lack it: by that they are found later."""
+        """Tag the buckets that outlive the stack, unless they are tagged, so that they're found later."""
         for bucket in buckets:
             with translated(f"tagging bucket {bucket}"):
                 tags = self._tags(bucket)
@@ -59,13 +59,13 @@ class Data:
                     self._clients.s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": added})
 
     def make_bucket(self, bucket: str) -> None:
-        """Make a bucket for functions' zips, closed to the public; one that is there stays as it is.
+        """Create the private bucket for functions' zips, unless it exists.
 
-        Where AWS has such a thing, it is made in the account's own namespace: then no other account can have taken its
-        name, and put code in it that would run with the function's rights.
+        It's in the account's own namespace, where AWS has one: there, no other account can have taken its name and put
+        code in it that would run with the function's permissions.
 
         Raises:
-            DeploymentError: When there is one that belongs to something else.
+            DeploymentError: The bucket belongs to something else.
         """
         owner = self.owner(bucket)
         if owner is not None:
@@ -94,7 +94,7 @@ class Data:
             s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": _TAG, "Value": self._stack}]})
 
     def upload(self, package: Path, bucket: str, key: str) -> bool:
-        """Upload a zip unless it is there already; return whether it had to be."""
+        """Upload a zip unless it exists; return whether it was uploaded."""
         with translated(f"uploading to bucket {bucket}", unless=GONE):
             self._clients.s3.head_object(Bucket=bucket, Key=key)
             return False
@@ -121,17 +121,17 @@ class Data:
         return None
 
     def owner(self, bucket: str) -> str | None:
-        """Return the stack that a bucket belongs to, ``""`` when it bears no such mark; ``None`` without a bucket."""
+        """Return the stack that a bucket belongs to by its tag, ``""`` without a tag, ``None`` without a bucket."""
         with translated(f"looking at bucket {bucket}"):
             tags = self._tags(bucket)
         return None if tags is None else _owner(tags)
 
     def content(self, bucket: str, *, is_ours: bool = False) -> BucketContent | None:
-        """Return how much is in a bucket, all versions; ``None`` when there is none, or it is not this deployment's.
+        """Return how much is in a bucket, all versions; ``None`` if it doesn't exist or isn't this deployment's.
 
         Args:
             bucket: Its name.
-            is_ours: Whether it is known to be this deployment's, whatever tag it bears.
+            is_ours: Whether it's known to be this deployment's, whatever its tag.
         """
         from botocore.exceptions import ClientError
 
@@ -159,11 +159,11 @@ class Data:
     def delete_bucket(self, content: BucketContent) -> None:
         """Delete a bucket with all versions of all objects in it.
 
-        A call of the function that was under way when the stack was deleted may write once more. So a bucket that is
-        not empty after all is emptied again, a few times.
+        A call of the function that was in progress when the stack was deleted may write once more, so a bucket that
+        isn't empty is emptied again, a few times.
 
         Raises:
-            DeploymentError: When an object cannot be deleted, or something keeps writing to the bucket.
+            DeploymentError: An object can't be deleted, or something keeps writing to the bucket.
         """
         from botocore.exceptions import ClientError
 
@@ -202,11 +202,11 @@ class Data:
                 self._clients.dynamodb.delete_table(TableName=name)
 
     def snapshots(self) -> tuple[str, ...]:
-        """Return the database's snapshots that deletions of the stack left."""
+        """Return the database's snapshots that deletions of the stack kept."""
         with translated("looking at the database's snapshots"):
             pages = self._clients.rds.get_paginator("describe_db_snapshots").paginate(SnapshotType="manual")
             names = [one["DBSnapshotIdentifier"] for page in pages for one in page["DBSnapshots"]]
-        # So CloudFormation names them.
+        # CloudFormation's names.
         return tuple(name for name in names if name.lower().startswith(f"{self._stack}-snapshot-"))
 
     def delete_snapshots(self, names: tuple[str, ...]) -> None:

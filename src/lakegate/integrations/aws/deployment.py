@@ -1,4 +1,4 @@
-"""A deployment on AWS: what it would change, making it, how it is, deleting it."""
+"""A deployment on AWS: plan, deploy, status, destroy."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Deployment:
     Args:
         name: Its name: ``demo``.
         clients: The services of AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
-        narrator: Told of progress.
-        role: ARN of the role as which CloudFormation makes the resources; by default, as who asks.
-        poll_s: Seconds between two looks at what CloudFormation does.
+        narrator: Reports progress.
+        role: ARN of the role for CloudFormation to assume; by default, the caller's own.
+        poll_s: Seconds between two requests about CloudFormation's progress.
 
     Raises:
-        InputError: When the name cannot be one, or the role.
+        InputError: The name or the role is invalid.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class Deployment:
         self._builder = builder_stack(self.name, clients, narrator, poll_s=poll_s)
 
     def plan(self, given: Mapping[str, str], package: Path, built: Mapping[str, str] | None = None) -> Plan:
-        """Return what :meth:`deploy` would do. Nothing is changed.
+        """Return what :meth:`deploy` would do. Changes nothing.
 
         Args:
-            given: Values of the template's parameters; what is not given stays as it is.
+            given: Values of the template's parameters; others keep their values.
             package: The function's zip, see :func:`lakegate.integrations.aws.package.build_package`.
-            built: Values for the images that are to run, see :class:`lakegate.integrations.aws.building.Images`.
-                Without the function's, its zip runs.
+            built: Values for the images to run, see :class:`lakegate.integrations.aws.building.Images`. Without the
+                function's image, its zip runs.
 
         Raises:
-            LakegateError: When AWS refuses, or cannot serve; see :func:`lakegate.integrations.aws.clients.translated`.
+            LakegateError: AWS refuses, or is unavailable; see :func:`lakegate.integrations.aws.clients.translated`.
         """
         values = self._values(given, package, built)
         with self._narrator.step(f"Planning stack {self.name.stack}"):
@@ -99,18 +99,18 @@ class Deployment:
         *,
         approve: Callable[[Plan], bool] = lambda _: True,
     ) -> Deployed:
-        """Make the deployment what it is to be; when it is that already, do nothing.
+        """Create or update the deployment; do nothing if it's up to date.
 
         Args:
             given: As for :meth:`plan`.
             package: Likewise.
             built: Likewise.
-            approve: Shown what is about to be done; it is done when that returns ``True``. Until then nothing is made.
+            approve: Gets the plan, and returns whether to carry it out. Until then, nothing is created.
 
         Raises:
-            DeploymentError: When a resource cannot be made; everything is as it was before then. Also when the function
-                runs other code than the package.
-            LakegateError: When AWS refuses, or cannot serve.
+            DeploymentError: A resource can't be created, and all changes were rolled back. Or the function runs other
+                code than the package.
+            LakegateError: AWS refuses, or is unavailable.
         """
         values = self._values(given, package, built)
         with self._narrator.step(f"Planning stack {self.name.stack}"):
@@ -125,7 +125,7 @@ class Deployment:
                     self._allow_servers(prepared)
                     ready = True
             finally:
-                if not ready:  # declined, interrupted or refused: nothing of it stays
+                if not ready:  # declined, interrupted or refused: nothing of it remains
                     self._stack.discard(prepared)
             if not ready:
                 return Deployed(stack=self.name.stack, changed=False, declined=True)
@@ -136,18 +136,18 @@ class Deployment:
         return Deployed(stack=self.name.stack, changed=changed, outputs=outputs, notes=notes)
 
     def smoke(self, outputs: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> Smoke:
-        """Send a file through; see :func:`lakegate.integrations.aws.smoke.smoke`."""
+        """Ingest a test file; see :func:`lakegate.integrations.aws.smoke.smoke`."""
         return smoke(self._clients, outputs, self._services(), self._narrator, timeout_s=timeout_s, poll_s=self._poll_s)
 
     def status(self, *, errors: int = 5, drift: bool = False) -> Status:
-        """Return the deployment as it is.
+        """Return the deployment's state.
 
         Args:
             errors: How many of the last errors to return.
-            drift: Also have CloudFormation look for what was changed by others, which takes a while.
+            drift: Also have CloudFormation detect what was changed by others, which takes a while.
 
         Raises:
-            DeploymentError: When there is none.
+            DeploymentError: It doesn't exist.
         """
         state = self._stack.state()
         if state is None or state.status == NEW:
@@ -182,18 +182,18 @@ class Deployment:
         return tuple(one.id for one in self._stack.resources() if one.type == _SERVICE and one.id)
 
     def parameters(self) -> dict[str, str]:
-        """Return what it was deployed with; nothing when it was not."""
+        """Return the deployed parameters; none if it doesn't exist."""
         state = self._stack.state()
         return dict(state.parameters) if state else {}
 
     def settings(self, folder: Path) -> Path | None:
-        """Fetch the ``lakegate.toml`` that the deployed function has; ``None`` when it has none.
+        """Fetch the ``lakegate.toml`` of the deployed function; ``None`` if it has none.
 
         Args:
-            folder: Where to write it; is made.
+            folder: Where to write it; it's created.
 
         Raises:
-            LakegateError: When AWS refuses, or cannot serve.
+            LakegateError: AWS refuses, or is unavailable.
         """
         given = self.parameters()
         package = given.get("CodeKey")
@@ -214,11 +214,11 @@ class Deployment:
         return ImageBuilder(self.name, self._clients, self._narrator, folder)
 
     def survey(self) -> Survey:
-        """Return all that belongs to the deployment, with what :meth:`destroy` would delete of data."""
+        """Return everything that belongs to the deployment, with the data that :meth:`destroy` would delete."""
         state = self._stack.state()
         resources = self._stack.resources() if state else ()
         made = {one.id for one in resources if one.type == _BUCKET and one.id}
-        # By their tags, which AWS lists with a delay; and by the names that they usually have, at once.
+        # By their tags, which AWS lists with a delay, and by their usual names.
         usual = {self.name.bucket(self._clients.account, self._clients.region), self._code_bucket}
         code = {self._code_bucket, state.parameters.get("CodeBucket") if state else None}
         found = (
@@ -238,18 +238,18 @@ class Deployment:
         )
 
     def destroy(self, found: Survey, *, keep_data: bool = False) -> None:
-        """Delete the deployment; what is gone already is no error.
+        """Delete the deployment. It's no error if parts of it are already deleted.
 
         Args:
             found: What :meth:`survey` returned.
-            keep_data: Leave the bucket of landing and warehouse, the catalog's tables and a snapshot of the database.
+            keep_data: Keep the bucket of landing files and warehouse, the catalog's tables and a database snapshot.
 
         Raises:
-            DeploymentError: When a resource cannot be deleted, naming it and why. Run again, it goes on.
+            DeploymentError: A resource can't be deleted; the message says which and why. A retry continues.
         """
         if keep_data:
             self._data.mark(one.name for one in found.data)
-        # First what writes, then what was written.
+        # First the writers, then what they wrote.
         self._stack.delete()
         if found.builder:
             self._builder.delete()
@@ -281,7 +281,7 @@ class Deployment:
         raise DeploymentError(
             f"Function {name} runs other code ({running}) than the {deployed}: someone replaced it, in the function "
             f"or in {'its repository' if image else f'bucket {self._code_bucket}'}.",
-            # Not by a concurrency of 0: the queue would go on, and each refused call counts as a try of its files.
+            # Not by a concurrency of 0: the queue would continue, and each refused call counts as an attempt.
             hint=f"Stop it: aws lambda list-event-source-mappings --function-name {name}, then "
             "aws lambda update-event-source-mapping --no-enabled --uuid UUID. Then find out who replaced it.",
             function=name,
@@ -306,7 +306,7 @@ class Deployment:
         )
 
     def _allow_servers(self, prepared: ChangeSet) -> None:
-        """Have AWS make the role by which ECS acts in the account: the first service in it fails without."""
+        """Have AWS create the role that ECS uses in the account: without it, the first service fails."""
         from botocore.exceptions import ClientError
 
         brought = prepared.values["CatalogUri"] and prepared.values["SparkUrl"]
@@ -326,10 +326,10 @@ class Deployment:
                 )
 
     def _start_spark(self, state: StackState | None) -> tuple[str, ...]:
-        """Start the Spark that is always to run, if it stands still; return a note of that.
+        """Start a Spark that should always run but is stopped; return a note about that.
 
-        CloudFormation deletes the alarm that stopped it on demand after everything else is changed, and until then that
-        alarm stops it again and again. Nothing that is left would start it.
+        After a change from on-demand to always, CloudFormation deletes the alarm that stops Spark last, so the alarm
+        may stop it once more, and nothing that's left would start it.
         """
         if state is None or state.parameters.get("Schedule") != "always" or state.parameters.get("SparkUrl"):
             return ()

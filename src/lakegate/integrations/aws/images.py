@@ -1,4 +1,4 @@
-"""Container images: what each is built of, the repository that it is kept in, and which one is this version's."""
+"""Container images: the source and repository of each, and which image is this version's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = Literal["spark", "function"]
 
 CONTAINER = Path(__file__).with_name("container")
 SPARK_JARS = (ICEBERG, *S3_ARTIFACTS)
-"""What Spark's image holds besides Spark: what the local stack runs with, when its tables are on S3."""
+"""The jars in Spark's image: those of the local stack with tables on S3."""
 PLATFORMS: Mapping[Architecture, str] = {"x86_64": "linux/amd64", "arm64": "linux/arm64"}
 
 _TAG = "lakegate:stack"
@@ -31,12 +31,12 @@ _INDEXES = ("image.index.v1+json", "manifest.list.v2+json")
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """What an image is built of.
+    """The source of an image.
 
     Attributes:
         kind: Which image.
-        architecture: The processor that it is for.
-        base: The image that it is built on.
+        architecture: Its CPU architecture.
+        base: The image to build on.
         package: The function's zip, whose content is the function's image.
     """
 
@@ -47,7 +47,7 @@ class ImageSource:
 
     @property
     def stem(self) -> str:
-        """What the image's tag begins with: the same for the same content, on whichever base.
+        """Start of the image's tag: the same for the same content, on any base.
 
         Example:
             >>> spark_source("x86_64").stem.rpartition("-")[0]
@@ -62,7 +62,7 @@ class ImageSource:
         return f"{self.architecture}-{digest.hexdigest()[:16]}"
 
     def write(self, folder: Path) -> None:
-        """Write what a builder needs into ``folder``: ``Dockerfile``, ``build.sh`` and what these name."""
+        """Write what a builder needs into ``folder``: ``Dockerfile``, ``build.sh`` and their files."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self._files().items():
             (folder / name).write_bytes(content)
@@ -86,18 +86,18 @@ class ImageSource:
 
 
 def spark_source(architecture: Architecture, base: str | None = None) -> ImageSource:
-    """Return what Spark's image is built of: Spark, and the jars that the local stack pins."""
+    """Return the source of Spark's image: Spark, and the jars that the local stack pins."""
     return ImageSource("spark", architecture, base or _base("spark"))
 
 
 def function_source(architecture: Architecture, python: str, package: Path, base: str | None = None) -> ImageSource:
-    """Return what the function's image is built of: AWS's image of that Python, and the content of the zip."""
+    """Return the source of the function's image: AWS's image of that Python, and the content of the zip."""
     image = _base("function").rpartition(":")[0]
     return ImageSource("function", architecture, base or f"{image}:{python}", package)
 
 
 def _base(kind: Kind) -> str:
-    """Return the base that a Dockerfile names: the one place where it stands."""
+    """Return the base image that a Dockerfile names."""
     [base] = _BASE.findall((CONTAINER / f"{kind}.Dockerfile").read_text(encoding="utf-8"))
     return str(base)
 
@@ -107,7 +107,7 @@ class Repository:
 
     Args:
         clients: The services.
-        stack: The deployment's stack, by which what belongs to it is told from others'.
+        stack: The deployment's stack, the tag of everything that belongs to it.
         kind: Which images.
     """
 
@@ -118,13 +118,13 @@ class Repository:
         self._stack = stack
 
     def describe(self) -> Any:
-        """Return the repository as ECR describes it; ``None`` when there is none."""
+        """Return ECR's description of the repository; ``None`` if it doesn't exist."""
         with translated(f"looking at repository {self.name}", unless=GONE):
             return self._clients.ecr.describe_repositories(repositoryNames=[self.name])["repositories"][0]
         return None
 
     def is_ours(self) -> bool:
-        """Whether there is one, and it bears the deployment's tag."""
+        """Return whether it exists and has the deployment's tag."""
         found = self.describe()
         if found is None:
             return False
@@ -133,10 +133,10 @@ class Repository:
         return {"Key": _TAG, "Value": self._stack} in tags
 
     def make(self) -> Any:
-        """Make the repository, closed and with immutable tags; return it as ECR describes it.
+        """Create the private repository with immutable tags, unless it exists; return ECR's description of it.
 
         Raises:
-            DeploymentError: When there is one of that name that belongs to something else.
+            DeploymentError: The repository belongs to something else.
         """
         found = self.describe()
         if found is not None and not self.is_ours():
@@ -165,7 +165,7 @@ class Repository:
         return found
 
     def newest(self, source: ImageSource) -> BuiltImage | None:
-        """Return the image of that content that was pushed last; ``None`` when there is none."""
+        """Return the image of that content that was pushed last; ``None`` if there is none."""
         repository = self.describe()
         if repository is None:
             return None
@@ -187,10 +187,10 @@ class Repository:
         return self._built(repository, source, tag, image)
 
     def pushed(self, source: ImageSource, tag: str) -> BuiltImage:
-        """Return the image of that tag, after it was pushed: its digest is what ECR says, whoever built it.
+        """Return the image of that tag after it was pushed, with the digest that ECR has.
 
         Raises:
-            DeploymentError: When it is not there, or is no single image.
+            DeploymentError: It doesn't exist, or is an index of several images.
         """
         repository = self.describe()
         images = []
@@ -208,7 +208,7 @@ class Repository:
         return self._built(repository, source, tag, images[0])
 
     def delete(self) -> None:
-        """Delete the repository with its images; one that is gone is no error."""
+        """Delete the repository with its images, if it exists."""
         with translated(f"deleting repository {self.name}", unless=GONE):
             self._clients.ecr.delete_repository(repositoryName=self.name, force=True)
 
@@ -232,7 +232,7 @@ def repositories(clients: Clients, stack: str) -> tuple[Repository, ...]:
 
 
 def new_tag(source: ImageSource) -> str:
-    """Return the tag for an image that is about to be built: another one each time, as tags are never moved."""
+    """Return the tag for an image that is about to be built: a new one each time, as tags are immutable."""
     return f"{source.stem}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 

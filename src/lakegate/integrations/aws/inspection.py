@@ -1,4 +1,4 @@
-"""How the parts of a deployment are: its queues, its servers, its function, its logs."""
+"""The state of a deployment's parts: its queues, servers, function and logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 1000
 
 
 def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | None]:
-    """Return how many messages wait in a queue and how many are worked on or put off; ``None`` without a queue."""
+    """Return how many messages of a queue are waiting, and in progress or postponed; ``None`` without a queue."""
     if url is None:
         return None, None
     with translated("looking at the queue", unless=GONE):
@@ -30,7 +30,7 @@ def queue_depth(clients: Clients, url: str | None) -> tuple[int | None, int | No
 
 
 def servers_running(clients: Clients, services: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return name, running and wanted tasks of services of ECS, by their ARNs."""
+    """Return name, running tasks and desired tasks of ECS services, by their ARNs."""
     found = []
     for arn in services:
         cluster, name = _service(arn)
@@ -41,7 +41,7 @@ def servers_running(clients: Clients, services: Sequence[str]) -> list[tuple[str
 
 
 def server_status(clients: Clients, services: Sequence[str]) -> tuple[ServerStatus, ...]:
-    """Return how services of ECS are, by their ARNs, and why the last task of each stopped."""
+    """Return the state of ECS services, by their ARNs, and why the last task of each stopped."""
     return tuple(
         ServerStatus(name=name, running=running, wanted=wanted, stopped=_last_stop(clients, arn))
         for arn in services
@@ -68,14 +68,14 @@ def _last_stop(clients: Clients, service: str) -> str | None:
 
 
 def start_server(clients: Clients, service: str) -> None:
-    """Have a service of ECS, by its ARN, run one task."""
+    """Have an ECS service, by its ARN, run one task."""
     cluster, name = _service(service)
     with translated(f"starting service {name}"):
         clients.ecs.update_service(cluster=cluster, service=name, desiredCount=1)
 
 
 def function_status(clients: Clients, name: str | None) -> FunctionStatus | None:
-    """Return the function as it is; ``None`` without one."""
+    """Return the function's state; ``None`` if it doesn't exist."""
     if name is None:
         return None
     with translated(f"looking at function {name}", unless=GONE):
@@ -91,7 +91,7 @@ def function_status(clients: Clients, name: str | None) -> FunctionStatus | None
 
 
 def function_image(clients: Clients, name: str | None) -> str | None:
-    """Return the image that a function runs, by its digest; ``None`` without a function or an image."""
+    """Return the digest of the image that a function runs; ``None`` without a function or an image."""
     if name is None:
         return None
     with translated(f"looking at function {name}", unless=GONE):
@@ -100,12 +100,12 @@ def function_image(clients: Clients, name: str | None) -> str | None:
 
 
 def last_errors(clients: Clients, group: str | None, limit: int) -> tuple[LoggedError, ...]:
-    """Return the last errors that the logs of one day tell of, the oldest first."""
+    """Return the last errors in the logs of one day, the oldest first."""
     return _logged(clients, group, _ERRORS, _SINCE, limit)
 
 
 def last_put_off(clients: Clients, group: str | None) -> LoggedError | None:
-    """Return the last line of the function's logs about a file that was put off, with the reason."""
+    """Return the last line of the function's logs about a postponed file, with the reason."""
     found = _logged(clients, group, _PUT_OFF, _PUT_OFF_SINCE, 1)
     if not found:
         return None
@@ -136,6 +136,6 @@ def _logged(clients: Clients, group: str | None, pattern: str, since: timedelta,
 
 
 def _service(arn: str) -> tuple[str, str]:
-    """Return the cluster and the name of a service of ECS."""
+    """Return the cluster and the name of an ECS service."""
     _, cluster, name = arn.rpartition(":")[2].split("/")
     return cluster, name

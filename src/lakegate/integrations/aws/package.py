@@ -1,4 +1,4 @@
-"""The function as one zip: lakegate, and the fewest packages that run it against Spark Connect, without a JVM."""
+"""The function as a zip: lakegate, and the fewest packages that it needs with Spark Connect, without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Architecture = Literal["x86_64", "arm64"]
 MAX_BYTES = 262_144_000
 """AWS's limit of a function's unpacked size: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html."""
 _FORMAT = 2
-"""To be raised when the same input is to give another zip."""
+"""Raise it when the same input must give another zip."""
 _SETTINGS = "lakegate.toml"
 _LOCK = Path(__file__).with_name("function.lock")
 _EXCLUDE = Path(__file__).with_name("function.exclude")
@@ -42,12 +42,12 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FunctionPackage:
-    """What is put into the function, and for which of Lambda's machines.
+    """What goes into the function's zip, and for which of Lambda's runtimes.
 
     Attributes:
         python: Version of Lambda's Python: ``3.12``.
         architecture: Lambda's processor.
-        settings: The ``lakegate.toml`` that goes with it; ``None`` for none.
+        settings: The ``lakegate.toml`` to include, if any.
     """
 
     python: str = "3.12"
@@ -56,21 +56,21 @@ class FunctionPackage:
 
 
 def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
-    """Build the function's zip in ``folder``, unless the same one is there already.
+    """Build the function's zip in ``folder``, unless the same one exists.
 
     The same lakegate, lock, settings and interpreter give the same bytes. Where a Python of the wanted version is on
     this machine, its bytecode goes in instead of the packages' source, for a faster first start.
 
     Args:
-        folder: Where zips are kept; is made.
-        wanted: For which machines; by default those of :class:`FunctionPackage`.
+        folder: Where zips are kept; it's created.
+        wanted: What to build; by default as :class:`FunctionPackage` says.
 
     Returns:
         The zip's path.
 
     Raises:
-        ConfigurationError: When uv is not installed, or there are no built packages for that Python and processor.
-        RetryableError: When the package index does not answer.
+        ConfigurationError: uv isn't installed, or there are no built packages for that Python and CPU.
+        RetryableError: The package index doesn't answer.
     """
     wanted = wanted or FunctionPackage()
     interpreter = _interpreter(wanted.python)
@@ -100,7 +100,7 @@ def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
     """Refuse a zip that Lambda would refuse.
 
     Raises:
-        ConfigurationError: When it is too large, with what takes most.
+        ConfigurationError: It's too large; the message names the largest packages.
     """
     total = unpacked_bytes(package)
     if total > limit:
@@ -119,7 +119,7 @@ def require_fit(package: Path, limit: int = MAX_BYTES) -> None:
 
 
 def settings_in(package: Path) -> bytes | None:
-    """Return the ``lakegate.toml`` that went into a zip; ``None`` when none did."""
+    """Return the ``lakegate.toml`` in a zip; ``None`` if there is none."""
     with zipfile.ZipFile(package) as archive:
         return archive.read(_SETTINGS) if _SETTINGS in archive.namelist() else None
 
@@ -135,7 +135,7 @@ def _uv() -> str:
 
 
 def _interpreter(python: str) -> tuple[str, str] | None:
-    """Return a Python of that version and what it calls itself, or ``None`` when this machine has none."""
+    """Return a Python of that version and its ``sys.version``; ``None`` if this machine has none."""
     if python == f"{sys.version_info[0]}.{sys.version_info[1]}":
         return sys.executable, sys.version
     found = _run([_uv(), "python", "find", "--no-python-downloads", "--no-project", "--system", python])
@@ -253,11 +253,11 @@ _SECTIONS_AT, _SECTION_COUNT_AT = 40, 60
 
 _BOTOCORE_DATA = "botocore/data/"
 _BOTOCORE_SERVICES = frozenset({"s3", "secretsmanager", "sqs", "sso", "sso-oidc", "sts"})
-"""AWS's library describes 400 services in 30 MB; these the function asks."""
+"""AWS's library describes 400 services in 30 MB; the function uses these."""
 
 
 def is_needed(path: str) -> bool:
-    """Tell whether a file of the installed packages goes into the function.
+    """Return whether a file of the installed packages goes into the function.
 
     Args:
         path: Below the folder that they are installed in, with ``/``.

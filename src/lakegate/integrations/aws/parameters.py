@@ -1,4 +1,4 @@
-"""The template's parameters as users give them: by an option each, which is named after the parameter."""
+"""The template's parameters, each with an option of its name; and the values that the deployment returns."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Parameter(NamedTuple):
     """A parameter of the template. Its default is the template's.
 
     Attributes:
-        name: As the template calls it.
-        metavar: What its value is, in help.
+        name: Its name in the template.
+        metavar: Its value in the help.
         help: What it means.
-        choices: The values that are allowed, when they are few.
-        bare: What the option means without a value; with none, it needs one.
+        choices: The allowed values, if they are few.
+        bare: The option's value if none follows it; ``None`` if it needs one.
     """
 
     name: str
@@ -160,7 +160,7 @@ def template(path: Path = TEMPLATE) -> Mapping[str, Any]:
 
 
 def template_body(path: Path = TEMPLATE) -> str:
-    """Return a template as it is sent: CloudFormation takes 51,200 bytes, and more only from a bucket."""
+    """Return a template's text to send, without descriptions: CloudFormation's limit is 51,200 bytes."""
     parameters = {
         name: {key: value for key, value in one.items() if key != "Description"}
         for name, one in template(path)["Parameters"].items()
@@ -169,15 +169,15 @@ def template_body(path: Path = TEMPLATE) -> str:
 
 
 def defaults() -> Mapping[str, str]:
-    """Return what the template takes for each parameter that is not given."""
+    """Return the template's default of each parameter."""
     return {name: str(one["Default"]) for name, one in template()["Parameters"].items() if "Default" in one}
 
 
 def validated(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters that were given, or raise what is wrong with them together.
+    """Return the parameters, or raise what is wrong with their combination.
 
     Raises:
-        InputError: When one is unknown, or needs another one.
+        InputError: One is unknown, or needs another one.
 
     Example:
         >>> validated({"VpcId": "vpc-0123456789abcdef0"})
@@ -199,14 +199,14 @@ _HOLDS_DATA = frozenset({"AWS::S3::Bucket", "AWS::RDS::DBInstance", "AWS::Dynamo
 
 
 class Change(Value):
-    """What would become of one resource.
+    """The planned change of one resource.
 
     Attributes:
         action: ``add``, ``modify``, ``remove``; also ``import``, ``dynamic`` and others of CloudFormation's.
         resource: Its name in the template.
         type: Its kind: ``AWS::S3::Bucket``.
-        replacement: ``true``, ``false`` or ``conditional`` for one that is modified: whether it is made anew.
-        properties: What of it changes.
+        replacement: ``true``, ``false`` or ``conditional`` for a modified one: whether it's replaced.
+        properties: Its properties that change.
     """
 
     action: str
@@ -217,13 +217,13 @@ class Change(Value):
 
     @property
     def leaves_data(self) -> bool:
-        """Whether it may part the deployment from data: that is kept, but nothing uses it any more."""
+        """Whether the deployment may lose its data: it's kept, but nothing uses it anymore."""
         is_other = self.action == "remove" or self.replacement in ("true", "conditional")
         return is_other and self.type in _HOLDS_DATA
 
 
 class Cost(Value):
-    """What one part of a deployment costs a month while nothing lands; ``None`` when its price isn't known."""
+    """The monthly cost of one part of an idle deployment; ``None`` if its price isn't known."""
 
     part: str
     usd: float | None
@@ -231,7 +231,7 @@ class Cost(Value):
 
 
 class Saving(Value):
-    """What would make a deployment cost less: the option, what it means, and what it saves a month."""
+    """A way to reduce costs: the option, what it means, and the USD that it saves a month."""
 
     option: str
     what: str
@@ -239,15 +239,15 @@ class Saving(Value):
 
 
 class Costs(Value):
-    """What a deployment costs a month while nothing lands.
+    """The monthly cost of an idle deployment.
 
     Attributes:
         parts: Each part.
-        total_usd: All of them whose price is known.
+        total_usd: The sum of the known ones.
         unknown: The parts whose price isn't.
-        smaller: What would make it less.
+        smaller: Ways to reduce it.
         prices_of: Year and month of the prices.
-        source: Where they are from, and what they are without.
+        source: Their source, and what they exclude.
     """
 
     parts: tuple[Cost, ...]
@@ -259,15 +259,15 @@ class Costs(Value):
 
 
 class Plan(Value):
-    """What a deployment would do.
+    """The plan of a deployment.
 
     Attributes:
         stack: Name of the stack.
-        is_new: Whether there is none yet.
-        changes: What would become of each resource; none when all is as wanted.
-        costs: What it costs while nothing lands.
-        warnings: What should be known before.
-        notes: What else one should know.
+        is_new: Whether it doesn't exist yet.
+        changes: The change of each resource; none if it's up to date.
+        costs: What it costs when idle.
+        warnings: What to know before deploying.
+        notes: What else to know.
     """
 
     stack: str
@@ -279,7 +279,7 @@ class Plan(Value):
 
 
 class Smoke(Value):
-    """A file that went through a deployment: the table it was published to, its run, and how long it took."""
+    """A published test file: its table, its run, and how long that took."""
 
     table: str
     run_id: str
@@ -287,15 +287,15 @@ class Smoke(Value):
 
 
 class Deployed(Value):
-    """What a deployment did.
+    """The result of a deployment.
 
     Attributes:
         stack: Name of the stack.
-        changed: Whether anything was.
-        declined: Whether it was not approved.
-        outputs: Names and addresses of what is there.
-        smoke: The file that was sent through it; ``None`` when none was.
-        notes: What else one should know.
+        changed: Whether anything changed.
+        declined: Whether the plan was declined.
+        outputs: Names and addresses of its parts.
+        smoke: The test file, if there was one.
+        notes: What else to know.
     """
 
     stack: str
@@ -311,16 +311,16 @@ class BuiltImage(Value):
 
     Attributes:
         kind: ``spark`` or ``function``.
-        architecture: The processor that it is for.
-        uri: What to run, by its digest.
+        architecture: Its CPU architecture.
+        uri: Its address with its digest.
         digest: The digest alone.
-        tag: The tag that it was pushed by; it names this image for ever.
+        tag: Its immutable tag.
         repository: The repository that it is in.
         repository_arn: Its ARN.
         pushed_at: When it was pushed.
-        size_bytes: Its size, packed.
-        base: The image that it was built on, by the digest that this had then; ``None`` when that is not known.
-        builder: What built it; likewise.
+        size_bytes: Its compressed size.
+        base: The image that it was built on, with its digest; ``None`` if unknown.
+        builder: What built it; ``None`` if unknown.
     """
 
     kind: str
@@ -337,14 +337,14 @@ class BuiltImage(Value):
 
 
 class FunctionStatus(Value):
-    """The function as it is.
+    """The function's state.
 
     Attributes:
         name: Its name.
         runtime: ``python3.12``.
-        state: ``Active``, or what keeps it from that.
-        code_sha256: Digest of its zip, in base64, as AWS tells it.
-        modified_at: When it was last changed, as AWS tells it.
+        state: ``Active``, or why it isn't.
+        code_sha256: Digest of its zip, in base64.
+        modified_at: When it was last changed, in AWS's format.
     """
 
     name: str
@@ -355,13 +355,13 @@ class FunctionStatus(Value):
 
 
 class ServerStatus(Value):
-    """A server on ECS as it is.
+    """The state of a server on ECS.
 
     Attributes:
-        name: Its service's.
-        running: Tasks that run.
-        wanted: Tasks that are to run.
-        stopped: When and why the last one stopped, of about the last hour; ``None`` when none did.
+        name: Its service's name.
+        running: Number of running tasks.
+        wanted: Number of tasks that should run.
+        stopped: When and why the last one stopped, within about an hour; ``None`` if none did.
     """
 
     name: str
@@ -371,30 +371,30 @@ class ServerStatus(Value):
 
 
 class LoggedError(Value):
-    """One line of the logs that tells of an error."""
+    """A line of the logs about an error."""
 
     time: datetime
     text: str
 
 
 class Status(Value):
-    """A deployment as it is.
+    """A deployment's state.
 
     Attributes:
         stack: Name of the stack.
         state: CloudFormation's: ``UPDATE_COMPLETE``.
-        reason: Why it is in that state, when something went wrong.
-        parameters: What it was deployed with.
-        outputs: Names and addresses of what is there.
-        waiting: Notifications in the queue.
-        in_flight: Notifications that a call works on, or that were put off and come again.
-        dead: Notifications that were given up.
-        function: The function; ``None`` when there is none.
-        missing: Parts that the stack tells of and that are not there: deleted by others, or with the stack just now.
-        servers: Nessie and Spark, where they are made.
-        put_off: The last file that was put off, of some hours, and why; ``None`` when none was.
-        errors: The last errors of its logs.
-        drifted: Resources that were changed by others; ``None`` when that was not asked.
+        reason: Why it's in that state, if something went wrong.
+        parameters: Its deployed parameters.
+        outputs: Names and addresses of its parts.
+        waiting: Number of notifications in the queue.
+        in_flight: Number of notifications that are in progress or postponed.
+        dead: Number of dead letters.
+        function: The function, if it exists.
+        missing: Parts in the stack's outputs that don't exist: deleted by others, or with the stack.
+        servers: The created Nessie and Spark.
+        put_off: The last postponed file of some hours, and why.
+        errors: The last errors in its logs.
+        drifted: Resources that others changed; ``None`` if that wasn't asked for.
     """
 
     stack: str
@@ -422,11 +422,11 @@ class Resource(Value):
 
 
 class BucketContent(Value):
-    """A bucket with what is in it.
+    """A bucket and how much is in it.
 
     Attributes:
         name: The bucket.
-        objects: Versions of objects and marks of deletion in it.
+        objects: Number of object versions and delete markers.
         size_bytes: Their size.
     """
 
@@ -436,18 +436,18 @@ class BucketContent(Value):
 
 
 class Survey(Value):
-    """All that belongs to a deployment.
+    """Everything that belongs to a deployment.
 
     Attributes:
         stack: Name of the stack.
-        state: CloudFormation's; ``None`` when there is no stack (any more).
-        resources: What the stack holds.
-        data: The buckets of landing and warehouse: the stack's, and those that it had earlier.
+        state: CloudFormation's; ``None`` if the stack doesn't exist.
+        resources: The stack's resources.
+        data: The buckets of landing files and warehouse, with those of earlier deployments.
         code: The buckets of functions' zips.
         tables: Tables of DynamoDB that hold the catalog's commits.
-        snapshots: Snapshots of the database that were left by an earlier deletion.
+        snapshots: Snapshots of the database that an earlier deletion kept.
         repositories: Repositories of container images.
-        builder: Stack that builds an image, or was left by a build that was cut short.
+        builder: Stack that builds an image, or remains from an interrupted build.
     """
 
     stack: str
@@ -462,20 +462,20 @@ class Survey(Value):
 
     @property
     def has_code(self) -> bool:
-        """Whether anything is there that can be made again: zips, images."""
+        """Whether it has anything that can be built again: zips, images."""
         return bool(self.code or self.repositories or self.builder)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is there."""
+        """Whether it has nothing."""
         return self.state is None and not (self.data or self.has_code or self.tables or self.snapshots)
 
     @property
     def databases(self) -> tuple[str, ...]:
-        """The databases that the stack holds."""
+        """The stack's databases."""
         return tuple(one.id for one in self.resources if one.type == "AWS::RDS::DBInstance")
 
     @property
     def has_data(self) -> bool:
-        """Whether anything is there that cannot be made again."""
+        """Whether it has anything that can't be built again."""
         return bool(any(one.objects for one in self.data) or self.tables or self.snapshots or self.databases)

@@ -1,4 +1,4 @@
-"""What goes together: calls at the same time, the database's connections, Spark's size, disks."""
+"""Which parameters fit together (concurrent calls, connections, Spark's size, disks), and what they cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONNECTIONS_KEPT_FREE = 8
 _BYTES_A_CONNECTION = 9_531_392
 """RDS: https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/CHAP_Limits.html, max_connections."""
 _MEMORY_LEFT_BY_RDS = 0.7
-"""What RDS itself needs is not part of ``DBInstanceClassMemory``; no page says how much that is."""
+"""RDS's own memory isn't part of ``DBInstanceClassMemory``; it's undocumented how much that is."""
 _MOST_CONNECTIONS = 5000
 _GIB = 1 << 30
 # https://docs.aws.amazon.com/AmazonRDS/latest/UserGuide/Concepts.DBInstanceClass.Summary.html
@@ -25,8 +25,7 @@ _SMALL_GIB = {"micro": 1, "small": 2, "medium": 4}
 _LARGE_GIB = {"m": 8, "r": 16}
 _CLASS = re.compile(r"db\.([a-z])\d[a-z]*\.(?:(micro|small|medium|large)|(\d*)xlarge)")
 CALLS_OF_SPARK = {"small": 2, "medium": 5, "large": 10}
-"""Runs that a Spark of a size takes at the same time. Two for each processor or little more: with many, each would take
-so long that calls end before their runs do."""
+"""Maximum concurrent runs on a Spark of a size: about two for each CPU. With more, each would exceed a call's time."""
 _OUTSIDE = {
     "CatalogUri": "--catalog-uri",
     "SparkUrl": "--spark-url",
@@ -38,13 +37,13 @@ _DISK_GROWS_BY = 1.1
 
 
 def require_fitting(values: Mapping[str, str]) -> None:
-    """Refuse parameters that do not go together, all that is wrong at once.
+    """Refuse parameters that don't fit together, reporting all problems at once.
 
     Args:
         values: All parameters of the template.
 
     Raises:
-        InputError: When calls would be throttled, or connections or Spark would run out, or the disk couldn't grow.
+        InputError: Calls would be throttled, connections or Spark would run out, or the disk couldn't grow.
     """
     problems = [*_concurrency(values), *_connections(values), *_spark(values), *_disk(values), *_layout(values)]
     if problems:
@@ -52,7 +51,7 @@ def require_fitting(values: Mapping[str, str]) -> None:
 
 
 def max_connections(database_class: str) -> int | None:
-    """Return how many connections RDS allows a class of database by default; ``None`` for one that isn't known.
+    """Return RDS's default limit of connections for an instance class; ``None`` for an unknown class.
 
     Example:
         >>> max_connections("db.t4g.micro"), max_connections("db.m7g.2xlarge"), max_connections("db.x9.huge")
@@ -153,7 +152,7 @@ _ENDPOINTS = 2  # of secrets and of the queue
 
 
 def idle_costs(values: Mapping[str, str]) -> Costs:
-    """Return what a month costs in which nothing lands, part by part.
+    """Return the monthly cost of an idle deployment, part by part.
 
     Args:
         values: All parameters of the template.

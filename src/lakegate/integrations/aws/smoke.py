@@ -1,4 +1,4 @@
-"""A file of ours goes through a deployment: uploaded, taken in by the function, published, undone, deleted."""
+"""A test of a deployment: a file of ours is uploaded, ingested, published, reverted and deleted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lakegate.integrations.aws.parameters import Smoke
 from lakegate.ports import Narrator
 
 NAMESPACE = "lakegate_canary"
-"""As the function knows it: ``lakegate.integrations.aws_lambda.work.CANARY_NAMESPACE``."""
+"""The same as ``lakegate.integrations.aws_lambda.work.CANARY_NAMESPACE``."""
 TIMEOUT_S = 1200.0
-"""A window of notifications, a first start of Spark with its packages, and one try that came too early."""
+"""Enough for a window of notifications, a first start of Spark with its packages, and one retry."""
 _POLL_S = 5.0
 
 
@@ -31,18 +31,18 @@ def smoke(
     timeout_s: float = TIMEOUT_S,
     poll_s: float = _POLL_S,
 ) -> Smoke:
-    """Send a file through a deployment, and wait until it is published; nothing of it stays on ``main``.
+    """Upload a test file and wait until it's published; nothing of it remains on ``main``.
 
     Args:
         clients: The services.
         outputs: The stack's.
-        services: ARNs of the servers on ECS, to say how they are when nothing comes through.
-        narrator: Told of progress.
+        services: ARNs of the servers on ECS, whose state an error names.
+        narrator: Reports progress.
         timeout_s: How long to wait.
-        poll_s: Seconds between two looks.
+        poll_s: Seconds between two requests.
 
     Raises:
-        DeploymentError: When no route leads it anywhere, or it was not published; with what to look at.
+        DeploymentError: No route matches it, or it wasn't published; with the state of the deployment.
     """
     canary = f"canary_{uuid.uuid4().hex[:12]}"
     landing = outputs["Landing"]
@@ -76,7 +76,7 @@ def smoke(
 
 
 def _ask(clients: Clients, outputs: Mapping[str, str], uri: str) -> dict[str, Any]:
-    """Return the function's answer; what keeps it from one is an answer, too, as it may pass."""
+    """Return the function's response. A failed call counts as one, too: it may be temporary."""
     name = outputs["FunctionName"]
     try:
         with translated(f"calling function {name}"):

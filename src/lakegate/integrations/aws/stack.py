@@ -1,4 +1,4 @@
-"""One stack of CloudFormation: prepared as a change set, executed, followed by its events, deleted."""
+"""A CloudFormation stack: prepared as a change set, executed, followed by its events, deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
 
 NEW = "REVIEW_IN_PROGRESS"
-"""State of a stack that nothing but a change set was made of."""
+"""State of a stack that has only a change set so far."""
 _DEAD_ENDS = frozenset({"CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "DELETE_FAILED"})
 _CAPABILITIES = ("CAPABILITY_IAM",)
 _NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
@@ -33,7 +33,7 @@ _CHANGE_TIMEOUT_S = 7200.0
 
 @dataclass(frozen=True, slots=True)
 class StackState:
-    """A stack as CloudFormation describes it."""
+    """The state of a stack."""
 
     id: str
     status: str
@@ -44,7 +44,7 @@ class StackState:
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """A change set that is ready: what executing it would do, and all parameters as they are then."""
+    """A change set that is ready to execute, with its changes and all resulting parameters."""
 
     id: str
     stack_id: str
@@ -59,11 +59,11 @@ class Stack:
     Args:
         client: CloudFormation.
         name: The stack's name.
-        narrator: Told of each resource.
-        role: ARN of the role as which CloudFormation makes the resources; by default, as who asks. Whatever role was
-            given last stays the stack's, also for its deletion.
-        poll_s: Seconds between two looks at what CloudFormation does.
-        template: What it is made of.
+        narrator: Reports each resource.
+        role: ARN of the role for CloudFormation to assume; by default, the caller's own. The last role
+            that was passed remains the stack's, also for its deletion.
+        poll_s: Seconds between two requests about CloudFormation's progress.
+        template: Its template.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Stack:
         self._poll_s = poll_s
 
     def state(self, stack_id: str | None = None) -> StackState | None:
-        """Return the stack as it is; ``None`` when there is none.
+        """Return the stack's state; ``None`` if it doesn't exist.
 
         Args:
-            stack_id: Tells a deleted stack from another one of its name; by default the one that is there now.
+            stack_id: Also finds a stack that was deleted; by default the current one of this name.
         """
         from botocore.exceptions import ClientError
 
@@ -101,7 +101,7 @@ class Stack:
         return _state(found[0]) if found else None
 
     def resources(self) -> tuple[Resource, ...]:
-        """Return what the stack holds now."""
+        """Return the stack's current resources."""
         with translated(f"listing the resources of stack {self.name}"):
             pages = self._client.get_paginator("list_stack_resources").paginate(StackName=self.name)
             return tuple(
@@ -114,16 +114,16 @@ class Stack:
             )
 
     def prepare(self, given: Mapping[str, str]) -> ChangeSet | None:
-        """Make a change set; ``None`` when nothing would change. What is not given stays as it is.
+        """Create a change set; ``None`` if nothing would change. Other parameters keep their values.
 
         Args:
             given: Values of the template's parameters.
 
         Raises:
-            DeploymentError: When the stack is in a state from which nothing leads on, or the template or a value is
+            DeploymentError: The stack is in a state in which it can't be changed, or the template or a value is
                 refused.
-            InputError: When values do not go together, see :func:`lakegate.integrations.aws.sizing.require_fitting`.
-            RetryableError: When something else changes the stack just now.
+            InputError: Values can't be combined, see :func:`lakegate.integrations.aws.sizing.require_fitting`.
+            RetryableError: Something else is changing the stack.
         """
         before = self.state()
         is_new = before is None or before.status == NEW
@@ -145,7 +145,7 @@ class Stack:
             ],
             "Capabilities": list(_CAPABILITIES),
             "Tags": [{"Key": "lakegate:stack", "Value": self.name}],
-            # A first deployment that fails leaves nothing to be cleaned up.
+            # A first deployment that fails leaves nothing behind.
             **({"OnStackFailure": "DELETE"} if is_new else {}),
             **({"RoleARN": self._role} if self._role else {}),
         }
@@ -155,14 +155,14 @@ class Stack:
         return None if changes is None else ChangeSet(made["Id"], made["StackId"], is_new, changes, values)
 
     def discard(self, change_set: ChangeSet) -> None:
-        """Delete a change set, and the empty stack that CloudFormation made for it."""
+        """Delete a change set, and the empty stack that CloudFormation created for it."""
         self._drop(change_set.id, change_set.stack_id, is_new=change_set.is_new)
 
     def execute(self, change_set: ChangeSet) -> StackState:
-        """Make the changes, and wait until they are made.
+        """Execute a change set and wait for its end.
 
         Raises:
-            DeploymentError: When one fails, naming the resource and why. All that was changed is as it was before.
+            DeploymentError: A change failed, and all were rolled back. The message names the resource and why.
         """
         total = len(change_set.changes)
         before = self._newest_event(change_set.stack_id)
@@ -174,10 +174,10 @@ class Stack:
         return end
 
     def delete(self) -> None:
-        """Delete the stack and wait until it is gone; without one, do nothing.
+        """Delete the stack, if it exists, and wait for that.
 
         Raises:
-            DeploymentError: When a resource cannot be deleted, naming it and why.
+            DeploymentError: A resource can't be deleted. The message names it and why.
         """
         found = self.state()
         if found is None:
@@ -191,7 +191,7 @@ class Stack:
             raise self._failed("Deleting", end, events)
 
     def drifted(self) -> tuple[str, ...]:
-        """Return the resources that were changed by others than CloudFormation."""
+        """Return the resources that were changed outside CloudFormation."""
         with translated(f"detecting drift of stack {self.name}"), self._narrator.step("Detecting drift"):
             detection = self._client.detect_stack_drift(StackName=self.name)["StackDriftDetectionId"]
             for _ in self._looks(_PREPARE_TIMEOUT_S):
@@ -264,12 +264,12 @@ class Stack:
     def _follow(
         self, stack_id: str, text: str, total: int, before: datetime | None
     ) -> tuple[StackState, Sequence[Any]]:
-        """Wait until nothing happens any more; return how the stack ended, and its events since ``before``."""
+        """Wait until the stack stops changing; return its state, and its events since ``before``."""
         seen: dict[str, Any] = {}
         with self._narrator.step(text) as step:
             for _ in self._looks(_CHANGE_TIMEOUT_S):
                 state = self.state(stack_id)
-                # After the state, so that none is missing when it is the last one.
+                # After the state, so that the last state comes with all events.
                 for event in self._events(stack_id, before):
                     if event["EventId"] not in seen:
                         seen[event["EventId"]] = event
@@ -324,7 +324,7 @@ class Stack:
         )
 
     def _invalid(self, **of: Any) -> Any:
-        """Return what CloudFormation found wrong before it made anything: that is not among the stack's events."""
+        """Return an error that CloudFormation found in advance, which isn't among the stack's events."""
         with suppress(LakegateError), translated(f"following stack {self.name}"):
             found = self._client.describe_events(**of, Filters={"FailedEvents": True})["OperationEvents"]
             return next((event for event in found if event.get("EventType") == "VALIDATION_ERROR"), None)

@@ -1,4 +1,4 @@
-"""What the function is called with, read: S3's notifications, by whichever way they came.
+"""Events: S3's notifications, whichever way they come.
 
 The forms are those that AWS documents: "Event message structure" of S3, "Amazon EventBridge event message structure" of
 S3, "Amazon SNS message and JSON formats", and "Using Lambda with" SQS, SNS and S3. Only what is used of them is
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import unquote_plus
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
@@ -28,19 +28,19 @@ _Model = TypeVar("_Model", bound="_Part")
 
 
 class MalformedEventError(InputError):
-    """What the function was called with is no notification of S3, or not a whole one."""
+    """The function's event isn't a notification of S3, or not a complete one."""
 
     code = "malformed-event"
 
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """An object that an event told of.
+    """An object that an event announces.
 
     Attributes:
         bucket: Its bucket.
         key: Its key, as it is.
-        etag: Entity tag that it was written with; ``None`` when the event tells none.
+        etag: Its entity tag; ``None`` if the event has none.
         version_id: Its version on a versioned bucket.
         sequencer: Orders the events of one key: of two, the later one's is the greater text (when as long).
         at: When it was written.
@@ -61,16 +61,16 @@ class Notified:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message: all of it is done, or it comes again.
+    """One message: it's done as a whole, or delivered again.
 
     Attributes:
-        files: What it tells of; nothing when that is none of our business.
-        id: Its id in the queue; ``None`` when it came without one.
-        sent_at: When it was put into the queue.
-        times: How often it was fetched from its queue.
+        files: The objects that it announces; none if it's about something else.
+        id: Its id in the queue; ``None`` if it didn't come from one.
+        sent_at: When it was sent to the queue.
+        times: How often it was received from its queue.
         error: What is wrong with it.
         queue: ARN of the queue.
-        receipt: By which the queue knows this delivery of it.
+        receipt: The queue's handle of this delivery.
     """
 
     files: tuple[Notified, ...]
@@ -84,11 +84,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What one call of the function brings.
+    """The messages of one call.
 
     Attributes:
         messages: The messages.
-        by_queue: Whether they came from SQS, which takes back each by itself.
+        by_queue: Whether they came from SQS, which redelivers each by itself.
     """
 
     messages: tuple[Message, ...]
@@ -96,10 +96,10 @@ class Delivery:
 
 
 def read_event(event: object) -> Delivery:
-    """Return what the function was called with. A message of a queue that cannot be read is one with an ``error``.
+    """Return the messages of an event. An unreadable message of a queue has an ``error``.
 
     Raises:
-        MalformedEventError: When it is nothing that can be read, or a message of a queue has no id.
+        MalformedEventError: The event can't be read, or a message of a queue has no id.
 
     Example:
         >>> s3 = {"bucket": {"name": "landing"}, "object": {"key": "nyc/a+b.csv"}}
@@ -113,9 +113,6 @@ def read_event(event: object) -> Delivery:
     return Delivery((Message(tuple(_unwrapped(event))),), by_queue=False)
 
 
-_OptionalText = str | None
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -126,9 +123,9 @@ class _Bucket(_Part):
 
 class _Object(_Part):
     key: str
-    etag: _OptionalText = Field(default=None, validation_alias=AliasChoices("eTag", "etag"))
-    version_id: _OptionalText = Field(default=None, validation_alias=AliasChoices("versionId", "version-id"))
-    sequencer: _OptionalText = None
+    etag: str | None = Field(default=None, validation_alias=AliasChoices("eTag", "etag"))
+    version_id: str | None = Field(default=None, validation_alias=AliasChoices("versionId", "version-id"))
+    sequencer: str | None = None
 
 
 class _Place(_Part):
@@ -166,8 +163,8 @@ class _SqsRecord(_Part):
     id: str = Field(min_length=1, validation_alias="messageId")
     body: str
     attributes: _SqsAttributes = _SqsAttributes()
-    queue: _OptionalText = Field(default=None, validation_alias="eventSourceARN")
-    receipt: _OptionalText = Field(default=None, validation_alias="receiptHandle")
+    queue: str | None = Field(default=None, validation_alias="eventSourceARN")
+    receipt: str | None = Field(default=None, validation_alias="receiptHandle")
 
 
 def _of_queue(record: object) -> Message:
@@ -182,7 +179,7 @@ def _of_queue(record: object) -> Message:
 
 
 def _unwrapped(payload: object, depth: int = 1) -> Iterator[Notified]:
-    """Yield what a payload tells of, whatever it is wrapped in."""
+    """Yield the objects that a payload announces, whatever it's wrapped in."""
     if not isinstance(payload, Mapping) or depth > _DEEPEST:
         raise MalformedEventError("The event isn't from S3, SQS, SNS or EventBridge.")
     if payload.get("Event") == "s3:TestEvent":
@@ -207,34 +204,26 @@ def _of_record(record: object, depth: int) -> Iterator[Notified]:
     # Other stores name themselves: "minio:s3", "ministack:s3".
     if not source.endswith(":s3"):
         raise MalformedEventError(f"A record of the event isn't from S3, but from '{source[:40]}'.")
-    told = _validated(_S3Record, record)
-    if told.name.removeprefix("s3:").startswith(_CREATED):
-        yield from _notified(told.s3, unquote_plus(told.s3.object.key), told.time)
+    read = _validated(_S3Record, record)
+    if read.name.removeprefix("s3:").startswith(_CREATED):
+        yield from _notified(read.s3, unquote_plus(read.s3.object.key), read.time)
 
 
 def _of_bridge(payload: object) -> Iterator[Notified]:
-    told = _validated(_BridgeEvent, payload)
-    if told.kind == _CREATED_BY_BRIDGE:
-        yield from _notified(told.detail, told.detail.object.key, told.time)
+    read = _validated(_BridgeEvent, payload)
+    if read.kind == _CREATED_BY_BRIDGE:
+        yield from _notified(read.detail, read.detail.object.key, read.time)
 
 
 def _notified(place: _Place, key: str, time: datetime | None) -> Iterator[Notified]:
-    # Neither can be a key: they come of nothing but damage, and no library below would say so as well.
-    if not key or "\0" in key or not _is_unicode(key):
+    # Damaged keys; libraries below would report them less clearly.
+    if not key or "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
         raise MalformedEventError("The event names an object with an invalid key.")
     if key.endswith("/"):  # a folder, created in a console: there is nothing in it
         return
     about = place.object
     at = time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
     yield Notified(place.bucket.name, key, about.etag, about.version_id, about.sequencer, at)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _source(record: object) -> str:
@@ -254,9 +243,8 @@ def _validated(model: type[_Model], value: object) -> _Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        problems = (f"{_path(problem['loc'])}: {problem['msg']}" for problem in error.errors()[:_SHOWN_PROBLEMS])
+        problems = (
+            f"{'.'.join(map(str, problem['loc'])) or 'event'}: {problem['msg']}"
+            for problem in error.errors()[:_SHOWN_PROBLEMS]
+        )
         raise MalformedEventError(f"The event is incomplete: {'; '.join(problems)}.") from None
-
-
-def _path(location: tuple[Any, ...]) -> str:
-    return ".".join(map(str, location)) or "event"

@@ -1,4 +1,4 @@
-"""The function: what a call brings is taken in, and what is not done by its end comes again."""
+"""The function's entry point: ingests the files that a call announces; what isn't done is delivered again."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from lakegate.progress import LogNarrator, bound
 from lakegate.wap.deadline import Deadline
 
 _NOTIFY_LATE = {"lakegate": "notify late"}
-"""What a schedule calls the function with, so that it does what that command does."""
+"""The event of the schedule, on which the function does what that command does."""
 _CANARY = "lakegate canary"
-"""What `lakegate aws deploy --smoke` calls the function with: the address of its file."""
+"""The key of the event of `lakegate aws deploy --smoke`, whose value is the address of its file."""
 _TOLD_FILES = 3
 _OFTEN_TIMES = 8
 _GOOD = frozenset({"published", "left out"})
 
 
 class NotDoneError(RetryableError):
-    """Some of the files that an event told of are not done: AWS has to call again with that event."""
+    """Some of the files that an event announced aren't done: AWS must call again with that event."""
 
     code = "not-done"
 
 
 class Context(Protocol):
-    """What AWS hands to a function beside the event."""
+    """What AWS passes to a function beside the event."""
 
     aws_request_id: str
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return the milliseconds until the function is ended."""
+        """Return the milliseconds until AWS ends the call."""
         ...
 
 
@@ -53,22 +53,22 @@ _FUNCTIONS: list[Function] = []
 
 
 def handler(event: Any, context: Context) -> dict[str, Any]:
-    """Take in the files that an event tells of: the entry point of AWS Lambda.
+    """Ingest the files that an event announces: the entry point of AWS Lambda.
 
     Args:
         event: A notification of S3, or a batch of them from SQS, SNS or EventBridge. Or, from a schedule,
-            ``{"lakegate": "notify late"}``, to do what that command does. Or from `lakegate aws deploy --smoke`,
-            ``{"lakegate canary": URI}``, to hear what became of its file.
-        context: What AWS hands over with it.
+            ``{"lakegate": "notify late"}``, to do what that command does. Or, from `lakegate aws deploy --smoke`,
+            ``{"lakegate canary": URI}``, to get the outcome of its file.
+        context: What AWS passes with it.
 
     Returns:
-        For SQS the messages that are not done, as ``ReportBatchItemFailures`` has them; else nothing.
+        For SQS, the messages that aren't done, in the form of ``ReportBatchItemFailures``; otherwise nothing.
 
     Raises:
-        NotDoneError: When something is not done that came by another way than SQS, so that AWS calls again.
-        RetryableError: When the journal is away, of a call by schedule.
-        InputError: When settings or routes are wrong.
-        MalformedEventError: When the event cannot be read at all.
+        NotDoneError: A file isn't done that wasn't announced by SQS, so AWS must call again.
+        RetryableError: The journal is unavailable, in a call by the schedule.
+        InputError: The settings or routes are wrong.
+        MalformedEventError: The event can't be read at all.
     """
     with bound(aws_request_id=getattr(context, "aws_request_id", None)):
         function = _started()
@@ -93,7 +93,7 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
 
 
 def _started() -> Function:
-    """Return this process's function: started by its first call, found by the others."""
+    """Return this process's function, which its first call starts."""
     if not _FUNCTIONS:
         _FUNCTIONS.append(Function(load_settings(find_home()), open_log()))
     return _FUNCTIONS[0]
@@ -181,9 +181,9 @@ _SHORTEST_SECRET = 16
 
 
 def open_log() -> LogNarrator:
-    """Return the narrator of a function, and let lakegate's own log go the same way.
+    """Return the function's narrator, and send lakegate's own log the same way.
 
-    Secrets of the settings are hidden from when they are read out (:func:`lakegate.progress.hide`).
+    Secrets that the settings refer to are hidden once they're read (:func:`lakegate.progress.hide`).
     """
     secrets = [os.environ.get(name, "") for name in _SECRETS_OF_AWS]
     hidden = tuple(text for text in secrets if len(text) >= _SHORTEST_SECRET)

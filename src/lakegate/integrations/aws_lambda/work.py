@@ -1,4 +1,4 @@
-"""The work of one call: the files of one bucket, taken in by chunks for as long as there is time."""
+"""One call of the function: the files of a bucket, ingested chunk by chunk while there is time."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 
 Outcome = Literal["published", "rejected", "failed", "left out", "not done", "put off"]
-"""``left out``: no route leads it anywhere, or it is gone. ``not done``: there is no time left, or another run has it.
-``put off``: catalog, engine or journal are away, or the engine failed.
+"""``left out``: no route matches it, or it doesn't exist anymore. ``not done``: no time was left, or another run is
+ingesting it. ``put off``: the catalog, engine or journal is unavailable, or the engine failed.
 """
 
 CANARY_NAMESPACE = "lakegate_canary"
-"""Where the file of `lakegate aws deploy --smoke` goes to, a table of its own each time."""
+"""Namespace of the file of `lakegate aws deploy --smoke`, which goes to a new table each time."""
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"\{[^{}]*\}")
 _TROUBLES = 2
-"""After so many in a row it is not the files' fault, and the rest would fare no better."""
+"""After so many in a row, the files aren't the cause, and the others would fail, too."""
 _NO_TIME = "No time was left for it."
 _ALONE = "lambda/alone"
 _CROWDED = "Another run must finish by itself first."
@@ -120,13 +120,13 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class FileOutcome:
-    """What became of a file in this call.
+    """The outcome of a file in this call.
 
     Attributes:
         outcome: In one word.
-        is_done: Whether its message is; else it has to come again.
-        reason: Why, where it is not plain.
-        is_given_up: Whether it is not tried any more, as it failed too often.
+        is_done: Whether its message is done; otherwise it must be delivered again.
+        reason: Why, unless that is obvious.
+        is_given_up: Whether it failed too often to be tried again.
     """
 
     outcome: Outcome
@@ -159,13 +159,13 @@ def take_in(
         InputError: When the routes are wrong.
     """
     patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]
-    tables, fates = _routed(Routes(patterns), files)
+    tables, outcomes = _routed(Routes(patterns), files)
     if not tables:
-        return fates
-    told = {uri: at for uri, at in files.items() if at is not None}
-    work = _Work(function, patterns, told, deadline, often)
+        return outcomes
+    announced = {uri: at for uri, at in files.items() if at is not None}
+    work = _Work(function, patterns, announced, deadline, often)
     work.run(list(tables))
-    return fates | work.fates(tables)
+    return outcomes | work.outcomes(tables)
 
 
 def look_after_canary(function: Function, uri: str) -> dict[str, str | None]:
@@ -179,20 +179,20 @@ def look_after_canary(function: Function, uri: str) -> dict[str, str | None]:
         ``outcome`` (``no route``, ``not canary``, ``waiting``, or a landing's), and where known table, run and reason.
 
     Raises:
-        LakegateError: When it cannot be undone, or the journal is away.
+        LakegateError: It can't be reverted, or the journal is unavailable.
     """
     bucket = uri.removeprefix("s3://").partition("/")[0]
     patterns = [_absolute(pattern, bucket) for pattern in function.settings.watch.routes or ()]
     table = Routes(patterns).table(uri)
     if table is None:
         return {"outcome": "no route"}
-    if not table.startswith(f"{CANARY_NAMESPACE}."):  # nobody else's run is undone this way
+    if not table.startswith(f"{CANARY_NAMESPACE}."):  # no other run may be reverted this way
         return {"outcome": "not canary", "table": table}
     landing = function.lake.file_checkpoints(table, [uri]).get(uri)
     if landing is None:
         return {"outcome": "waiting", "table": table}
     if landing.outcome == "done" and landing.run_id is not None:
-        with suppress(InputError):  # it was undone by a call whose answer was lost
+        with suppress(InputError):  # a call whose response was lost has reverted it
             function.lake.revert(landing.run_id)
     is_final = landing.outcome in ("done", "rejected") or landing.tries >= function.settings.watch.max_tries
     outcome = landing.outcome if is_final else "waiting"
@@ -200,7 +200,7 @@ def look_after_canary(function: Function, uri: str) -> dict[str, str | None]:
 
 
 def _absolute(pattern: str, bucket: str) -> str:
-    """Return a route of a bucket: one that names no place of its own is of any bucket that events come from."""
+    """Return a route as an absolute one: without a location, it's about any bucket that events come from."""
     route, arrow, target = pattern.partition("=>")
     place = route if "://" in route else f"s3://{bucket}/{route.strip().lstrip('/')}"
     return f"{place} {arrow} {target}".strip()
@@ -208,18 +208,18 @@ def _absolute(pattern: str, bucket: str) -> str:
 
 def _routed(routes: Routes, files: Mapping[str, object]) -> tuple[dict[str, str], dict[str, FileOutcome]]:
     tables: dict[str, str] = {}
-    fates: dict[str, FileOutcome] = {}
+    outcomes: dict[str, FileOutcome] = {}
     for uri in files:
         try:
             table = routes.table(uri)
         except IdentifierError as error:
-            fates[uri] = FileOutcome("left out", is_done=True, reason=error.message)
+            outcomes[uri] = FileOutcome("left out", is_done=True, reason=error.message)
             continue
         if table is None:
-            fates[uri] = FileOutcome("left out", is_done=True, reason="No route matches it.")
+            outcomes[uri] = FileOutcome("left out", is_done=True, reason="No route matches it.")
         else:
             tables[uri] = table
-    return tables, fates
+    return tables, outcomes
 
 
 class _Work:
@@ -227,7 +227,7 @@ class _Work:
         self,
         function: Function,
         patterns: Sequence[str],
-        told: Mapping[str, datetime],
+        announced: Mapping[str, datetime],
         deadline: Deadline,
         often: AbstractSet[str],
     ) -> None:
@@ -238,7 +238,7 @@ class _Work:
         self._troubles = 0
         self._unreadable: dict[str, str] = {}
         self._stopped_by: LakegateError | None = None
-        self._met: dict[str, LakegateError] = {}
+        self._troubled: dict[str, LakegateError] = {}
         self._is_late = False
         self._crowded: set[str] = set()
         self._noted: set[str] = set()
@@ -250,12 +250,12 @@ class _Work:
             max_files=watch.max_files,
             max_bytes=watch.max_bytes,
             max_tries=watch.max_tries,
-            announced=told,
+            announced=announced,
             clock=function.clock,
         )
 
     def run(self, uris: Sequence[str]) -> None:
-        """Take in what there is to take, until all is done or the time is over."""
+        """Ingest files until all are done or the time is over."""
         try:
             self._function.prepare()
             self._intake.lake = self._function.lake
@@ -266,20 +266,20 @@ class _Work:
         if self._troubles:
             self._function.close()
 
-    def fates(self, tables: Mapping[str, str]) -> dict[str, FileOutcome]:
-        """Return what became of each of the files that ``tables`` leads to a table."""
+    def outcomes(self, tables: Mapping[str, str]) -> dict[str, FileOutcome]:
+        """Return the outcome of each file that has a table."""
         by_table = defaultdict[str, list[str]](list)
         for uri, table in tables.items():
             by_table[table].append(uri)
-        fates: dict[str, FileOutcome] = {}
+        outcomes: dict[str, FileOutcome] = {}
         for table, uris in by_table.items():
             try:
                 known = self._intake.lake.file_checkpoints(table, uris)
             except RetryableError as error:
-                fates |= {uri: _put_off(error, table) for uri in uris}
+                outcomes |= {uri: _put_off(error, table) for uri in uris}
             else:
-                fates |= {uri: self._fate(table, uri, known.get(uri)) for uri in uris}
-        return fates
+                outcomes |= {uri: self._outcome(table, uri, known.get(uri)) for uri in uris}
+        return outcomes
 
     def _run(self, uris: Sequence[str]) -> None:
         look_at = uris
@@ -300,7 +300,7 @@ class _Work:
         except (RetryableError, ConfigurationError):
             raise
         except LakegateError:
-            # One that cannot even be looked at stops no other.
+            # A file that can't even be listed stops no other.
             return self._intake.scan([uri for uri in uris if self._is_readable(uri)])
 
     def _is_readable(self, uri: str) -> bool:
@@ -333,22 +333,22 @@ class _Work:
             return
         except (RetryableError, OutcomeUnknownError) as error:
             if not self._function.is_warm:
-                self._meet(chunk, error)
+                self._record_trouble(chunk, error)
                 return
-            # A function sleeps between its calls, and what it was connected to may have gone meanwhile.
+            # A function sleeps between its calls; the server may have been replaced meanwhile.
             self._intake.lake = self._function.reopen()
-            self._take(self._parked(chunk))
+            self._take(self._resumed(chunk))
         finally:
             self._noted.update(landing.uri for landing in self._intake.noted if landing.outcome != "parked")
 
-    def _parked(self, chunk: Chunk) -> Chunk:
-        """Return the chunk as it was just left: with the run that was begun with it."""
+    def _resumed(self, chunk: Chunk) -> Chunk:
+        """Return the chunk with the suspended run of the attempt that just failed, if it started one."""
         runs = [landing.run_id for landing in self._intake.noted if landing.outcome == "parked"]
         return replace(chunk, run_id=runs[0]) if runs else chunk
 
-    def _meet(self, chunk: Chunk, error: LakegateError) -> None:
-        """Go on with others after trouble with some files, unless nobody would fare better."""
-        self._met |= dict.fromkeys(chunk.uris, error)
+    def _record_trouble(self, chunk: Chunk, error: LakegateError) -> None:
+        """Continue with other files after trouble with some, unless they would fail, too."""
+        self._troubled |= dict.fromkeys(chunk.uris, error)
         _LOG.warning(error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
         if isinstance(error, EngineError):
             return
@@ -356,23 +356,23 @@ class _Work:
         if self._troubles == _TROUBLES:
             raise error
 
-    def _fate(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
+    def _outcome(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
         if uri in self._unreadable:
             return FileOutcome("failed", is_done=False, reason=self._unreadable[uri], table=table)
         if self._is_waiting(uri):
-            return self._fate_of_waiting(table, uri, landing)
+            return self._outcome_of_pending(table, uri, landing)
         if landing is None:
             return FileOutcome("left out", is_done=True, reason="It doesn't exist anymore.", table=table)
-        fate = partial(FileOutcome, reason=landing.reason, table=table, run_id=landing.run_id)
+        outcome = partial(FileOutcome, reason=landing.reason, table=table, run_id=landing.run_id)
         if landing.outcome == "done":
-            return fate("published", is_done=True)
+            return outcome("published", is_done=True)
         if landing.outcome == "rejected":
-            return fate("rejected", is_done=True)
-        return fate("failed", is_done=False, is_given_up=True)
+            return outcome("rejected", is_done=True)
+        return outcome("failed", is_done=False, is_given_up=True)
 
-    def _fate_of_waiting(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
+    def _outcome_of_pending(self, table: str, uri: str, landing: FileCheckpoint | None) -> FileOutcome:
         run_id = None if landing is None else landing.run_id
-        trouble = self._met.get(uri) or (None if uri in self._noted else self._stopped_by)
+        trouble = self._troubled.get(uri) or (None if uri in self._noted else self._stopped_by)
         if trouble is not None:
             return _put_off(trouble, table, run_id)
         if landing is not None and landing.outcome == "failed" and uri in self._noted:
@@ -381,7 +381,7 @@ class _Work:
         return FileOutcome("not done", is_done=False, reason=why, table=table, run_id=run_id)
 
     def _is_waiting(self, uri: str) -> bool:
-        """Tell whether the file is to be tried again, or was not come to, so that what is known of it may be old."""
+        """Return whether the file must be retried or wasn't reached; what the journal knows of it may be outdated."""
         was_stopped = self._is_late or self._stopped_by is not None
         return uri in self._intake.pending or (was_stopped and uri not in self._noted)
 
@@ -396,45 +396,45 @@ _TIMEOUT_S = 3
 _FIRST_S = 30.0
 _GROWTH = 1.5
 _LONGEST_TURN_S = 300.0
-"""Others are in front of it: they will be through in a while, and no outage keeps them from it."""
+"""Other files come first, which won't take long: there is no outage."""
 _LONGEST_AT_FIRST_S = 3600.0
 _PATIENT_TIMES = 30
-"""Deliveries after which it may last for days, so that each has to reach further, or they would run out."""
+"""Deliveries after which an outage may last for days, so that delays must grow, or deliveries would run out."""
 _SLOW_GROWTH = 1.1
 _GIVEN_UP_S = 20.0
-"""Nothing is tried any more: it is only fetched until it is among the dead letters, where an alarm tells of it."""
+"""The file isn't tried again: its message is only received until it's a dead letter, which raises an alarm."""
 
 
-def delay_s(message: Message, fates: Mapping[str, FileOutcome], settings: FunctionSettings) -> int:
-    """Return the seconds after which a message is to be delivered again.
+def delay_s(message: Message, outcomes: Mapping[str, FileOutcome], settings: FunctionSettings) -> int:
+    """Return the seconds after which a message should be delivered again.
 
-    Unless its files failed, delays grow with each delivery: fast up to minutes, or an hour after trouble; and slowly
-    beyond, so that an outage of a week leaves some deliveries, and calls that crowd each other out become fewer. They
-    are drawn from half of the range, so that messages that were put off together do not come back all at once.
+    Unless its files failed, delays grow with each delivery: fast up to minutes, or to an hour after trouble; slowly
+    beyond that, so that some deliveries are left after an outage of a week, and calls crowd each other out less. They
+    have jitter, so that messages that were postponed together don't all come back at once.
 
     Args:
         message: The message, which is not done.
-        fates: What became of the files of this call.
+        outcomes: The outcomes of this call's files.
         settings: How long to wait.
     """
-    left = [fates[file.uri] for file in message.files if not fates[file.uri].is_done]
-    if all(fate.outcome == "failed" for fate in left):
-        given_up = all(fate.is_given_up for fate in left)
-        return _drawn(min(_GIVEN_UP_S, settings.retry_s) if given_up else settings.retry_s)
-    is_trouble = any(fate.outcome == "put off" for fate in left)
+    left = [outcomes[file.uri] for file in message.files if not outcomes[file.uri].is_done]
+    if all(one.outcome == "failed" for one in left):
+        given_up = all(one.is_given_up for one in left)
+        return _with_jitter(min(_GIVEN_UP_S, settings.retry_s) if given_up else settings.retry_s)
+    is_trouble = any(one.outcome == "put off" for one in left)
     longest_at_first_s = _LONGEST_AT_FIRST_S if is_trouble else _LONGEST_TURN_S
     at_first_s = min(_FIRST_S * _GROWTH ** min(message.times - 1, 50), longest_at_first_s)
     patience = _SLOW_GROWTH ** min(max(0, message.times - _PATIENT_TIMES), 100)
-    return _drawn(min(at_first_s * patience, settings.longest_retry_s))
+    return _with_jitter(min(at_first_s * patience, settings.longest_retry_s))
 
 
 def deliver_again(delays: Iterable[tuple[Message, int]]) -> None:
-    """Ask SQS to deliver messages again after so many seconds, and not after the queue's visibility timeout.
+    """Ask SQS to deliver messages again after some seconds instead of the queue's visibility timeout.
 
-    A queue that cannot be asked delivers them when that is over, so nothing that goes wrong with it is an error.
+    If that fails, SQS delivers them after that timeout, so no failure is an error.
 
     Args:
-        delays: Messages that were just delivered, and are not done, and the seconds from now.
+        delays: Messages that were just delivered and aren't done, and the seconds from now.
     """
     by_queue = defaultdict[str, list[tuple[str, int]]](list)
     for message, after_s in delays:
@@ -443,11 +443,11 @@ def deliver_again(delays: Iterable[tuple[Message, int]]) -> None:
     for queue, receipts in by_queue.items():
         try:
             _change(queue, receipts)
-        except Exception as error:  # noqa: BLE001 - as said above
+        except Exception as error:  # noqa: BLE001 - as the docstring says
             _LOG.warning("Couldn't ask queue %s to deliver messages again: %s", queue, type(error).__name__)
 
 
-def _drawn(seconds: float) -> int:
+def _with_jitter(seconds: float) -> int:
     return round(seconds * (0.5 + secrets.randbelow(1001) / 2000))
 
 

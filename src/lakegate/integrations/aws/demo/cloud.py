@@ -1,4 +1,4 @@
-"""What the demo asks of AWS, once it is deployed: to take a file, and what became of it."""
+"""What the demo does on AWS: deploy the function, upload files, wait for their outcomes."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _FRAME = ("START RequestId", "END RequestId", "REPORT RequestId")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that the function gave up, as it is in the queue.
+    """A message in the dead-letter queue.
 
     Attributes:
-        key: The object it tells of.
+        key: The object that it announces.
         event: What happened to the object.
-        received: How often the function was given it.
-        queue: URL of the queue that it is in now.
+        received: How often the function received it.
+        queue: URL of the dead-letter queue.
     """
 
     key: str
@@ -52,7 +52,7 @@ class DeadLetter:
 
 
 class Cloud:
-    """AWS, or what stands in for it.
+    """AWS, or MiniStack in its place.
 
     Args:
         outputs: The stack's outputs.
@@ -71,9 +71,9 @@ class Cloud:
         return f"s3://{self.bucket}/{key}"
 
     def dead_letter(self, key: str) -> DeadLetter | None:
-        """Return the message about an object that was given up; ``None`` while there is none. It stays in its queue.
+        """Return the dead letter of an object, if there is one yet. It stays in its queue.
 
-        Each look counts as a try, so only the first that finds it tells how often the function was given it.
+        Each call counts as a receive, so only the first one that finds it knows how often the function received it.
         """
         answer = self._clients.sqs.receive_message(
             QueueUrl=self._dead_letters,
@@ -89,7 +89,7 @@ class Cloud:
         return None
 
     def log_tail(self, lines: int) -> Sequence[str]:
-        """Return the last lines that the function wrote, without what may be secrets in them."""
+        """Return the last lines of the function's log, without possible secrets."""
         with translated("reading the function's log"):
             pages = self._clients.logs.get_paginator("filter_log_events").paginate(logGroupName=self._log_group)
             texts = [line for page in pages for event in page["events"] for line in event["message"].splitlines()]
@@ -111,18 +111,18 @@ _DEPLOY_POLL_S = 0.3
 
 
 def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) -> Cloud:
-    """Build the function for this machine, deploy it, and return what it is deployed to.
+    """Build the function for this machine, and deploy it.
 
     Args:
         home: The demo's project.
-        stack: The local stack, which the function is to use.
-        webhook: Address that the function is to send alerts to.
-        narrator: Told of progress.
+        stack: The local stack, which the function uses.
+        webhook: Address that the function sends alerts to.
+        narrator: Reports progress.
 
     Raises:
-        ConfigurationError: When a package is missing, or there is none for this machine.
-        RetryableError: When the package index does not answer.
-        DeploymentError: When something cannot be made.
+        ConfigurationError: A package is missing, or there is none for this machine.
+        RetryableError: The package index doesn't answer.
+        DeploymentError: A resource can't be created.
     """
     with narrator.step("Building the function"):
         package = build_package(home.function, _wanted(home))
@@ -156,7 +156,7 @@ def _wanted(home: DemoHome) -> FunctionPackage:
 
 
 def _secret(clients: Clients, kind: str, value: str) -> str:
-    """Return the ARN of a secret. Another value is another secret, so that functions that run do not keep the old."""
+    """Return a secret's ARN. A new value is a new secret, so that no running function keeps the old one."""
     manager: Any = clients.session.client("secretsmanager")
     name = f"lakegate-{_NAME}/{kind}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
     try:
@@ -174,15 +174,15 @@ _ENDED: dict[str, Outcome] = {"published": "published", "rejected": "rejected"}
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What became of a file.
+    """The outcome of an uploaded file.
 
     Attributes:
         file: The file.
         uri: Where it was uploaded to.
-        outcome: What became of it.
-        run: Its run; ``None`` when it came to none.
-        letter: The message about it in the dead-letter queue, where it is.
-        seconds: From its upload to that.
+        outcome: In one word.
+        run: Its run, if it had one.
+        letter: Its message in the dead-letter queue, if there.
+        seconds: From its upload to its outcome.
     """
 
     file: DemoFile
@@ -194,12 +194,12 @@ class Upload:
 
 
 class Patience:
-    """Looks for what becomes of files.
+    """Waits for the outcomes of files.
 
     Args:
         lake: The lake that the function works on.
         cloud: Where they were uploaded to.
-        narrator: Told what is waited for.
+        narrator: Reports what it waits for.
         timeout_s: Seconds to wait for one file, at most.
     """
 
@@ -210,7 +210,7 @@ class Patience:
         self._timeout_s = timeout_s
 
     def await_outcome(self, file: DemoFile, table: str, key: str, uri: str, since: datetime) -> Upload:
-        """Wait until something has become of a file.
+        """Wait for the outcome of a file.
 
         Args:
             file: The file.
@@ -220,8 +220,7 @@ class Patience:
             since: When it was uploaded.
 
         Raises:
-            RetryableError: When nothing has in time, or something else than should have; with the end of the function's
-                log.
+            RetryableError: It has none in time, or not the expected one; with the end of the function's log.
         """
         began = time.monotonic()
 

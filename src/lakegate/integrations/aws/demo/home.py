@@ -1,4 +1,4 @@
-"""The project in which the demo plays: a folder of its own, with settings that lead to the MiniStack in it."""
+"""The demo's project: a folder of its own, whose settings point to MiniStack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUCKET = "lakegate-demo"
 WAREHOUSE = f"s3://{BUCKET}/warehouse"
 _MARK = "# Written by `lakegate demo --aws`"
 _PASSED_ON = "LAKEGATE_LOCAL_"
-# Else an alert that says the same as that of a demo before would only be counted, and the demo take minutes longer.
+# Otherwise, an alert like that of an earlier demo would only be counted, and the demo would take minutes longer.
 _HASTE = '[notify]\ngroup = "0s"\n\n[function]\nretry_s = 3\n'
 _HINT = "Choose another folder: lakegate demo --aws --dir FOLDER"
 
@@ -39,16 +39,16 @@ class DemoHome:
 
     @property
     def journal_url(self) -> str:
-        """The journal that the function and the command line share: a file, as both are on this machine."""
+        """The journal that the function and the command line share: a file on this machine."""
         return f"sqlite:///{self.path / HOME_NAME / 'journal.db'}"
 
     @property
     def function_settings(self) -> Path:
-        """The ``lakegate.toml`` that goes into the function: no address is in it, so that it stays the same."""
+        """The function's ``lakegate.toml``. It has no addresses, so it never changes."""
         return self.function / FILE_NAME
 
     def write(self, endpoint: str, table: str, checks: Sequence[str]) -> None:
-        """Make the folder and its settings.
+        """Create the folder and its settings.
 
         Args:
             endpoint: Where MiniStack serves.
@@ -56,7 +56,7 @@ class DemoHome:
             checks: Its checks.
 
         Raises:
-            ConfigurationError: As :meth:`require_ours`; or when it cannot be written.
+            ConfigurationError: As :meth:`require_ours`; or it can't be written.
         """
         settings = self.path / FILE_NAME
         self.require_ours()
@@ -75,14 +75,14 @@ class DemoHome:
 
     @property
     def was_played_in(self) -> bool:
-        """Whether an earlier demo got so far as to have runs."""
+        """Whether an earlier demo had runs."""
         return (self.path / HOME_NAME / "journal.db").exists()
 
     def require_ours(self) -> None:
         """Make sure that the folder is the demo's.
 
         Raises:
-            ConfigurationError: When it is somebody's project, or cannot be read.
+            ConfigurationError: It's someone's project, or can't be read.
         """
         settings = self.path / FILE_NAME
         try:
@@ -95,10 +95,10 @@ class DemoHome:
             )
 
     def clear(self) -> None:
-        """Delete all that earlier demos left. Nothing may be running there any more.
+        """Delete everything of earlier demos, none of which may be running.
 
         Raises:
-            ConfigurationError: As :meth:`require_ours`; or when it cannot be deleted.
+            ConfigurationError: As :meth:`require_ours`; or it can't be deleted.
         """
         self.require_ours()
         try:
@@ -107,7 +107,7 @@ class DemoHome:
             raise self._unusable(error) from error
 
     def settings(self, variables: Mapping[str, str]) -> Settings:
-        """Return the settings; of the user's variables only those about the local stack's memory and time count."""
+        """Return the settings. Of the variables, only those about the local stack count."""
         return load_settings(self.path, env={k: v for k, v in variables.items() if k.startswith(_PASSED_ON)})
 
     def _unusable(self, error: OSError) -> ConfigurationError:
@@ -139,7 +139,7 @@ _SEEDS = 2**31 - 3
 
 @dataclass(frozen=True, slots=True)
 class DemoFile:
-    """One file, and what must become of it."""
+    """A file and its expected outcome."""
 
     kind: Kind
     path: Path
@@ -148,7 +148,7 @@ class DemoFile:
 
 
 def make_files(folder: Path, generate: Callable[..., tuple[Path, ...]], *, rows: int) -> tuple[DemoFile, ...]:
-    """Write the three files, new ones each time, and return them in the order to upload them in.
+    """Write three new files, and return them in the order of their upload.
 
     Args:
         folder: Where to write.

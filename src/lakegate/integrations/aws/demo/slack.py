@@ -1,4 +1,4 @@
-"""A stand-in for Slack: takes what is sent to an incoming webhook, on the loopback interface, and keeps it."""
+"""A stand-in for Slack: a local incoming webhook that keeps what it receives."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _WEIGHT = re.compile(r"(?<!\w)[*`]+|[*`]+(?!\w)")
 
 
 class SlackStandIn:
-    """What was sent to the webhook so far.
+    """The messages that were sent to the webhook.
 
     Attributes:
-        url: The webhook's address; whoever knows it may write, as with Slack's own.
-        messages: Messages as they came, oldest first.
+        url: The webhook's address, secret as with Slack's own.
+        messages: The messages, oldest first.
     """
 
     def __init__(self, url: str) -> None:
@@ -30,7 +30,7 @@ class SlackStandIn:
         self.messages: list[Mapping[str, Any]] = []
 
     def about(self, text: str) -> Mapping[str, Any] | None:
-        """Return the last message that holds ``text``; ``None`` while there is none."""
+        """Return the last message that contains ``text``, if there is one yet."""
         return next((one for one in reversed(self.messages) if text in json.dumps(one, ensure_ascii=False)), None)
 
 
@@ -51,7 +51,7 @@ def slack_stand_in() -> Iterator[SlackStandIn]:
 
 
 def text_of(message: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what people read of a message, line by line.
+    """Return a message's lines as people read them.
 
     Example:
         >>> text_of({"text": "x", "blocks": [{"type": "section", "text": {"text": "*2* rows &lt; 3"}}]})

@@ -1,4 +1,4 @@
-"""The story of the demo: everything is started and deployed, three files are uploaded one after the other."""
+"""The demo: starts and deploys everything, then uploads three files one after the other."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _WAIT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """What was to be seen.
+    """The result of the demo.
 
     Attributes:
-        home: The project that it played in.
+        home: The demo's project.
         endpoint: Where MiniStack serves.
         bucket: Where the files were uploaded to.
-        log: What MiniStack and the function wrote.
-        outcomes: What became of each file.
-        alert: What Slack was told of the rejected one.
-        rows: Rows of the table on ``main``, and how many at most.
+        log: The log of MiniStack and the function.
+        outcomes: The outcome of each file.
+        alert: The alert about the rejected one.
+        rows: Number of rows of the table on ``main``, and its upper bound.
     """
 
     home: Path
@@ -59,20 +59,20 @@ def play(
     rows: int,
     generate: Callable[..., tuple[Path, ...]],
 ) -> Tour:
-    """Start what is needed, deploy the function, upload the files, and wait for what becomes of them.
+    """Start what is needed, deploy the function, upload the files, and wait for their outcomes.
 
     Args:
         folder: Folder of the demo's project.
         table: Where the files go.
         checks: The table's checks.
-        narrator: Told of progress.
+        narrator: Reports progress.
         rows: Rows in each file.
         generate: Writes synthetic files: :func:`lakegate.sources.synthetic.generate`.
 
     Raises:
-        LocalStackError: When something cannot be installed or started.
-        ConfigurationError: When the folder is somebody's project, or a package is missing.
-        RetryableError: When not all became of the files that should.
+        LocalStackError: A server can't be installed or started.
+        ConfigurationError: The folder is someone's project, or a package is missing.
+        RetryableError: A file didn't have its expected outcome.
     """
     home = DemoHome(folder)
     ministack = MiniStack(home.path, narrator)
