@@ -173,7 +173,7 @@ def test_a_build_that_fails_says_why_and_where_its_log_is(
     done = _run("image", "--name", "demo")
 
     assert done.exit_code == 2
-    assert "docker could not build" in done.stderr
+    assert "docker couldn't build" in done.stderr
     assert "pull: no such host" in done.stderr
     assert "--builder codebuild" in done.stderr
     assert fake_engine.calls(engine)[-1][0] == "logout"
@@ -183,7 +183,7 @@ def test_a_build_that_fails_says_why_and_where_its_log_is(
 def test_codebuild_leaves_nothing_behind(engine: Path, package: Path) -> None:
     done = _run("image", "--name", "demo", "--builder", "codebuild")
 
-    assert "was built, but is not in the repository" in done.stderr  # MiniStack's builds do nothing
+    assert "was built but isn't in the repository" in done.stderr  # MiniStack's builds do nothing
     stacks = boto3.client("cloudformation").list_stacks()["StackSummaries"]
     assert [one["StackStatus"] for one in stacks if one["StackName"].startswith("build-")] == ["DELETE_COMPLETE"]
     codebuild: Any = boto3.client("codebuild")

@@ -60,10 +60,10 @@ def test_it_is_written_anew_but_never_over_somebodys_project(tmp_path: Path) -> 
     assert home.settings({}).s3.endpoint == "http://127.0.0.1:5"
     theirs = "[catalog]\n"
     (tmp_path / "lakegate.toml").write_text(theirs)
-    with pytest.raises(ConfigurationError, match="is a project, which the demo would replace") as caught:
+    with pytest.raises(ConfigurationError, match="is your own project; the demo would overwrite it") as caught:
         home.write(ENDPOINT, TABLE, CHECKS)
     assert caught.value.hint == "Choose another folder: lakegate demo --aws --dir FOLDER"
-    with pytest.raises(ConfigurationError, match="is a project, which the demo would replace"):
+    with pytest.raises(ConfigurationError, match="is your own project; the demo would overwrite it"):
         home.clear()
     assert (tmp_path / "lakegate.toml").read_text() == theirs
 
@@ -71,13 +71,13 @@ def test_it_is_written_anew_but_never_over_somebodys_project(tmp_path: Path) -> 
 def test_a_project_without_settings_is_left_alone_too(tmp_path: Path) -> None:
     (tmp_path / ".lakegate").mkdir()
     (tmp_path / ".lakegate" / "journal.db").write_text("")
-    with pytest.raises(ConfigurationError, match="is a project"):
+    with pytest.raises(ConfigurationError, match="is your own project"):
         DemoHome(tmp_path).require_ours()
 
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot be used"):
+    with pytest.raises(ConfigurationError, match="can't be used"):
         DemoHome(tmp_path / "file" / "demo").write(ENDPOINT, TABLE, CHECKS)
 
 
