@@ -162,9 +162,9 @@ def s3_server() -> Iterator[S3Server]:
         server.remove()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """One real Prefect server; its tests are of xdist group ``prefect``, so that there is only one."""
+    """A real Prefect server for a file of tests: one that nobody uses works all the time, 3 % of a processor."""
     from support.prefect_server import PrefectServer
 
     server = PrefectServer(tmp_path_factory.mktemp("prefect"))
