@@ -60,32 +60,6 @@ def commit_on_head(
         OutcomeUnknownError: ``unknown``.
     """
     unanswered_since: str | None = None
-
-    def attempt() -> str:
-        nonlocal unanswered_since
-        head = look() if look else context.catalog.get_ref(target)
-        built = _own_commit(context, head.hash, run_id, unanswered_since) or build(head)
-        if isinstance(built, str):
-            return built
-        failpoints.reach("before-commit")
-        # As late as possible: whoever took the run over relies on us not committing any more.
-        if require_lease is not None:
-            require_lease()
-        try:
-            with _interrupts_deferred():
-                return context.catalog.commit(built).hash
-        except ConflictError as conflict:
-            raise _Moved(conflict) from conflict
-        except OutcomeUnknownError as error:
-            unanswered_since = unanswered_since or head.hash
-            try:
-                own = _own_commit(context, target, run_id, unanswered_since)
-            except LakegateError:
-                raise unknown from error
-            if own is not None:
-                return own
-            raise _Moved(ConflictError(error.message, hint=error.hint, **error.context)) from error
-
     retrying = Retrying(
         retry=retry_if_exception_type(_Moved),
         stop=stop_after_attempt(_ATTEMPTS),
@@ -93,9 +67,33 @@ def commit_on_head(
         reraise=True,
     )
     try:
-        return retrying(attempt)
+        for attempt in retrying:
+            with attempt:
+                head = look() if look else context.catalog.get_ref(target)
+                built = _own_commit(context, head.hash, run_id, unanswered_since) or build(head)
+                if isinstance(built, str):
+                    return built
+                failpoints.reach("before-commit")
+                # As late as possible: whoever took the run over relies on us not committing any more.
+                if require_lease is not None:
+                    require_lease()
+                try:
+                    with _interrupts_deferred():
+                        return context.catalog.commit(built).hash
+                except ConflictError as conflict:
+                    raise _Moved(conflict) from conflict
+                except OutcomeUnknownError as error:
+                    unanswered_since = unanswered_since or head.hash
+                    try:
+                        own = _own_commit(context, target, run_id, unanswered_since)
+                    except LakegateError:
+                        raise unknown from error
+                    if own is not None:
+                        return own
+                    raise _Moved(ConflictError(error.message, hint=error.hint, **error.context)) from error
     except _Moved as moved:
         raise moved.conflict from None
+    raise AssertionError("tenacity ends by returning or raising")
 
 
 def _own_commit(context: Context, ref: str, run_id: str, since: str | None) -> str | None:
