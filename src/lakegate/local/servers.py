@@ -163,7 +163,8 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": max(2 * cores, 4),
-        "spark.sql.warehouse.dir": (temporary_folder(launch.folder, "spark") / "warehouse").as_uri(),
+        # Not percent-encoded: Hadoop would take %20 for a part of the folder's name.
+        "spark.sql.warehouse.dir": f"file://{temporary_folder(launch.folder, 'spark') / 'warehouse'}",
         # Relative, as Spark splits this setting at commas and a folder's name may have one.
         "spark.local.dir": temporary_folder(launch.folder, "spark").relative_to(launch.folder.path),
         "spark.ui.enabled": "false",

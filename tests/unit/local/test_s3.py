@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,16 @@ def test_credentials_travel_in_the_environment_only(tmp_path: Path, with_credent
         assert f"spark.hadoop.{setting}" in command
     (class_path,) = (following for word, following in itertools.pairwise(command) if word == "-cp")
     assert class_path.count(".jar") == 1 + len(S3_ARTIFACTS)
+
+
+def test_sparks_own_folder_is_inside_a_project_with_any_name(tmp_path: Path) -> None:
+    home = tmp_path / "a lake é#1%20"
+    home.mkdir()
+    folder = StackFolder(home)
+    command = SERVERS["spark"].command(replace(launch(tmp_path, None), folder=folder))
+    (setting,) = (word for word in command if word.startswith("spark.sql.warehouse.dir="))
+    # Hadoop decodes nothing in it.
+    assert setting.removeprefix("spark.sql.warehouse.dir=file://").startswith(f"{folder.path}/")
 
 
 def test_without_s3_nothing_of_it_is_there(tmp_path: Path, with_credentials: None) -> None:
