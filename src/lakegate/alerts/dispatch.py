@@ -1,4 +1,4 @@
-"""Who gets which alerts: which channels ask for them, which messages are grouped, and sending them in time."""
+"""Which channels get an alert, which messages are grouped, and sending them in time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def concerns(channel: ChannelSettings, notice: Notice) -> bool:
-    """Tell whether a channel asks for such notices."""
+    """Return whether a channel subscribes to such notices."""
     events = {notice.event, "recovered"} if notice.recovered else {notice.event}
     if notice.run is not None and notice.run.accepted is not None:
-        # Channels that ask for rejections also hear that somebody published one anyway.
+        # Channels that subscribe to rejections also learn that someone published one anyway.
         events.add("rejected")
     return (
         not events.isdisjoint(channel.events)
@@ -40,7 +40,7 @@ def concerns(channel: ChannelSettings, notice: Notice) -> bool:
 
 
 def alert_of(notice: Notice) -> str:
-    """Return a key shared by notices that say the same of the same tables, for the same reason."""
+    """Return a key shared by notices about the same event of the same tables, for the same reason."""
     run = notice.run
     reasons: list[str] = []
     if run is not None:
@@ -54,7 +54,7 @@ def alert_of(notice: Notice) -> str:
 
 
 def once_of(notice: Notice) -> str | None:
-    """Return a key of what is reported only once, by any process; ``None`` for anything else.
+    """Return a key of what any process reports only once; ``None`` for anything else.
 
     A file is given up once in each of its states, though several processes may do so at the same time.
     """
@@ -65,7 +65,7 @@ def once_of(notice: Notice) -> str | None:
 
 
 def is_sent(group: AlertGroup, *, threads: bool) -> bool:
-    """Tell whether the message at ``group`` is sent: the first, and in its thread the second, fourth, eighth and so on.
+    """Return whether a message is sent: the first of a group, and in its thread the second, fourth, eighth and so on.
 
     Example:
         >>> [number for number in range(1, 501) if is_sent(AlertGroup(number=number, thread="1.2"), threads=True)]
@@ -163,7 +163,7 @@ class Grouping:
         if once is not None and (known := self._join(delivery, once, _FOR_GOOD_S)).number > 1:
             delivery.end("grouped", _covered_by(known) if _is_unsent(known) else "it was reported before")
             return
-        # A table that is late is late once, however often somebody looks.
+        # A table is late once, however often that is checked.
         is_counted = delivery.window_s > 0 and notice.late is None
         about = _outline(notice) if is_counted else None
         place = self._join(delivery, alert or alert_of(notice), delivery.window_s, about)

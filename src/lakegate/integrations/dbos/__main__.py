@@ -16,7 +16,7 @@ import click
 
 from lakegate.config import find_home, load_settings
 from lakegate.errors import ConfigurationError, ExitCode, LakegateError
-from lakegate.integrations.extras import require_extra
+from lakegate.integrations import require_extra
 from lakegate.lake import connect
 from lakegate.model.identifiers import TableIdentifier, validate_run_id
 from lakegate.model.run import new_run_id
@@ -298,15 +298,15 @@ def start(words: Sequence[str] | None = None) -> int:
     try:
         code = main.main(given, prog_name=PROGRAM, standalone_mode=False)
     except LakegateError as error:
-        return _told(error.message, error.hint, error.exit_code)
+        return _report(error.message, error.hint, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _told("Interrupted. To continue the run, start the program again.", None, ExitCode.INTERRUPTED)
+        return _report("Interrupted. To continue the run, start the program again.", None, ExitCode.INTERRUPTED)
     except click.ClickException as error:
-        return _told(error.format_message(), f"For help, run: {PROGRAM} --help", ExitCode.USAGE)
+        return _report(error.format_message(), f"For help, run: {PROGRAM} --help", ExitCode.USAGE)
     except Exception as error:
         if "--debug" in given:
             raise
-        return _told(
+        return _report(
             f"internal error: {type(error).__name__}: {error}",
             "To see the traceback, pass --debug.",
             _INTERNAL,
@@ -314,7 +314,7 @@ def start(words: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def _told(message: str, hint: str | None, code: int) -> int:
+def _report(message: str, hint: str | None, code: int) -> int:
     click.echo(f"error: {message}", err=True)
     if hint:
         click.echo(f"hint:  {hint}", err=True)

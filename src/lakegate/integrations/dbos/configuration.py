@@ -1,4 +1,4 @@
-"""What DBOS is launched with: ``dbos-config.yaml`` in DBOS's own format, variables, and what lakegate pins."""
+"""DBOS's configuration: ``dbos-config.yaml`` in DBOS's own format, variables, and what lakegate pins."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from lakegate.private import private_file, private_folder
 
 FILE_NAME = "dbos-config.yaml"
 APPLICATION_VERSION = "lakegate-1"
-"""DBOS recovers a workflow only under the version that began it, and would else take a hash of the code for it. Raised
-when the steps of a workflow change."""
+"""DBOS recovers a workflow only under the version that started it; by default, that's a hash of the code. Raise it when
+the steps of a workflow change."""
 EXECUTOR_ID = "local"
 URL_VARIABLE = "DBOS_SYSTEM_DATABASE_URL"
 VERSION_VARIABLE = "DBOS__APPVERSION"
@@ -93,13 +93,13 @@ class _File(_Section):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What the program is started with.
+    """The program's configuration.
 
     Attributes:
-        dbos: What DBOS takes.
+        dbos: DBOS's own.
         variables: Section ``env`` of the file, under the variables of the process.
         logs_all: Whether the file asks for DBOS's own log, too.
-        locks: Folder of the locks by which the processes of this machine tell each other apart.
+        locks: Folder of the locks that give each process of this machine its own executor id.
     """
 
     dbos: DBOSConfig
@@ -124,8 +124,7 @@ def load_configuration(
             ``DBOS__VMID`` override the file and what lakegate pins.
 
     Raises:
-        ConfigurationError: When the file cannot be read, or holds a key or value that is not known, or the name of a
-            variable that is not set.
+        ConfigurationError: The file can't be read, has an unknown key or value, or refers to a variable that isn't set.
     """
     variables = os.environ if environ is None else environ
     found = path or next((one for one in (Path(FILE_NAME), home / FILE_NAME) if one.is_file()), None)
@@ -141,7 +140,7 @@ def load_configuration(
         "executor_id": variables.get(EXECUTOR_VARIABLE) or EXECUTOR_ID,
     }
     config = {key: value for key, value in given.items() if value is not None}
-    # What a workflow is given and returns can be read by anyone with the database, and runs no code when it is read.
+    # JSON: any program can read what a workflow gets and returns, and reading it runs no code.
     config["serializer"] = DBOSPortableJSONSerializer()
     return Configuration(
         dbos=cast("DBOSConfig", config),
@@ -221,7 +220,7 @@ def _read(path: Path, variables: Mapping[str, str]) -> _File:
 
 
 def _substituted(value: Any, path: Path, variables: Mapping[str, str]) -> Any:
-    """Put variables in the place of ``${NAME}``, in values alone: none of them can change what the file says."""
+    """Replace ``${NAME}`` by variables, in values only, so that no variable can change the file's structure."""
     if isinstance(value, dict):
         return {key: _substituted(one, path, variables) for key, one in value.items()}
     if isinstance(value, list):
@@ -266,7 +265,7 @@ def held_executor_id(locks: Path, base: str) -> Iterator[str]:
 
 
 def recover_dead(locks: Path, base: str) -> list[str]:
-    """Have the launched DBOS go on with what processes left pending whose executor id nobody holds now.
+    """Have the launched DBOS resume pending workflows of processes that died: nobody holds their executor id.
 
     Returns:
         The ids of those that are on no queue of ours.

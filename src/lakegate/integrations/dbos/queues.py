@@ -1,4 +1,4 @@
-"""Queues and the schedule: how many workflows at once, and none of them twice."""
+"""Queues and the schedule: how many workflows run at a time, and none of them twice."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from lakegate.model.run import new_run_id
 
 QUEUE = "lakegate"
 LOOKS = "lakegate-looks"
-"""Queue of the schedule's own workflows, which are short: none of them waits behind an ingest."""
+"""Queue of the schedule's own short workflows, which must not wait behind an ingest."""
 BACKFILL = "lakegate-backfill"
 QUEUES = (QUEUE, LOOKS, BACKFILL)
 _MAX_CHUNKS = 100
-"""Chunks that one workflow takes in: what a workflow has done is read again when it is recovered."""
+"""Maximum number of chunks of one workflow: recovery reads again what a workflow has done."""
 
 
 class Watch(TypedDict, total=False):
     """Where a schedule looks for new files. It is stored in DBOS's tables.
 
     Attributes:
-        paths: Folders, patterns, prefixes.
-        table: The table that all files go to; without it, ``routes`` decide.
-        routes: Patterns as :class:`lakegate.loading.routes.Routes` takes them.
+        paths: Folders, patterns or prefixes.
+        table: Table of all files; without it, ``routes`` decide.
+        routes: Patterns, see :class:`lakegate.loading.routes.Routes`.
         checks: Checks beside those of the tables' settings.
-        settle_s: Seconds for which a file must have been left unchanged; default 5.
-        max_files: Files in a run, at most; default 100.
+        settle_s: Seconds for which a file must stay unchanged before it is ingested; default 5.
+        max_files: Maximum number of files in a run; default 100.
     """
 
     paths: Required[Sequence[str]]
@@ -52,11 +52,11 @@ class Watch(TypedDict, total=False):
 
 
 def register(*, concurrency: int = 4, parallel: int = 4) -> None:
-    """Make the queues known to the launched DBOS.
+    """Register the queues with the launched DBOS.
 
     Args:
-        concurrency: Ingests that one process runs at a time.
-        parallel: Chunks of backfills that all processes together run at a time.
+        concurrency: Maximum number of concurrent ingests in one process.
+        parallel: Maximum number of concurrent backfill chunks in all processes together.
     """
     DBOS.register_queue(LOOKS, worker_concurrency=1, on_conflict="always_update")
     DBOS.register_queue(QUEUE, worker_concurrency=concurrency, on_conflict="always_update")
@@ -64,34 +64,34 @@ def register(*, concurrency: int = 4, parallel: int = 4) -> None:
 
 
 def enqueue(order: Order, *, run_id: str | None = None, queue: str = QUEUE) -> WorkflowHandle[Outcome]:
-    """Put a run on a queue; the same order for the same table, waiting or under way, is not put there twice.
+    """Enqueue a run, unless the same order is already waiting or in progress.
 
     Args:
-        order: What to do.
-        run_id: Id of the run and of its workflow; default a new one.
-        queue: One of those that :func:`register` makes known.
+        order: What to ingest.
+        run_id: Id of the run and its workflow; by default a new one.
+        queue: One of :data:`QUEUES`.
 
     Returns:
-        The workflow; the one that is there already when there is one.
+        The workflow, which may be the existing one.
 
     Raises:
-        IdentifierError: When table or run id are not allowed.
+        IdentifierError: The table's name or the run id isn't allowed.
     """
     options = enqueuing(order, run_id=run_id, queue=queue, version=DBOS.application_version)
     return DBOS.enqueue_workflow_with_options(options, order)
 
 
 def enqueuing(order: Order, *, run_id: str | None, version: str, queue: str = QUEUE) -> EnqueueOptions:
-    """Return the options with which :func:`enqueue` does so; ``DBOSClient.enqueue`` takes them from outside.
+    """Return the options of :func:`enqueue`, also for ``DBOSClient.enqueue`` from outside.
 
     Args:
-        order: What to do.
-        run_id: Id of the run and of its workflow; default a new one.
-        version: Version of the application that is to do it.
-        queue: One of those that :func:`register` makes known.
+        order: What to ingest.
+        run_id: Id of the run and its workflow; by default a new one.
+        version: Version of the application that runs it.
+        queue: One of :data:`QUEUES`.
 
     Raises:
-        IdentifierError: When table or run id are not allowed.
+        IdentifierError: The table's name or the run id isn't allowed.
     """
     table = str(TableIdentifier.parse(order["table"]))
     said = hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()[:16]
@@ -106,12 +106,12 @@ def enqueuing(order: Order, *, run_id: str | None, version: str, queue: str = QU
 
 
 def schedule(cron: str, watch: Watch, *, name: str | None = None) -> str:
-    """Look for new files whenever ``cron`` says, from now on and after a restart; in the place of what it said before.
+    """Look for new files on a schedule, also after a restart. Replaces an earlier schedule of this name.
 
     Args:
-        cron: Minute, hour, day, month, weekday, in UTC; seconds may stand before them.
+        cron: Minute, hour, day, month, weekday, in UTC; seconds may come before them.
         watch: Where to look.
-        name: Name of the schedule; default made from the table.
+        name: Name of the schedule; by default derived from the table.
 
     Returns:
         The name of the schedule, for ``DBOS.pause_schedule`` and ``DBOS.delete_schedule``.
@@ -124,21 +124,18 @@ def schedule(cron: str, watch: Watch, *, name: str | None = None) -> str:
 
 
 def schedule_name(table: str | None) -> str:
-    """Return the name of a table's schedule; ``None`` is that of routes."""
+    """Return the name of a table's schedule, or of one with routes for ``None``."""
     return f"lakegate-{table or 'routes'}"
 
 
 def unschedule(name: str) -> None:
-    """End a schedule; what is on the queue stays there. Without one of this name, nothing happens."""
+    """End a schedule, if it exists; what is on the queue stays there."""
     DBOS.delete_schedule(name)
 
 
 @DBOS.workflow(name="lakegate.look")
 def look(scheduled_at: datetime, watch: Watch) -> None:  # noqa: ARG001 - DBOS gives a schedule's workflow the time
-    """Find the tables that there are new files for, and have each taken care of by one workflow.
-
-    A table that is still being taken care of since an earlier look is left to that.
-    """
+    """Find the tables with new files, and enqueue a workflow for each, unless an earlier one is still running."""
     for table in tables_with_new_files(watch):
         with SetEnqueueOptions(deduplication_id=table, duplication_policy="return-existing"):
             DBOS.enqueue_workflow(QUEUE, take_new, table, watch)
@@ -146,10 +143,10 @@ def look(scheduled_at: datetime, watch: Watch) -> None:  # noqa: ARG001 - DBOS g
 
 @DBOS.workflow(name="lakegate.take_new")
 def take_new(table: str, watch: Watch) -> dict[str, int]:
-    """Take in what is new for one table, chunk by chunk, each by a :func:`wap` of its own.
+    """Ingest the new files of a table, chunk by chunk, each by its own :func:`wap`.
 
     Returns:
-        How many runs ended how.
+        The number of runs by status.
     """
     ended: dict[str, int] = {}
     taken: list[Chunk] = []
@@ -163,7 +160,7 @@ def take_new(table: str, watch: Watch) -> dict[str, int]:
         status = "failed" if outcome is None else outcome["status"]
         ended[status] = ended.get(status, 0) + 1
         if error is not None and _is_away(_error(*error)):
-            # The chunks to come would meet the same.
+            # Other chunks would fail, too.
             break
     return ended
 
@@ -184,9 +181,9 @@ def tables_with_new_files(watch: Watch) -> list[str]:
 
 @DBOS.step(name="lakegate.next_chunk", retries_allowed=True, max_attempts=3, should_retry=may_succeed_again)
 def next_chunk(table: str, watch: Watch, taken: Sequence[Chunk]) -> NextChunk | None:
-    """Return the next files to take in together, if there are any.
+    """Return the next files to ingest together, if there are any.
 
-    What is in ``taken`` and comes again at once has met trouble, or another run: it is left to the next look.
+    A chunk of ``taken`` that is found again has failed or belongs to another run; it's left to the next schedule.
     """
     with opened_lake() as lake:
         intake = intake_of(lake, watch)
@@ -198,7 +195,7 @@ def next_chunk(table: str, watch: Watch, taken: Sequence[Chunk]) -> NextChunk | 
 
 @DBOS.step(name="lakegate.note", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
 def note(chunk: NextChunk, watch: Watch, error: tuple[str, str] | None, *, others_worked: bool) -> None:
-    """Write down what became of the files, so that a bad one is not tried for ever."""
+    """Record the outcomes of the files, so that a bad one isn't tried forever."""
     with opened_lake() as lake:
         run = find_run(lake, chunk["run_id"])
         known = None if error is None else _error(*error)
@@ -206,7 +203,7 @@ def note(chunk: NextChunk, watch: Watch, error: tuple[str, str] | None, *, other
 
 
 def intake_of(lake: Lake, watch: Watch) -> Intake:
-    """Return what looks for the files of ``watch``."""
+    """Return the scan for new files of ``watch``."""
     table = watch.get("table")
     return Intake(
         lake,
@@ -222,17 +219,17 @@ def _taken(chunk: NextChunk, watch: Watch) -> tuple[Outcome | None, tuple[str, s
     files = _chunk(chunk)
     order = Order(table=files.table, paths=files.uris, checks=watch.get("checks", ()), on_busy="skip")
     if not files.alone:
-        # What is wrong with it is found file by file; nobody looks at the branch of all of them.
+        # After a failure, its files are ingested one by one, and nobody looks at the branch of all of them.
         order["on_failure"] = "drop"
     if files.run_id is not None:
         order["run_id"] = files.run_id
     try:
-        # A workflow of a run that was begun elsewhere gets an id made of this one's: there may be a second such.
+        # The workflow of a resumed run gets an id derived from this one's: the run may be resumed again.
         with nullcontext() if files.run_id is not None else SetWorkflowID(chunk["run_id"]):
             return wap(order), None
     except Exception as error:  # noqa: BLE001 - other files wait
         DBOS.logger.error(f"Run {chunk['run_id']} failed: {error}")
-        # Read again from the database, an error is known by its code alone.
+        # Once it's read back from the database, only an error's code is left.
         return None, (str(getattr(error, "code", "error")), str(error))
 
 
@@ -250,7 +247,7 @@ def _error(code: str, message: str) -> LakegateError:
 
 
 def error_class(code: str) -> type[LakegateError]:
-    """Return the error of lakegate's that has a code; the root of all when none has.
+    """Return lakegate's error with a code; the root of all errors if there is none.
 
     Example:
         >>> error_class("conflict").__name__, error_class("unheard-of").__name__

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lakegate.integrations.extras import require_extra
+from lakegate.integrations import require_extra
 
 if TYPE_CHECKING:
     from lakegate.integrations.prefect.announced import LANDED, announce, landed_trigger

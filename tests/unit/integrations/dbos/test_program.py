@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lakegate import integrations
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, LakegateError
-from lakegate.integrations import extras
 from lakegate.integrations.dbos import __main__ as front
 from lakegate.integrations.dbos import workflows
 from lakegate.integrations.dbos.configuration import Configuration, held_executor_id, load_configuration
@@ -180,7 +180,7 @@ def test_dbos_database_away_at_the_start_is_said_without_the_password(
 def test_the_extra_is_named_when_dbos_is_missing_or_too_new(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(extras, "version", lambda _: "4.0.1")
+    monkeypatch.setattr(integrations, "version", lambda _: "4.0.1")
     assert front.start(["--table_name", "nyc.trips", "--s3_path", "x"]) == 2
     said = capsys.readouterr().err
     assert "dbos 4.0.1 is installed" in said

@@ -13,7 +13,7 @@ import pytest
 
 from lakegate.errors import ConfigurationError, IdentifierError
 from lakegate.integrations import prefect as adapter
-from lakegate.integrations.extras import require_extra
+from lakegate.integrations import require_extra
 from lakegate.integrations.prefect.__main__ import main
 from lakegate.integrations.prefect.report import audit_markdown
 from lakegate.model.checks import AuditReport, CheckResult
@@ -24,13 +24,13 @@ PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
 
 @pytest.mark.parametrize("found", ["3.8.8", "3.8.12", "3.8.9rc1", "3.8.8.post1", "3.8.10+local.1"])
 def test_a_version_in_the_range_will_do(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
-    monkeypatch.setattr("lakegate.integrations.extras.version", lambda _package: found)
+    monkeypatch.setattr("lakegate.integrations.version", lambda _package: found)
     require_extra("prefect", "prefect", "3.8.8", "3.9")
 
 
 @pytest.mark.parametrize("found", ["3.8.7", "2.20.0", "3.9", "3.9.0", "3.10.1", "4.0.0a1", "unknown"])
 def test_a_version_out_of_range_names_the_extra(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
-    monkeypatch.setattr("lakegate.integrations.extras.version", lambda _package: found)
+    monkeypatch.setattr("lakegate.integrations.version", lambda _package: found)
     with pytest.raises(ConfigurationError, match=r"needs prefect>=3\.8\.8,<3\.9\.") as caught:
         require_extra("prefect", "prefect", "3.8.8", "3.9")
     assert found in caught.value.message
@@ -41,7 +41,7 @@ def test_without_prefect_the_first_use_names_the_extra(monkeypatch: pytest.Monke
     def missing(package: str) -> str:
         raise metadata.PackageNotFoundError(package)
 
-    monkeypatch.setattr("lakegate.integrations.extras.version", missing)
+    monkeypatch.setattr("lakegate.integrations.version", missing)
     with pytest.raises(ConfigurationError, match="prefect isn't installed") as caught:
         _ = adapter.wap_flow
     assert caught.value.hint == "pip install 'lakegate[prefect]'"
