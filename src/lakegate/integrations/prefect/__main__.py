@@ -75,6 +75,16 @@ def _path(value: str) -> str:
     return value
 
 
+class _Command(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse ``args``. An error names this command; click leaves it out when an option's value is missing."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+
 @click.group(invoke_without_command=True, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--table_name", "--table-name", "table", type=_table, metavar="TABLE", help="namespace.table.")
 @click.option("--branch_name", "--branch-name", "branch", type=validate_ref_name, metavar="NAME", help="New branch.")
@@ -94,7 +104,7 @@ def cli(context: click.Context, /, *, table: str | None, path: str | None, outpu
     context.exit(_run_now({**given, "table": table, "path": path}, output))
 
 
-@cli.command()
+@cli.command(cls=_Command)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--table", type=_table, metavar="TABLE", help="Table of all files, instead of --route.")
 @click.option(
@@ -135,7 +145,7 @@ def serve(*, paths: Sequence[str], interval_s: float, name: str, **given: Any) -
     serve_flows(paths, name=name, interval_s=interval_s, **given)
 
 
-@cli.command()
+@cli.command(cls=_Command)
 @click.argument("table", type=_table)
 @click.argument("path", type=_path)
 def announce(*, table: str, path: str) -> None:

@@ -94,6 +94,15 @@ def test_wrong_values_are_one_line(
     assert len(lines) <= 2
 
 
+def test_a_missing_option_value_names_the_command_and_its_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lakegate", "serve", "--table"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "For help, run: python -m lakegate.integrations.prefect serve --help" in capsys.readouterr().err
+
+
 def test_the_program_ends_as_its_command_line_says() -> None:
     done = subprocess.run(PROGRAM, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
