@@ -255,8 +255,10 @@ def test_an_answer_that_stays_lost_is_said_so_and_publishing_again_settles_it(
         raise CatalogUnavailableError("Nessie is away.")
 
     monkeypatch.setattr(house.catalog, "commit", lossy)
-    with pytest.raises(OutcomeUnknownError, match="may or may not"):
+    with pytest.raises(OutcomeUnknownError, match="may or may not") as caught:
         ingest(house.context, wanted)
+    hint = f"When the catalog is back: lakegate publish {wanted.branch} (it never publishes twice)"
+    assert (caught.value.hint, caught.value.context) == (hint, {"branch": wanted.branch, "run_id": "r1"})
 
     monkeypatch.setattr(house.catalog, "commit", commit)
     monkeypatch.setattr(house.catalog, "history", history)

@@ -1,0 +1,108 @@
+"""What a publish says when it does not go through, and what it keeps of tables that others moved meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakegate.errors import ConflictError, NotReplayableError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import Run
+from lakegate.wap.audit import audit
+from lakegate.wap.ingest import ingest
+from lakegate.wap.publish import publish
+from lakegate.wap.stage import stage
+from lakegate.wap.transaction import transaction
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, audited, ordered, planned, when_reached
+
+TOTALS = [{"zone": "a", "trips": 2}]
+BRANCH = "wap/nyc.trips_r1"
+
+
+def ready(house: FakeLakehouse) -> Run:
+    """A second run, audited and not yet published, on a table that is there."""
+    ingest(house.context, ordered(house, run="r0"))
+    request = planned(house, MORE).request
+    staged = stage(house.context, request)
+    return audited(request, staged, audit(house.context, staged, request.checks))
+
+
+def drop(house: FakeLakehouse, branch: str, table: TableIdentifier = TRIPS) -> str:
+    head = house.catalog.get_ref(branch)
+    request = CommitRequest(branch=branch, base=head.hash, message="Drop it", deletes=(table,))
+    return house.catalog.commit(request).hash
+
+
+def test_a_table_that_is_gone_is_named_with_the_commit_that_dropped_it(house: FakeLakehouse) -> None:
+    run = ready(house)
+    commit = drop(house, "main")
+    with pytest.raises(NotReplayableError) as caught:
+        publish(house.context, run)
+    assert caught.value.message == (
+        f"nyc.trips changed on main after this run started (commit {commit[:12]}: Drop it), and it no longer exists; "
+        "nothing was published."
+    )
+    assert caught.value.hint == (f"Drop the branch, then write it again on the current main: lakegate discard {BRANCH}")
+    told = {"table": "nyc.trips", "branch": BRANCH, "run_id": "r1", "commit": commit}
+    assert told.items() <= caught.value.context.items()
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("it deleted rows", "it deleted rows"), (None, "it changed rows")], ids=["said", "not said"]
+)
+def test_a_run_that_did_more_than_add_rows_is_not_rebased(house: FakeLakehouse, reason: str | None, told: str) -> None:
+    run = ready(house)
+    [staged] = run.staged
+    changed = staged.model_copy(update={"change": "rewrite", "reason": reason})
+    ingest(house.context, ordered(house, MOST, run="r2"))
+    with pytest.raises(NotReplayableError, match=f"this run did more than add rows to it: {told}; nothing was publ"):
+        publish(house.context, run.model_copy(update={"staged": (changed,)}))
+    assert house.rows_on("main", "nyc.trips") == CLEAN + MOST
+
+
+def test_a_run_that_read_the_table_is_not_rebased(house: FakeLakehouse) -> None:
+    run = ready(house)
+    ingest(house.context, ordered(house, MOST, run="r2"))
+    with pytest.raises(NotReplayableError, match=r"\(commit .*: Publish .*\), and this run read it; nothing was publ"):
+        publish(house.context, run.model_copy(update={"reads": ("nyc.trips",)}))
+
+
+def test_a_table_that_was_dropped_from_the_branch_after_its_audit_is_not_published(house: FakeLakehouse) -> None:
+    run = ready(house)
+    drop(house, BRANCH)
+    with pytest.raises(ConflictError, match=rf"nyc\.trips changed on branch {BRANCH} after it was audited") as caught:
+        publish(house.context, run)
+    assert caught.value.hint == f"lakegate audit nyc.trips --branch {BRANCH}"
+    assert {"table": "nyc.trips", "branch": BRANCH}.items() <= caught.value.context.items()
+
+
+def test_of_two_tables_the_one_that_moved_is_rebased_and_the_other_is_published_as_it_is(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(house.context, ordered(house, run="r0"))
+
+    def rival() -> None:
+        monkeypatch.setattr("lakegate.wap.optimistic_commit._LOCK_TIMEOUT_S", 0.0)
+        ingest(house.context, ordered(house, MOST, run="r2"))
+
+    with (
+        when_reached(monkeypatch, "before-commit", rival),
+        transaction(
+            house.context,
+            run_id="t1",
+            name="daily",
+            branch="wap/t1",
+            target="main",
+            configured=lambda _: (),
+            on_failure="keep",
+        ) as tx,
+    ):
+        tx.append("nyc.trips", MORE)
+        tx.append("nyc.totals", TOTALS)
+
+    assert tx.run.status == "published"
+    assert tx.run.publication is not None
+    assert tx.run.publication.replayed == ("nyc.trips",)
+    assert house.rows_on("main", "nyc.trips") == CLEAN + MOST + MORE
+    assert house.rows_on("main", "nyc.totals") == TOTALS
