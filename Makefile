@@ -2,6 +2,7 @@
 PYTHON ?= python3
 UV_VERSION := 0.9.30
 CYCLONEDX_VERSION := 7.5.0
+MUTMUT_VERSION := 3.8.1
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -18,7 +19,7 @@ STACKS ?= 2
 BY_FILE := -n $(STACKS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage docs dist bench lock clean
+.PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage mutants docs dist bench lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +85,11 @@ coverage: $(READY) ## Show which lines of src/ the tests without a JVM reach
 	@$(COMPILE)
 	$(BIN)/pytest -q -m "not jvm" -n auto --dist loadgroup --cov --cov-report=term:skip-covered --cov-report=html
 
+mutants: $(READY) ## Break the code that publishes, place by place, and list what no unit test notices (an hour)
+	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv run --no-project --python $(BIN)/python \
+		--with mutmut==$(MUTMUT_VERSION) mutmut run
+	@$(BIN)/python tests/mutation_score.py
+
 docs: $(READY) ## Build the docs site into site/
 	@$(BIN)/zensical build --clean --strict
 	@cp -R deploy site/deploy
@@ -111,4 +117,4 @@ lock: $(READY) ## Resolve the dependencies anew into requirements.lock
 
 clean: ## Stop the local stack and remove what was built; keeps the JVM parts in the user's cache
 	@test ! -x $(BIN)/lakegate || $(BIN)/lakegate down || true
-	rm -rf $(VENV) .lakegate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site .cache htmlcov .coverage
+	rm -rf $(VENV) .lakegate .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist site .cache htmlcov .coverage mutants
