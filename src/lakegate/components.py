@@ -224,7 +224,7 @@ class Components:
         require_own(self.warehouse, self.settings.storage, self.catalog.identity())
 
     def _require_writable(self) -> None:
-        # Once is enough: if the right is taken away later, the write itself fails.
+        # Once is enough: if the permission is revoked later, the write itself fails.
         if not self._is_writable:
             require_writable(self.warehouse, self.settings.storage, self.catalog.identity())
             self._is_writable = True

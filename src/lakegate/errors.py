@@ -135,7 +135,7 @@ class RetryableError(LakegateError):
 
 
 class LeaseLostError(RetryableError):
-    """The run's lease wasn't renewed in time, and another process took the run over.
+    """The run's lease wasn't renewed in time, and another process took over the run.
 
     ``lakegate runs RUN`` shows how it ended.
     """

@@ -954,7 +954,7 @@ class Lake:
         """
         self._components.require_own_warehouse()
         if not dry_run:
-            # A run that nobody works on any more would keep its files from being collected.
+            # An abandoned run would keep its files from being collected.
             recover(self._context)
         history = self.settings.gc.history
         return gc(

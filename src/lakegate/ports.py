@@ -283,7 +283,7 @@ class FileStore(Protocol):
         """Yield all files below the folder ``prefix``, a URI, in no particular order, without holding them all."""
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; those that don't exist are no error."""
+        """Delete files, ignoring those that don't exist."""
 
 
 class Engine(Protocol):

@@ -215,7 +215,7 @@ def test_what_cannot_be_replayed_is_refused(world: World) -> None:
 def test_files_join_no_other_table_of_the_name_but_one_that_was_created_with_theirs(world: World) -> None:
     base = world.append(world.create(), [1])
     branch, another = world.append(base, [11]), world.append(world.create(), [21])
-    with pytest.raises(NotReplayableError, match=r"nyc\.trips: it was replaced by another table of its name"):
+    with pytest.raises(NotReplayableError, match=r"nyc\.trips: it was replaced by another table with the same name"):
         world.editor.replay(branch, [branch.snapshot_id], another)
     both = world.editor.replay(branch, world.snapshots(branch), another)
     assert world.files(both) == world.files(branch) | world.files(another)
@@ -247,7 +247,7 @@ def test_dropping_leaves_the_other_files(world: World) -> None:
     assert newest.snapshot_id == dropped.snapshot_id
     assert newest.summary["lakegate.reverts"] == "r1"
     assert (newest.summary["deleted-data-files"], newest.summary["deleted-records"]) == ("1", "2")
-    with pytest.raises(NotReplayableError, match="1 of the 1 files to drop are not in it any more"):
+    with pytest.raises(NotReplayableError, match="1 of the 1 files to drop are no longer in it"):
         world.editor.drop_files(dropped, [path], {})
 
 

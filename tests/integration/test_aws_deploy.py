@@ -295,7 +295,7 @@ def test_smoke_says_what_to_look_at_when_nothing_comes_through(demo: Deployment,
     assert outputs["LogGroup"] in str(caught.value.hint)
     versions = boto3.client("s3").list_object_versions(Bucket=outputs["Bucket"], Prefix="landing/")
     assert versions.get("Versions", []) == []
-    with pytest.raises(DeploymentError, match="No route leads"):
+    with pytest.raises(DeploymentError, match="No route matches"):
         routed = {"Routes": '["Routes/{table}/* => raw.{table}"]'}
         demo.smoke(demo.deploy(routed, package).outputs, timeout_s=1)
 

@@ -300,7 +300,7 @@ def test_a_branch_is_reset_and_main_only_by_force(world: World) -> None:
     moved = lake.reset_branch(name)
     assert moved.hash == lake.branches()[0].hash != branch.hash
     assert lake.reset_branch(name, at=branch.hash).hash == branch.hash
-    with pytest.raises(InputError, match="throws commits out"):
+    with pytest.raises(InputError, match="removes commits"):
         lake.reset_branch("main", to=name)
     lake.reset_branch("main", to=name, force=True)
     assert world.ids() == [0, 1, 2, 3]

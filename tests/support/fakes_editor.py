@@ -27,7 +27,7 @@ class TableEdits:
         by_id = {snapshot.snapshot_id: snapshot for snapshot in staged.snapshots}
         first = by_id.get(snapshot_ids[0]) if snapshot_ids else None
         if staged.location != version.location and first is not None and first.parent_id is not None:
-            _refuse(onto, "it was replaced by another table of its name")
+            _refuse(onto, "it was replaced by another table with the same name")
         moved = onto
         for snapshot_id in snapshot_ids:
             snapshot = by_id.get(snapshot_id)
@@ -60,7 +60,7 @@ class TableEdits:
         live = {f"mem://data/{snapshot_id}": snapshot_id for snapshot_id in version.rows}
         gone = sorted(set(paths) - live.keys())
         if gone:
-            _refuse(pointer, f"{len(gone)} of the {len(paths)} files to drop are not in it any more, such as {gone[0]}")
+            _refuse(pointer, f"{len(gone)} of the {len(paths)} files to drop are no longer in it, such as {gone[0]}")
         dropped = {live[path] for path in paths}
         rows = sum(len(version.rows[snapshot_id]) for snapshot_id in dropped)
         snapshot = Snapshot(

@@ -61,7 +61,7 @@ class AppriseSender:
 
 
 def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> AppriseSender:
-    """Return the sender for a channel of the settings, with what its references stand for."""
+    """Return the sender for a configured channel, with its secret references resolved."""
     del channel
     return AppriseSender(secrets["url"])
 

@@ -65,7 +65,7 @@ class Sender(Protocol):
             What names the message as a thread, where there are threads.
 
         Raises:
-            UndeliveredError: When it did not arrive, or nobody knows whether it did.
+            UndeliveredError: If it did not arrive, or may not have arrived.
         """
         ...
 
@@ -108,7 +108,7 @@ def retry_after_s(value: str | None) -> float | None:
 
 
 def refused(status: int, *, said: str = "", after: str | None = None) -> UndeliveredError:
-    """Return the error for an HTTP answer that is no success.
+    """Return the error for an unsuccessful HTTP response.
 
     Args:
         status: Its status code.

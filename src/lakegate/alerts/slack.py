@@ -108,7 +108,7 @@ class BotSlackSender:
 
 
 def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSlackSender | BotSlackSender:
-    """Return the sender for a channel of the settings, with what its references stand for."""
+    """Return the sender for a configured channel, with its secret references resolved."""
     if "url" in secrets:
         return WebhookSlackSender(secrets["url"])
     return BotSlackSender(secrets["token"], channel.channel or "", channel.api_url)

@@ -1,7 +1,7 @@
 """A webhook of any kind: one JSON object, signed so that its receiver knows who sent it and when.
 
-The signature is Stripe's: HMAC-SHA256 over the time, a dot, and the body as sent. A receiver computes it anew from the
-body's bytes, compares without haste (``hmac.compare_digest``), and refuses times that are minutes away.
+The signature is Stripe's: HMAC-SHA256 over the time, a dot, and the body as sent. A receiver computes it again from the
+body's bytes, compares in constant time (``hmac.compare_digest``), and refuses timestamps that are minutes off.
 
 Source: https://docs.stripe.com/webhooks#verify-manually
 """
@@ -73,7 +73,7 @@ class WebhookSender:
 
 
 def make(channel: ChannelSettings, secrets: Mapping[str, str]) -> WebhookSender:
-    """Return the sender for a channel of the settings, with what its references stand for."""
+    """Return the sender for a configured channel, with its secret references resolved."""
     del channel
     return WebhookSender(secrets["url"], secrets.get("secret"))
 

@@ -157,7 +157,7 @@ def answer_from_manifest(question: Question, added: AddedFiles) -> Finding | Non
 
 
 def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return ``names`` with repeated ones told apart by a number.
+    """Return ``names``, with duplicates numbered.
 
     Example:
         >>> distinct_names(["a", "a", "a_2"])
@@ -365,7 +365,7 @@ class _Audit:
     # Examples ------------------------------------------------------------------------------------------------------
 
     def _add_examples(self, answers: dict[int, _Answer]) -> None:
-        """Fetch examples of each check by itself: a verdict that's known must not be lost for want of them."""
+        """Fetch examples of each check by itself: failing to fetch some must not lose the verdict."""
         failed = [i for i, question in enumerate(self._questions) if answers[i].finding.failing_rows]
         failed = [i for i in failed if not isinstance(self._questions[i], RowTotal)]
         if not failed:

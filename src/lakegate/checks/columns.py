@@ -116,7 +116,7 @@ class ColumnType:
         return greatest.copy_negate(), greatest
 
     def holds(self, value: object) -> bool:
-        """Tell whether ``value``, as decoded from a manifest, is of this type."""
+        """Return whether ``value``, as decoded from a manifest, is of this type."""
         if type(value) is not _PYTHON_TYPES.get(self.family):
             return False
         if isinstance(value, datetime):

@@ -120,7 +120,7 @@ class CheckDefinition(Generic[P]):
         # Those that can be given by position come first.
         arguments = [one for one in self._parameters.values() if one.name not in (*self._columns, "scope")]
         self._arguments = [one.name for one in sorted(arguments, key=lambda one: one.kind is one.KEYWORD_ONLY)]
-        self.example = example or self.signature
+        self.example = example or self._plain_example()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Check:
         """Return the check that these arguments make.
@@ -160,6 +160,17 @@ class CheckDefinition(Generic[P]):
             else:
                 words.append(f"{one.name}=…" if one.kind is one.KEYWORD_ONLY else one.name)
                 words += ["…"] * (self._each_column and one.name in self._columns)
+        return f"{self.name}({', '.join(words)})"
+
+    def _plain_example(self) -> str:
+        """Return the check with values made up for what can't be left out."""
+        words = []
+        for one in self._parameters.values():
+            if one.kind is one.VAR_POSITIONAL or one.default is not one.empty:
+                continue
+            kinds = _kinds(one.annotation)
+            made_up = one.name if one.name in self._columns else _value(one.annotation, kinds)
+            words.append(f"{one.name}={made_up}" if one.kind is one.KEYWORD_ONLY else made_up)
         return f"{self.name}({', '.join(words)})"
 
     @property
@@ -211,7 +222,7 @@ class CheckDefinition(Generic[P]):
             ) from error
 
     def make(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Check, ...]:
-        """Return the checks that ``name(*positional, **keywords)`` stands for.
+        """Return the checks that ``name(*positional, **keywords)`` makes.
 
         ``severity``, ``scope`` and ``name`` are understood for every check. A name given to several checks at once
         (``not_null(a, b, name='keys')``) is completed with each one's columns.
@@ -429,6 +440,17 @@ def _problem(one: inspect.Parameter, before: Sequence[inspect.Parameter]) -> str
 
 def _has(mark: str, annotation: Any) -> bool:
     return mark in get_args(annotation) or any(_has(mark, one) for one in get_args(annotation))
+
+
+def _value(annotation: Any, kinds: Sequence[Any]) -> str:
+    """Return some value of a parameter's type, as it is written."""
+    if get_origin(annotation) is Literal:
+        return repr(get_args(annotation)[0])
+    if {int, float, Decimal} & set(kinds):
+        return "1"
+    if bool in kinds:
+        return "True"
+    return "'text'" if str in kinds else "['a', 'b']"
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:

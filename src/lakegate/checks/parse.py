@@ -2,7 +2,7 @@ r"""The text of a check: ``kind(column, …, key=literal)``.
 
 The grammar is Python's call syntax with literals, read through :mod:`ast`; nothing is ever evaluated. Three things are
 ours: a column may be called like a Python keyword (``not_null(class)``), a name keeps the exact characters it was typed
-with, and a backslash that starts no Python escape stands for itself (``'^\d+$'``). ``r'…'`` works too, and is what a
+with, and a backslash that starts no Python escape is kept (``'^\d+$'``). ``r'…'`` works too, and is what a
 regular expression is best written in (``'\b'`` is a backspace, ``r'\b'`` a word boundary).
 """
 
@@ -49,7 +49,7 @@ def parse_checks(text: str) -> tuple[Check, ...]:
         raise _not_a_call(text)
     definition = find_check(
         call.func.id
-    )  # an unknown check is a better complaint than whatever is wrong with its arguments
+    )  # an unknown check should be reported before anything wrong with its arguments
     keywords: dict[str, Any] = {}
     for item in call.keywords:
         if item.arg is None:
@@ -64,7 +64,7 @@ def parse_check(text: str) -> Check:
     """Read one check, as ``str(check)`` writes it.
 
     Raises:
-        CheckError: As :func:`parse_checks`, and when the text stands for several checks.
+        CheckError: As :func:`parse_checks`, and if the text expands to several checks.
 
     Example:
         >>> parse_check("unique(vendor, trip)").columns
@@ -73,7 +73,7 @@ def parse_check(text: str) -> Check:
     checks = parse_checks(text)
     if len(checks) != 1:
         raise CheckError(
-            f"{text} stands for {len(checks)} checks where one is expected.",
+            f"{text} makes {len(checks)} checks, but one is expected.",
             hint="Write them one by one: " + ", ".join(map(str, checks)),
             check=text,
         )
@@ -146,7 +146,7 @@ def _edits(tokens: Sequence[tokenize.TokenInfo]) -> Iterator[tuple[tokenize.Toke
 
 
 def _misread(name: str) -> bool:
-    # Keywords are no expressions, and Python normalizes other names to NFKC.
+    # Keywords aren't expressions, and Python normalizes other names to NFKC.
     return name not in _CONSTANTS and (keyword.iskeyword(name) or not name.isascii())
 
 

@@ -1,4 +1,4 @@
-r"""Regular expressions that can take for ever: found before Spark, which can't stop one, is given them.
+r"""Find regular expressions that can take forever, before Spark, which can't stop one, runs them.
 
 Java's engine tries every way to match. Where a repetition can match one text in more than one way, as ``(a+)+`` does,
 the number of ways doubles with each character, and forty characters take longer than anybody waits. That is decided on
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 EXPLODES = (
-    "can take for ever on some texts: a repetition in it matches one text in many ways. "
+    "can take forever on some texts: a repetition in it matches one text in many ways. "
     "Make each way the only one, as ^\\w+( \\w+)*$ instead of ^(\\w+ ?)*$, or keep it from trying others: a++"
 )
 """What is wrong with such a pattern, and what helps; continues a sentence that names it."""
@@ -53,7 +53,7 @@ _PROPERTIES = {
 
 
 def explodes(pattern: str) -> bool:
-    r"""Tell whether a Java pattern surely takes exponential time on some texts, or time of a high power.
+    r"""Return whether a Java pattern surely takes exponential time on some texts, or time of a high power.
 
     A pattern that can't be read here is not judged.
 
@@ -171,12 +171,12 @@ class _Parser:
                 whole = self._then(whole, _Part(copy.first, copy.last, min(2, copy.empty + 1)) if optional else copy)
             self.at = after
             return _Part(whole.first, whole.last, min(2, whole.empty + 1)) if least == 0 else whole
-        # Java ends a loop whose body was empty: going round on nothing is no second way.
+        # Java ends a loop whose body was empty: repeating an empty match isn't a second way.
         self._link(part.last, part.first)
         return _Part(part.first, part.last, 1 if least == 0 else part.empty)
 
     def _as_one(self, position: int, part: _Part, *, optional: bool) -> _Part:
-        """Replace what never gives back what it matched by one character that stands for all of it."""
+        """Replace each atomic part, which never backtracks, by a single character."""
         if not part.first:
             return part
         together = frozenset[int]().union(*self.classes[position:])
@@ -349,7 +349,7 @@ def _times(ways: Counter[int], factor: int) -> Counter[int]:
 
 
 def _ambiguous(classes: list[frozenset[int]], follow: list[Counter[int]]) -> bool:
-    """Tell whether some position is reached from itself by two ways over the same characters."""
+    """Return whether some position is reached from itself by two ways over the same characters."""
     reached = [_reachable({position}, follow) for position in range(len(classes))]
     for start in range(len(classes)):
         if start not in reached[start]:
@@ -446,7 +446,7 @@ def _chain(classes: list[frozenset[int]], follow: list[Counter[int]], ends: froz
 def _hands_over(
     one: frozenset[int], other: frozenset[int], classes: list[frozenset[int]], follow: list[Counter[int]]
 ) -> bool:
-    """Tell whether some characters lead round one loop, from it into another, and round that; in doubt they do."""
+    """Return whether some text can pass through one loop, then into and through another; True if in doubt."""
     steps = 0
     for begin, end in ((begin, end) for begin in one for end in other):
         goal = (begin, end, end)

@@ -1,4 +1,4 @@
-"""Predicates written by the user in Spark SQL, looked through before the engine sees them."""
+"""Users' predicates in Spark SQL, validated before the engine sees them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _NOT_OF_ONE_ROW: dict[type[Any], str] = {
     exp.Parameter: "holds a parameter",
 }
 _NOT_IN_COLUMN = {
-    "expression_string": "holds SQL as text (expr), which can't be looked through here; return all of it as SQL",
+    "expression_string": "holds SQL as text (expr), which can't be validated here; return all of it as SQL",
     "subquery_expression": "holds a subquery, but it must be about one row",
     "window": "holds a window function, but it must be about one row",
     "unresolved_star": "holds '*', but it must be about one row",
@@ -199,7 +199,7 @@ def _fields(plan: Any) -> Iterator[tuple[str, Any, bool]]:
 
 
 def _is_plain(arguments: Sequence[Any], first: int) -> bool:
-    """Tell whether the options of a call, from argument ``first`` on, are plain texts that don't name a file."""
+    """Return whether the options of a call, from argument ``first`` on, are plain texts that don't name a file."""
     if any(argument.HasField("named_argument_expression") for argument in arguments):
         return False
     for option in arguments[first:]:

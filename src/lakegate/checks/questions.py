@@ -118,7 +118,7 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
         answer: A question, SQL as text, or a ``Column``.
         columns: The check's, as ``schema`` has them.
         schema: Of the audited table.
-        is_ours: Whether the check is lakegate's own. Other checks' predicates are looked through as ``sql('…')`` is.
+        is_ours: Whether the check is lakegate's own. Other checks' predicates are validated like ``sql('…')``.
 
     Raises:
         CheckProblem: When it's none of these, or the text isn't about one row of this table.
@@ -134,7 +134,7 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
         question, columns = _looked_through(question, schema)
     if question.longest_text is None:
         return question
-    # What can't be answered in time is no pass and no failure.
+    # If it can't be answered in time, it's neither a pass nor a failure.
     texts = {one.name: one.type for one in schema.columns if one.name in columns}
     cases = "".join(
         f" WHEN length({sql}) > {question.longest_text} THEN CAST(raise_error({sql_string(message)}) AS BOOLEAN)"
@@ -205,7 +205,7 @@ def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, S
             limits += [] if read.longest_text is None else [read.longest_text]
         elif ".connect." in type(predicate).__module__:
             named = read_column(_plan(predicate))
-        else:  # a classic session's Column lives in the JVM, and can't be looked through
+        else:  # a classic session's Column lives in the JVM, and can't be validated
             named = ()
     except PredicateError as error:
         raise CheckProblem(f"its predicate {answer.predicate!r} {error}.", "Correct the check's function.") from None

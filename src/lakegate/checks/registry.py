@@ -45,8 +45,8 @@ def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     values and lists of them besides. Its docstring is the check's documentation. It's called before anything is written
     (and again for the audit), with columns quoted for SQL, and returns either
 
-    - Spark SQL as text, which is true for rows that fail. It's looked through like that of ``sql('…')``;
-    - a ``Column`` of ``pyspark.sql.functions``, likewise (a classic session's can't be looked through);
+    - Spark SQL as text, which is true for rows that fail. It's validated like ``sql('…')``;
+    - a ``Column`` of ``pyspark.sql.functions``, likewise (a classic session's can't be validated);
     - or a question: :class:`FailingRows` (which may say what file metrics prove), :class:`DuplicateRows`,
       :class:`OrphanRows` or :class:`RowTotal`.
 

@@ -74,7 +74,7 @@ def no_such_table(check: Check, table: TableIdentifier) -> CheckError:
 
 def _rebuilt(check: Check) -> tuple[Check, ...]:
     """Return ``check`` as the parser would have made it, whoever made it."""
-    # "batch" is what a check made by hand says when nobody thought of its scope.
+    # "batch" is the default scope of a check created directly, so it may not be deliberate.
     scope = None if check.scope == "batch" else check.scope
     common = {"severity": check.severity, "scope": scope, "name": check.label}
     return find_check(check.kind).make(check.columns, {**check.arguments, **common})

@@ -98,7 +98,7 @@ class Root(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. A connection that breaks is an error: click would take it for a reader who went away."""
+        """Run the command. A connection that breaks is an error: click would take it for a closed pipe."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:

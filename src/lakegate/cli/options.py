@@ -174,7 +174,7 @@ def _complete(
             app.quiet = True
             with app.lake() as lake:
                 found.extend(name for name in names(lake) if name.startswith(incomplete))
-        except Exception:  # noqa: BLE001 - a prompt is no place for errors
+        except Exception:  # noqa: BLE001 - completion must not print errors
             found.clear()
 
     worker = threading.Thread(target=collect, daemon=True)

@@ -203,7 +203,7 @@ _UNLIMITED = 100_000
 def out() -> Console:
     """Return a console on standard output.
 
-    Where that is no terminal and ``COLUMNS`` is not set, nothing is wrapped or cut: the reader is another program.
+    If it isn't a terminal and ``COLUMNS`` is not set, nothing is wrapped or cut: the reader is another program.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""Standard error: spinners and bars on a terminal, silence where nobody looks, or a log of JSON lines."""
+"""Standard error: spinners and bars on a terminal, nothing when it isn't a terminal, or a log of JSON lines."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Logs:
 
 
 class _Narrator(LogNarrator):
-    """Remembers which runs the command had, apart from those it recovered."""
+    """Remembers the command's runs, except those it recovered."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

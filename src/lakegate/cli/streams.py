@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]  # Python 3.12's
 
 CLOSED_PIPE = 141
-"""128 + SIGPIPE, as a shell reports a program whose reader went away."""
+"""128 + SIGPIPE, as a shell reports a program that died of a closed pipe."""
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 SPELLED_OUT = "lakegate-spelled-out"

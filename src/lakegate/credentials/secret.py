@@ -71,7 +71,7 @@ class Secret:
         return value
 
     def renew(self) -> None:
-        """Forget what was remembered of the secret, because its value was refused; the next use reads it anew."""
+        """Forget the secret's cached value, because it was refused; the next use reads it again."""
         if self._reference.scheme == "aws-secret":
             _AWS_SECRETS.forget(self._reference)
 

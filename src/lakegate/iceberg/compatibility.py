@@ -48,7 +48,7 @@ def check_lineage(source: Document, snapshot_ids: Sequence[int], onto: Document,
         return
     first = find_snapshot(source, snapshot_ids[0]) if snapshot_ids else None
     if first is not None and first.get("parent-snapshot-id") is not None:
-        refuse(onto_pointer, "it was replaced by another table of its name", RUN_AGAIN)
+        refuse(onto_pointer, "it was replaced by another table with the same name", RUN_AGAIN)
     other = next(_differences(source, onto), None)
     if other is not None:
         refuse(onto_pointer, f"it was created by another, too, with {other}", RUN_AGAIN)

@@ -25,7 +25,7 @@ _SCHEME = "file:"
 
 
 def is_local(location: str) -> bool:
-    """Tell whether ``location`` is a file of this machine: a ``file:`` URI or an absolute path.
+    """Return whether ``location`` is a file of this machine: a ``file:`` URI or an absolute path.
 
     Example:
         >>> is_local("file:///lake/t"), is_local("/lake/t"), is_local("s3://lake/t")
@@ -74,7 +74,7 @@ class TableFiles:
             return stream.read(found.size_bytes)
 
     def exists(self, location: str) -> bool:
-        """Tell whether there is such a file."""
+        """Return whether there is such a file."""
         if is_local(location):
             return local_path(location).exists()
         try:

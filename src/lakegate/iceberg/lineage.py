@@ -137,7 +137,7 @@ def _difference(before: TableState | None, after: TableState) -> str | None:
     if before is None:
         return "it has branches or tags of its own" if after.refs else None
     if before.uuid != after.uuid:
-        return "it was replaced by another table of its name"
+        return "it was replaced by another table with the same name"
     if before.definition != after.definition:
         return "its schema, partitioning, sort order or properties changed"
     if before.refs != after.refs:
@@ -154,7 +154,7 @@ def _broken(
     total = _total(None if before is None else before.snapshots, None if before is None else before.current)
     for snapshot in chain:
         if snapshot.operation != "append":
-            return f"snapshot {snapshot.snapshot_id} is no append but a '{snapshot.operation}'"
+            return f"snapshot {snapshot.snapshot_id} isn't an append but a '{snapshot.operation}'"
         now = _number(snapshot, "total-records")
         added = _number(snapshot, "added-records", missing=0)
         if None not in (total, now, added) and total + added != now:  # type: ignore[operator]  # none of them is None

@@ -272,7 +272,7 @@ def _counts(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
 
 
 def may_apply(delete: Entry, delete_spec_id: int, file: Entry, spec_id: int) -> bool:
-    """Tell whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning")."""
+    """Return whether a delete file may delete rows of a data file (Iceberg spec, "Scan Planning")."""
     same_partition = delete_spec_id == spec_id and delete.file.partition == file.file.partition
     if delete.file.content == DataFileContent.POSITION_DELETES:
         targeted = same_partition and _may_name(delete.file, file.file.file_path)

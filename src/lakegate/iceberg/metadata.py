@@ -341,7 +341,7 @@ def _log_of(document: Document, kept: set[int]) -> list[Document]:
 
 
 def is_compressed(location: str) -> bool:
-    """Tell from its name whether a metadata file is compressed, as other readers do."""
+    """Return from its name whether a metadata file is compressed, as other readers do."""
     return location.endswith(_COMPRESSED)
 
 

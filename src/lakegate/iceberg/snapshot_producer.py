@@ -172,7 +172,7 @@ class SnapshotProducer:
             path = min(missing)
             refuse(
                 self.table.pointer,
-                f"{len(missing)} of the {len(paths)} files to drop are not in it any more, such as {path}",
+                f"{len(missing)} of the {len(paths)} files to drop are no longer in it, such as {path}",
                 "They were rewritten or deleted since. See the commits with 'lakegate log'.",
                 path=path,
             )

@@ -176,7 +176,7 @@ def require_loadable(
 ) -> None:
     """Check that every reader of Iceberg tables can load the table at ``pointer``, and sees the snapshot it names.
 
-    Readers that know the catalog take its snapshot, others the file's own. Nobody's writes make the two differ: what
+    Readers that know the catalog take its snapshot, others the file's own. No known writer makes the two differ: what
     was audited must not depend on who reads it.
 
     Args:

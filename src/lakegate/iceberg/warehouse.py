@@ -143,7 +143,7 @@ class LocalFileStore:
         self._root = Path(os.path.normpath(local_path(root)))
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
-        """Yield all files below ``prefix``. Links are not followed, and are no files.
+        """Yield all files below ``prefix``. Symbolic links are neither followed nor yielded.
 
         Raises:
             EngineError: When a folder cannot be read.
@@ -173,7 +173,7 @@ class LocalFileStore:
                 ) from error
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files, and the folders that this leaves empty; missing ones are no error.
+        """Delete files, and the folders that this leaves empty; missing ones are ignored.
 
         Raises:
             InputError: When a path lies outside the root; nothing is deleted then.
@@ -236,7 +236,7 @@ class ObjectFileStore:
             ) from error
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; missing ones are no error.
+        """Delete objects; missing ones are ignored.
 
         Raises:
             InputError: When a path lies outside the root; nothing is deleted then.

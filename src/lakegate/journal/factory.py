@@ -93,7 +93,7 @@ def _parse(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        # Its text stays out of the message: it may hold a password where none is looked for.
+        # Its text stays out of the message: it may contain a password in an unexpected place.
         raise _not_usable("journal.url is not a URL of a database.") from None
     if url.password is not None or "password" in url.query:
         raise ConfigurationError(

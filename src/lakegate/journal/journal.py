@@ -69,7 +69,7 @@ class Journal:
             token: Token of its lease; ``None`` for a run that nobody is working on.
 
         Returns:
-            The run as stored: what the target's history says of it is kept.
+            The run as stored: facts from the target's history are kept.
 
         Raises:
             RetryableError: If another process is working on the run. Nothing changes then.
@@ -191,10 +191,10 @@ class Journal:
         A published run's claims become published files; any other run's claims are released.
 
         Returns:
-            The run as stored: what the target's history says of it is kept.
+            The run as stored: facts from the target's history are kept.
 
         Raises:
-            LeaseLostError: If another process took the run over. Nothing changes then.
+            LeaseLostError: If another process took over the run. Nothing changes then.
         """
         with self._database.writing() as tx:
             _drop(tx, run.run_id, token)
@@ -225,7 +225,7 @@ class Journal:
         For ``for_s`` seconds only :meth:`resume` and :meth:`begin` can take it; then it counts as abandoned.
 
         Raises:
-            LeaseLostError: If another process took the run over. Nothing changes then.
+            LeaseLostError: If another process took over the run. Nothing changes then.
         """
         with self._database.writing() as tx:
             _require_own(tx, run.run_id, token)
@@ -322,7 +322,7 @@ class Journal:
         """Release what the run claimed and didn't publish.
 
         Raises:
-            LeaseLostError: If another process took the run over.
+            LeaseLostError: If another process took over the run.
         """
         with self._database.writing() as tx:
             _require_own(tx, run_id, token)
@@ -510,7 +510,7 @@ def _require_own(tx: Transaction, run_id: str, token: str) -> None:
     lease = _locked(tx, run_id)
     if lease is None or token == _NOBODY or lease.token != token:
         raise LeaseLostError(
-            f"Run {run_id} lost its lease (it was not renewed in time); another process took the run over.",
+            f"Run {run_id} lost its lease (it was not renewed in time); another process took over the run.",
             hint=f"See how it ended: lakegate runs {run_id}",
             run_id=run_id,
         )

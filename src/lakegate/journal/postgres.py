@@ -46,7 +46,7 @@ class PostgresDatabase(Database):
 
     Args:
         url: With driver, and password if it never changes.
-        password: Instead of one in ``url``; read for each connection, and once more when it is refused.
+        password: Replaces one in ``url``; read for each connection, and again when it is refused.
         busy_timeout_s: How long a statement waits for a lock.
         tls: How to speak TLS; ``None`` to do so where it is offered, ``False`` never to.
         max_connections: How many to open at most, a third of them for named locks.

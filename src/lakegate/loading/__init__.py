@@ -1,1 +1,1 @@
-"""New and historical files: finding them, taking them in by chunks, and not for ever. Uses the lake as users do."""
+"""Find new and historical files and ingest them in chunks, with limited retries. Uses the lake's public API."""

@@ -159,7 +159,7 @@ class WorkerPool:
             return self._ingest(lake.open(), chunk)
         except LakegateError as error:
             problem = error
-        except Exception as error:  # noqa: BLE001 - what is wrong with one chunk is kept from the others
+        except Exception as error:  # noqa: BLE001 - one chunk's problem must not affect the others
             problem = LakegateError(f"Internal error: {error!r}")
         # A fresh one finds servers that were started again.
         lake.close()

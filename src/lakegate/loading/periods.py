@@ -115,7 +115,7 @@ def parse_period(text: str) -> Period:
             unit = [unit for unit in UNITS if found[unit] is not None][-1]
             return Period(_first_moment(found[0][: _SHOWN[unit]], found["zone"]), unit)
     raise InputError(
-        f"'{text}' is no date, month or time.", hint="Write 2024-01-31, 2024-01, 2024 or 2024-01-31T07:30:00Z."
+        f"'{text}' isn't a date, month or time.", hint="Write 2024-01-31, 2024-01, 2024 or 2024-01-31T07:30:00Z."
     )
 
 

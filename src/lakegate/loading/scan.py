@@ -238,7 +238,7 @@ class Intake:
     def _options_for(self, chunk: Chunk, timeout_s: float | None) -> IngestOptions:
         options: IngestOptions = {**self._options, "on_busy": "skip"}
         if not chunk.alone:
-            # What is wrong with it is found file by file; nobody looks at the branch of all of them.
+            # The chunk is retried file by file, and that shows what's wrong; its common branch is no use to anyone.
             options["on_failure"] = "drop"
         if chunk.run_id is not None:
             options["run_id"] = chunk.run_id
@@ -290,7 +290,7 @@ class Intake:
     def _table(self, file: FoundFile, look: _Look) -> str | None:
         try:
             table = self._routes.table(file.uri)
-            reason = "No route leads it to a table."
+            reason = "No route matches it."
         except IdentifierError as error:
             table, reason = None, error.message
         if table is None and len(look.found.unrouted) < _TOLD and (file.uri, reason) not in look.found.unrouted:

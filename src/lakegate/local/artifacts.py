@@ -59,7 +59,7 @@ def prepare(
     Needs the network only for jars that are missing or damaged. Safe to call from several processes at once.
 
     Args:
-        narrator: Told of the fetch, with bytes done.
+        narrator: Receives the download's progress in bytes.
         artifacts: What to fetch.
         cache: Folder to keep them in; default :func:`cache_folder`.
 
@@ -215,7 +215,7 @@ def _is_good(path: Path, artifact: Artifact) -> bool:
 
 
 def _is_known_good(path: Path, artifact: Artifact) -> bool:
-    """Tell whether the jar is the very file whose hash was right, without reading it."""
+    """Return whether the jar is the very file whose hash was right, without reading it."""
     try:
         return bool(json.loads(_marker(path).read_bytes()) == _fingerprint(path, artifact))
     except (OSError, ValueError):

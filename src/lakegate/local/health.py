@@ -25,18 +25,18 @@ _BIND_FAILED = re.compile(r"BindException|[Aa]ddress already in use|Port \d+ see
 
 
 def nessie_answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Tell whether Nessie serves its API v2 on ``port``."""
+    """Return whether Nessie serves its API v2 on ``port``."""
     return _ask(port, _NESSIE_QUESTION, len(_NESSIE_ANSWER), timeout_s) == _NESSIE_ANSWER
 
 
 def spark_answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Tell whether a gRPC server speaks on ``port``: an HTTP/2 server opens with a SETTINGS frame."""
+    """Return whether a gRPC server speaks on ``port``: an HTTP/2 server opens with a SETTINGS frame."""
     frame = _ask(port, _HTTP2_HELLO, _HTTP2_FRAME_HEADER_BYTES, timeout_s)
     return len(frame) == _HTTP2_FRAME_HEADER_BYTES and frame[3] == _HTTP2_SETTINGS
 
 
 def ministack_answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Tell whether MiniStack serves on ``port``."""
+    """Return whether MiniStack serves on ``port``."""
     return _ask(port, _MINISTACK_QUESTION, len(_MINISTACK_ANSWER), timeout_s) == _MINISTACK_ANSWER
 
 
@@ -49,7 +49,7 @@ def telling_line(log: Path) -> str | None:
 
 
 def failed_to_bind(log: Path) -> bool:
-    """Tell whether a server gave up because somebody else had its port."""
+    """Return whether a server gave up because somebody else had its port."""
     return _BIND_FAILED.search(_tail(log)) is not None
 
 

@@ -45,7 +45,7 @@ class MiniStack:
 
     Args:
         home: The project's folder; all state lives in its ``.lakegate/ministack/``.
-        narrator: Told what takes long.
+        narrator: Receives a note about each slow step.
         cache: Where MiniStack is installed; default the user's cache folder.
     """
 
@@ -159,7 +159,7 @@ class MiniStack:
             cwd=self._folder,
             log=self.log,
         )
-        # Before it answers, so that whoever comes after a kill right here knows of it.
+        # Before it answers, so that the next process knows of it if we're killed here.
         self._write_state({"pid": child.pid, "instance": instance, "port": port})
         return child
 
@@ -270,7 +270,7 @@ def variables(endpoint: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def in_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Let this process use MiniStack, and no account of the user's, while the body runs.
+    """Make this process use MiniStack instead of any AWS account of the user's while the body runs.
 
     Args:
         values: :attr:`MiniStack.environment`.
@@ -325,7 +325,7 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
     Safe to call from several processes at once: one installs, the others wait for it.
 
     Args:
-        narrator: Told of the installation, with packages done.
+        narrator: Receives the installation's progress in packages.
         cache: Folder to keep it in; default :func:`~lakegate.local.artifacts.cache_folder`.
 
     Returns:

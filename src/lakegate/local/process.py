@@ -129,7 +129,7 @@ def command_line(pid: int) -> tuple[str, ...]:
 
 
 def is_instance(pid: int, instance: str) -> bool:
-    """Tell whether the process lives and is the one that was started as ``instance``."""
+    """Return whether the process lives and is the one that was started as ``instance``."""
     return f"{_INSTANCE_OPTION}{instance}" in command_line(pid)
 
 
@@ -161,7 +161,7 @@ def find_below(folder: Path) -> tuple[Target, ...]:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Tell whether it is this process that listens on ``port``, and not another one that was quicker.
+    """Return whether it is this process that listens on ``port``, and not another one that was quicker.
 
     True where the operating system does not let us look.
     """
@@ -255,7 +255,7 @@ def _wait_gone(processes: Sequence[psutil.Process], timeout_s: float) -> list[ps
 
 
 def _is_gone(process: psutil.Process) -> bool:
-    """Tell whether a process has ended, even if its parent has not looked.
+    """Return whether a process has ended, even if its parent has not looked.
 
     In many containers process 1 never does, and zombies stay. One that still has threads may hold files and ports.
     """
@@ -270,7 +270,7 @@ def _is_gone(process: psutil.Process) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens on ``port`` of the loopback interface, IPv4 or IPv6.
+    """Return whether nobody listens on ``port`` of the loopback interface, IPv4 or IPv6.
 
     IPv6 matters although we do not listen there: clients that look up ``localhost`` may try it first.
     """

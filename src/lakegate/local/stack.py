@@ -45,7 +45,7 @@ class LocalStack:
     Args:
         home: The project's folder; all state lives in its ``.lakegate/``.
         settings: Memory and time limits.
-        narrator: Told what takes long.
+        narrator: Receives a note about each slow step.
         warehouse: Returns the object stores that Spark must reach for the tables' files; asked before it is started or
             used.
     """
@@ -67,7 +67,7 @@ class LocalStack:
         """Start what is not running, and return when both servers answer.
 
         Idempotent; several callers at once start one stack. What this call started is ended again when it fails or is
-        interrupted. A Spark that cannot reach the stores asked for is started anew, unless others use it.
+        interrupted. A Spark that cannot reach the requested stores is restarted, unless others use it.
 
         Args:
             stores: What Spark must be able to reach, and will from then on; ``None`` for nothing, so that one that runs
@@ -269,7 +269,7 @@ def _serves(service: ServiceState, wanted: SparkStores) -> bool:
 
 def _in_use(by: str) -> LocalStackError:
     return LocalStackError(
-        f"The local Spark has to be started anew to reach an object store, and {by} is using it.",
+        f"The local Spark must be restarted to reach an object store, but {by} is using it.",
         hint="Run the command again when that has ended, or end it (`lakegate down` ends Spark and all its work).",
         service="spark",
     )

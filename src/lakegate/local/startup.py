@@ -37,7 +37,7 @@ class Startup:
     Args:
         folder: The project's folder.
         settings: Memory and time limits.
-        narrator: Told of the progress.
+        narrator: Receives progress.
         jars: Where the jars are.
         stores: Object stores that Spark is to reach.
     """
@@ -126,7 +126,7 @@ class Startup:
                 credentials_mark=credentials_mark(launch.instance, stores),
             )
         )
-        # Before it answers, so that whoever comes after a kill right here knows of it.
+        # Before it answers, so that the next process knows of it if we're killed here.
         self._folder.write(file)
         return file
 

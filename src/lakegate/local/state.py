@@ -41,7 +41,7 @@ class ServiceState(Value):
         name: ``nessie`` or ``spark``.
         pid: Process id.
         create_time: When the process began, seconds since the epoch as the operating system tells.
-        instance: Random text on the process's command line; no other process has it, whatever became of the pid.
+        instance: Random text on the process's command line; no other process has it, even if the pid was reused.
         port: Port on the loopback interface.
         token: Bearer token that clients must show (``spark`` only). Not in ``repr``.
         log: Path of the log file.
@@ -230,7 +230,7 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
     Args:
         path: The lock's file; made if it is missing, readable by this user alone.
         doing: What all who take it do, for messages: ``starting or stopping MiniStack``.
-        narrator: Told that somebody else has to be waited for.
+        narrator: Receives a note if another process has to be waited for.
         timeout_s: Seconds to wait, at most.
 
     Raises:
@@ -279,7 +279,7 @@ class SparkUsage:
         return self._handle is not None
 
     def hold(self, timeout_s: float) -> None:
-        """Count as a user from now on, waiting for whoever starts Spark anew at this moment. Idempotent.
+        """Count as a user from now on, waiting for a process that is restarting Spark. Idempotent.
 
         Args:
             timeout_s: How long to wait, at most.
@@ -295,7 +295,7 @@ class SparkUsage:
             if time.monotonic() >= deadline:
                 os.close(handle)
                 raise LocalStackError(
-                    f"Another lakegate has been starting the local Spark anew for {timeout_s:.0f} s.",
+                    f"Another lakegate has been restarting the local Spark for {timeout_s:.0f} s.",
                     hint="See what it waits for, or end it, and try again.",
                     service="spark",
                 )
@@ -310,7 +310,7 @@ class SparkUsage:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:
-        """Keep all others from becoming users while the body runs; yield whether there was nobody but this object."""
+        """Prevent new users while the body runs; yield whether this object is the only one."""
         handle = self._open() if self._handle is None else self._handle
         try:
             yield _try(handle, fcntl.LOCK_EX)

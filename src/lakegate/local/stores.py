@@ -31,7 +31,7 @@ class SparkStores(Value):
         return self != SparkStores()
 
     def covers(self, wanted: SparkStores) -> bool:
-        """Tell whether all that is wanted is reached, and where it is wanted."""
+        """Return whether every requested server runs, at the requested place."""
         return self.having(wanted) == self
 
     def having(self, wanted: SparkStores) -> SparkStores:

@@ -74,7 +74,7 @@ class SourceFile(Value):
         )
 
     def is_same_file(self, other: SourceFile) -> bool:
-        """Tell whether ``other``, of the same version, is this very file under another name."""
+        """Return whether ``other``, of the same version, is this very file under another name."""
         return (bool(self.identity) and self.identity == other.identity) or other.uri in self.aliases
 
 

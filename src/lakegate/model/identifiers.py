@@ -32,7 +32,7 @@ def quote(name: str) -> str:
 
 
 def is_commit_hash(text: str) -> bool:
-    """Tell whether ``text`` looks like a catalog commit hash (16 to 64 hexadecimal digits).
+    """Return whether ``text`` looks like a catalog commit hash (16 to 64 hexadecimal digits).
 
     Example:
         >>> is_commit_hash("2e1cfa82b035c26c"), is_commit_hash("main")

@@ -49,7 +49,7 @@ CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]
 
 
 class FileCheckpoint(Value):
-    """What became of a file in a watched folder, so that it isn't tried again and again.
+    """The outcome of a file in a watched folder, so that it isn't retried endlessly.
 
     It saves reading the file. Whether the file is published is decided by claims alone.
 

@@ -60,7 +60,7 @@ class SecretReference:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine, by its name or address alone: nothing is looked up.
+    """Return whether a host is this machine, by its name or address alone: nothing is looked up.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("spark.localhost"), is_loopback("10.0.0.1")

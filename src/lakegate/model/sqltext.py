@@ -177,7 +177,7 @@ def sql_skeleton(tokens: Sequence[SqlToken]) -> str:
 
 
 def may_open_file(function: str, call: Sequence[SqlToken]) -> bool:
-    """Tell whether a call may have Spark open a file: its options hold that option, or more than plain texts.
+    """Return whether a call may have Spark open a file: its options hold that option, or more than plain texts.
 
     Args:
         function: Its name, in lower case.

@@ -86,7 +86,7 @@ DELETING_PROPERTIES = frozenset({"gc.enabled", "write.metadata.delete-after-comm
 
 
 def is_on(properties: Mapping[str, Any], key: str) -> bool:
-    """Tell whether a table's property is ``true`` as Iceberg reads it."""
+    """Return whether a table's property is ``true`` as Iceberg reads it."""
     return str(properties.get(key, "")).lower() == "true"
 
 

@@ -81,7 +81,7 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
 
 
 def splits_by_line(encoding: str) -> bool:
-    """Tell whether a line feed is always one byte, so that files can be cut into lines before they are decoded."""
+    """Return whether a line feed is always one byte, so that files can be cut into lines before they are decoded."""
     return not encoding.startswith(("utf-16", "utf-32"))
 
 
@@ -263,7 +263,7 @@ def _batches(stream: CsvStream, options: CsvOptions, ragged: list[str]) -> Itera
 
 
 def _has_blank_row(batch: pa.RecordBatch) -> bool:
-    """Tell whether a row is nothing but whitespace, its delimiters included."""
+    """Return whether a row is nothing but whitespace, its delimiters included."""
     nothing = pa.scalar("")
     blank: Any = None
     for column in batch.columns:

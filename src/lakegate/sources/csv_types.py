@@ -146,7 +146,7 @@ class _Texts:
             return None
 
     def has_padded_number(self) -> bool:
-        """Tell whether a text starts with ``+`` or with a zero before another digit or letter: an identifier."""
+        """Return whether a text starts with ``+`` or with a zero before another digit or letter: an identifier."""
         first, second = self.byte(0), self.byte(1)
         negative = first == _MINUS
         if not (negative.any() or (first == _ZERO).any() or (first == _PLUS).any()):
@@ -234,7 +234,7 @@ def _cast_time(texts: _Texts, to: pa.DataType) -> Any:
 
 
 def _in_calendar(values: Any, first: int, last: int) -> bool:
-    """Tell whether all values lie in the years 1 to 9999; Arrow counts on in both directions."""
+    """Return whether all values lie in the years 1 to 9999; Arrow counts on in both directions."""
     bounds = pc.min_max(values)
     return bool(first <= bounds["min"].as_py() and bounds["max"].as_py() <= last)
 

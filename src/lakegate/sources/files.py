@@ -235,7 +235,7 @@ def partition_keys(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_ignored(name: str) -> bool:
-    """Tell whether Spark would leave out a file or folder of this name.
+    """Return whether Spark would leave out a file or folder of this name.
 
     The rule is that of ``HadoopFSUtils.shouldFilterOutPathName``: leading ``.``, leading ``_`` without a ``=``
     (``_SUCCESS``, ``_temporary``), and copies in progress.

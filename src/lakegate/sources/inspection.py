@@ -54,7 +54,7 @@ class Inspected(Protocol):
 def unreadable(path: str, error: OSError) -> SourceError:
     """Return the error for a file that was found and cannot be read."""
     if isinstance(error, FileNotFoundError):
-        return SourceError(f"'{path}' is gone: it was there a moment ago.", hint="Run the command again.", path=path)
+        return SourceError(f"'{path}' disappeared a moment ago.", hint="Run the command again.", path=path)
     if isinstance(error, ReplacedError):
         return SourceError(f"'{path}' was replaced while it was read.", hint="Run the command again.", path=path)
     return SourceError(f"'{path}' cannot be read: {error.strerror or error}.", hint="Check its permissions.", path=path)
@@ -94,12 +94,12 @@ def suffixes_for(given: FileFormat | None) -> tuple[str, ...]:
 
 
 def is_gzip(name: str) -> bool:
-    """Tell whether Spark would decompress a file of this name (it goes by the ending alone)."""
+    """Return whether Spark would decompress a file of this name (it goes by the ending alone)."""
     return name.lower().endswith(".gz")
 
 
 def is_tab_separated(name: str) -> bool:
-    """Tell whether the name says that the delimiter is a tab."""
+    """Return whether the name says that the delimiter is a tab."""
     return name.lower().endswith((".tsv", ".tsv.gz"))
 
 

@@ -89,7 +89,7 @@ def _footer(file: Located) -> bytes:
         tail = stream.read(_FIRST_READ_BYTES)
         length = int.from_bytes(tail[-END_BYTES:][:4], "little") + END_BYTES
         if length > file.size_bytes:
-            raise ValueError("it would be longer than the file")
+            raise ValueError("it is longer than the file itself")
         if length > len(tail):
             stream.seek(file.size_bytes - length)
             tail = stream.read(length)
@@ -116,7 +116,7 @@ def _type_problems(path: str, leaves: Sequence[Any], schema: pa.Schema) -> Itera
         if instead is not None or field.name in refused:
             text = refused.get(field.name, str(field.type)) if instead is None else str(field.type)
             yield SchemaError(
-                f"'{path}': column '{field.name}' has type {text}, which Spark and Iceberg cannot hold.",
+                f"'{path}': column '{field.name}' has type {text}, which Spark and Iceberg don't support.",
                 hint=instead or "Write it as a string.",
                 path=path,
             )
@@ -185,7 +185,7 @@ def _normalise_nested(data_type: Any) -> Any:
 
 
 def is_any_list(data_type: pa.DataType) -> bool:
-    """Tell whether it is a list of whatever layout."""
+    """Return whether it is a list of whatever layout."""
     variants = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view)
     return any(is_kind(data_type) for is_kind in (*variants, types.is_large_list_view))
 

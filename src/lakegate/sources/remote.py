@@ -79,7 +79,7 @@ class RemotePattern:
         return self.key if self.key.endswith("/") or not self.key else f"{self.key}/"
 
     def below(self, key: str, suffixes: Sequence[str]) -> tuple[str, ...] | None:
-        """Tell whether a key is meant, and below which folders.
+        """Return whether a key is meant, and below which folders.
 
         A pattern takes what it matches whatever the ending, and, unless it holds ``**``, the files of the folders that
         it matches. Names that Spark ignores are left out where the pattern leaves them open.
@@ -191,7 +191,7 @@ def resolve(
 
 
 def overlap(paths: Sequence[str]) -> bool:
-    """Tell whether two of the paths may mean the same object.
+    """Return whether two of the paths may mean the same object.
 
     Example:
         >>> overlap(["s3://data/a/", "s3://data/c/*"]), overlap(["s3://data/a/", "s3://data/*/x.csv"])

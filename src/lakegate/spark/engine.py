@@ -55,7 +55,7 @@ class SparkEngine:
         catalog_options: Options of the Spark catalog bound to a reference (``None``: the catalog's default).
         shares_files: Whether the engine sees this machine's files under the same paths.
         before_reading: Called with a batch that is about to be read, and whether a transaction is open; returns
-            whether Spark was started anew for it.
+            whether Spark was restarted for it.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ _HINTS = {
     **dict.fromkeys(("DELETE", "INSERT", "LOAD", "MERGE", "TRUNCATE", "UPDATE"), _DATA_HINT),
     **dict.fromkeys(("ALTER", "COMMENT", "CREATE", "DROP", "REPLACE"), _SCHEMA_HINT),
     **dict.fromkeys(("ADD", "CACHE", "DECLARE", "REFRESH", "RESET", "SET", "UNCACHE", "USE"), _SETTING_HINT),
-    "CALL": "`lakegate revert` and `lakegate restore` take changes back; `lakegate gc` removes old files.",
+    "CALL": "`lakegate revert` and `lakegate table restore` undo changes; `lakegate gc` removes old files.",
 }
 
 PLAN_SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000"}

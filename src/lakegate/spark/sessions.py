@@ -135,7 +135,7 @@ def end_session(session: Any) -> None:
             session.stop()
         with suppress(Exception):
             # pyspark closes a session again when it is collected, under a lock; in a thread that is just being started
-            # for that very lock's holder, both wait for ever. Ours are closed by now.
+            # for that very lock's holder, both wait forever. Ours are closed by now.
             session.client.close = _nothing
 
 

@@ -90,7 +90,7 @@ class Address:
 
 
 def is_remote(uri: str) -> bool:
-    """Tell whether a path is in an object store.
+    """Return whether a path is in an object store.
 
     Example:
         >>> is_remote("s3a://lake/x"), is_remote("GS://lake/x"), is_remote("file:///lake/x"), is_remote("s3")
@@ -268,7 +268,7 @@ class ObjectStore(ABC):
                 raise FileExistsError(errno.EEXIST, "it exists already", uri) from error
 
     def delete(self, uris: Sequence[str]) -> None:
-        """Delete objects, several at a time; missing ones are no error."""
+        """Delete objects, several at a time; missing ones are ignored."""
 
         def delete(uri: str) -> None:
             with suppress(FileNotFoundError):

@@ -75,7 +75,7 @@ class S3Store(ObjectStore):
         )
 
     def delete(self, uris: Sequence[str]) -> None:
-        """Delete objects, a thousand in a request; missing ones are no error."""
+        """Delete objects, a thousand in a request; missing ones are ignored."""
         by_bucket: dict[str, list[Address]] = defaultdict(list)
         for address in map(Address.parse, uris):
             by_bucket[address.bucket].append(address)
@@ -263,7 +263,7 @@ def refusal(code: str, message: str, uri: str, status: int = 0) -> Exception:
 
 
 def _is_address(host: str) -> bool:
-    """Tell whether a host is one that no bucket's name can be put before."""
+    """Return whether a host is one that no bucket's name can be put before."""
     try:
         return bool(ip_address(host))
     except ValueError:

@@ -27,5 +27,5 @@ __all__ = ["MemoryCatalog"]
 with suppress(ImportError):
     import pytest
 
-    # A failing assert of a contract shows its values, as in a test of your own.
+    # Makes a contract's failing assert show its values, as in your own tests.
     pytest.register_assert_rewrite("lakegate.testing.catalog", "lakegate.testing.feed")

@@ -85,8 +85,8 @@ def _narrate(narrator: Narrator, notifications: Sequence[Notification]) -> None:
 def _send(notifier: Notifier, notice: Notice) -> Sequence[Notification]:
     try:
         return tuple(notifier.send(notice))
-    except Exception as error:  # noqa: BLE001 - what is wrong with a notifier must not be a run's end
-        # Its text may hold secrets.
+    except Exception as error:  # noqa: BLE001 - a broken notifier must not fail a run
+        # Its text may contain secrets.
         _LOG.warning("No alert was sent: %s", type(error).__name__)
         return ()
 

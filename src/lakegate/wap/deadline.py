@@ -48,7 +48,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None) -> Self:
-        """Return the deadline that many seconds from now; never for ``None``."""
+        """Return the deadline that many seconds from now; ``None`` means no deadline."""
         return cls() if seconds is None else cls(time.monotonic() + seconds)
 
     @property

@@ -156,7 +156,7 @@ class Progress:
             raise LeaseLostError(
                 f"Run {self.run.run_id} lost its lease (no heartbeat for {self._context.lease_s:,.0f} s); "
                 "another process took it over.",
-                hint=f"See what became of it: lakegate runs {self.run.run_id}",
+                hint=f"To see its outcome: lakegate runs {self.run.run_id}",
                 run_id=self.run.run_id,
                 branch=self.run.branch or None,
             )

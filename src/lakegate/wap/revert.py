@@ -163,7 +163,7 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, m
         raise InputError(f"'{name}' is not a branch.", hint="lakegate branch list", ref=name)
     if name == main and not force:
         raise InputError(
-            f"Resetting '{name}' throws commits out of its history, published runs of others among them.",
+            f"Resetting '{name}' removes commits from its history, including runs published by others.",
             hint="lakegate revert RUN reverts one publish, lakegate table restore TABLE --at TIME one table, and both "
             "keep the history. If that is not enough: --force",
             branch=name,

@@ -276,7 +276,7 @@ class _Planner:
             return TablePlan(None, _undone(table, files_now, {}, hidden=self._has_hidden(now), dropped=True))
         reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
         if now is None and reset is None:
-            raise _refused(first, f"{table} was dropped since; create it anew, or restore it first")
+            raise _refused(first, f"{table} was dropped since; create it again, or restore it first")
         base, files, appends = now, dict(files_now), tuple[Change, ...]()
         if reset is not None and reset.before is not None:
             appends = self._appends_since(reset)

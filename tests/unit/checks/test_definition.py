@@ -123,6 +123,25 @@ def test_options_are_shown_to_type_checkers_where_the_function_takes_them() -> N
     )
 
 
+def test_without_an_example_of_its_own_a_check_has_one_that_parses() -> None:
+    @check
+    def is_code(
+        column: ColumnName,
+        country: str,
+        digits: int,
+        kind: Literal["iban", "bic"],
+        allowed: list[str],
+        *,
+        strict: bool,
+        note: str | None = None,
+    ) -> str:
+        """A code."""
+        return f"{column} IS NULL AND {country} <> '{digits}{kind}{allowed}{strict}{note}'"
+
+    assert is_code.example == "is_code(column, 'text', 1, 'iban', ['a', 'b'], strict=True)"
+    assert parse_check(is_code.example).kind == "is_code"
+
+
 def test_a_summary_that_names_parameters_describes_the_check() -> None:
     @check
     def above(column: ColumnName, limit: int) -> str:
@@ -180,7 +199,7 @@ def test_arguments_are_looked_through(text: str, problem: str) -> None:
         ("amount > 1 -- OR x", "comment"),
         ("amount IN (SELECT id FROM other)", "subquery"),
         ("nothing > 1", "refers to column 'nothing', which the table doesn't have"),
-        ("amount RLIKE '(a+)+$'", "can take for ever"),
+        ("amount RLIKE '(a+)+$'", "can take forever"),
         ("amount = '${x}'", "settings"),
         (None, "returned None, which is neither SQL, a Column nor a question"),
         (5, "returned 5, which is neither"),
@@ -389,7 +408,7 @@ def test_none_is_no_word_for_another_default() -> None:
 @pytest.mark.parametrize(
     ("write", "problem"),
     [
-        (lambda f: f.expr("amount > 1"), "holds SQL as text (expr), which can't be looked through here"),
+        (lambda f: f.expr("amount > 1"), "holds SQL as text (expr), which can't be validated here"),
         (lambda f: f.sum("amount") > 1, "calls sum(), which is about many rows"),
         (lambda f: f.product("amount") > 1, "calls product(), which is about many rows"),
         (lambda f: f.call_function("system.builtin.SUM", f.col("amount")) > 1, "calls sum(), which is about many"),
@@ -406,8 +425,8 @@ def test_none_is_no_word_for_another_default() -> None:
             ),
             "with options",
         ),
-        (lambda f: f.col("account").rlike("(a+)+$"), "can take for ever"),
-        (lambda f: f.when(f.regexp_like("account", f.lit("(a+)+$")), f.lit("x")), "can take for ever"),
+        (lambda f: f.col("account").rlike("(a+)+$"), "can take forever"),
+        (lambda f: f.when(f.regexp_like("account", f.lit("(a+)+$")), f.lit("x")), "can take forever"),
         (lambda f: f.col("account").rlike(r"\s+x"), "slow on long texts; return SQL as text, which is limited"),
         (lambda _: _column_of("SubqueryExpression", SimpleNamespace(_plan_id=1), "scalar"), "holds a subquery"),
         (lambda _: _column_of("ColumnReference", "amount", 7), "takes 'amount' from a DataFrame; use functions.col"),

@@ -153,7 +153,7 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("accepted_values(a, [cash])", "text needs quotes: 'cash'", "['cash', 'card']"),
         ("accepted_values(a, 'cash')", "values='cash' isn't a list", "['cash', 'card']"),
         ("accepted_values(a, [None])", "the list is empty", "['cash', 'card']"),
-        ("accepted_values(a, [[1]])", "a list inside the list", "['cash', 'card']"),
+        ("accepted_values(a, [[1]])", "a value can't be a list", "['cash', 'card']"),
         ("accepted_values(a, [b'x'])", "is not a literal value", "['cash', 'card']"),
         ("matches(a)", "needs pattern=…, quoted text", "matches(column, pattern)"),
         (r"matches(a, '\b')", "backspace", "matches(column, pattern)"),
@@ -211,7 +211,7 @@ def test_patterns_of_java_are_left_to_java() -> None:
 
 
 def test_one_text_for_one_check() -> None:
-    with pytest.raises(CheckError, match="stands for 2 checks"):
+    with pytest.raises(CheckError, match="makes 2 checks"):
         parse_check("not_null(a, b)")
 
 

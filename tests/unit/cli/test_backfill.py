@@ -134,7 +134,7 @@ def test_an_interrupted_one_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--from", "soon"], "'soon' is no date"),
+        (["--from", "soon"], "'soon' isn't a date"),
         (["--from", "2024-02"], "ends before"),
         (["--chunk", "week"], "Invalid chunk size 'week'"),
         (["--parallel", "0"], "0 is not in the range"),

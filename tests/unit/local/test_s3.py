@@ -118,7 +118,7 @@ def test_any_number_may_use_it_and_one_alone(tmp_path: Path) -> None:
     second.release()
     with first.alone() as was_alone:
         assert was_alone
-        with pytest.raises(LocalStackError, match="starting the local Spark anew"):
+        with pytest.raises(LocalStackError, match="restarting the local Spark"):
             second.hold(0)
         assert not second.is_held
     with second.alone() as was_alone:

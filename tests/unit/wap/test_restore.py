@@ -197,7 +197,7 @@ def test_main_is_reset_only_by_force_and_its_lost_files_may_be_ingested_again(ho
     house.add("r1", A)
     then = house.head()
     house.add("r2", B)
-    with pytest.raises(InputError, match="throws commits out of its history") as caught:
+    with pytest.raises(InputError, match="removes commits from its history") as caught:
         reset_branch(house.context, "main", then)
     assert "lakegate table restore" in (caught.value.hint or "")
 

@@ -44,7 +44,7 @@ class Page(Wire):
 
 
 class Configuration(Wire):
-    """What a server says of itself (``GET /config``)."""
+    """A server's description of itself (``GET /config``)."""
 
     max_supported_api_version: int
     actual_api_version: int | None = None
@@ -127,7 +127,7 @@ class Operation(Wire):
 
 
 class CommitMeta(Wire):
-    """What a commit says of itself."""
+    """A commit's metadata."""
 
     hash: str
     message: str = ""
@@ -342,7 +342,7 @@ def _overloaded(status: int, error: NessieError | None, request: Request, server
         return _outcome_unknown(request, server, f"the answer was an error of the server ({reason})")
     return CatalogUnavailableError(
         f"The catalog at {server} cannot serve now ({reason}); cannot {request.task}.",
-        hint="Try again. See how the catalog is with 'lakegate status'.",
+        hint="Try again. Check the catalog with 'lakegate status'.",
         uri=server,
         ref=request.ref,
     )
@@ -351,7 +351,7 @@ def _overloaded(status: int, error: NessieError | None, request: Request, server
 def _outcome_unknown(request: Request, server: str, reason: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"Whether the commit to '{request.ref}' was made is unknown: {reason}.",
-        hint=f"Look for it with 'lakegate log {request.ref}'.",
+        hint=f"To find out, run 'lakegate log {request.ref}'.",
         uri=server,
         branch=request.ref,
         base=request.hash,

@@ -189,7 +189,7 @@ class NessieCatalog:
     def commit(self, request: CommitRequest) -> Ref:
         """Apply ``request`` in one atomic commit; see :meth:`lakegate.ports.Catalog.commit`.
 
-        A table in ``unchanged`` that did not exist at ``base`` is held to be changed by *any* commit made to the branch
+        A table in ``unchanged`` that did not exist at ``base`` counts as changed by *any* commit made to the branch
         after ``base``: Nessie cannot express "still does not exist".
 
         Raises:

@@ -84,7 +84,7 @@ class NessieClient:
         self._http.close()
 
     def configuration(self) -> answers.Configuration:
-        """Return what the server says of itself.
+        """Return the server's configuration.
 
         Raises:
             ConfigurationError: When it does not speak version 2 of the API at this address.
@@ -138,7 +138,7 @@ class NessieClient:
         """Send a request once and return the answer.
 
         Raises:
-            LakegateError: What :mod:`lakegate.catalogs.nessie.answers` makes of an answer that is no success.
+            LakegateError: What :mod:`lakegate.catalogs.nessie.answers` makes of an unsuccessful response.
         """
         query = {name: value for name, value in (parameters or {}).items() if value is not None}
         try:
@@ -198,7 +198,7 @@ def _parse(uri: str) -> httpx.URL:
 
 
 def _trust(url: httpx.URL) -> ssl.SSLContext | bool:
-    """Return whom to trust; nobody where no TLS is used, as reading all certificates takes 50 ms of each command."""
+    """Return the trusted authorities; none without TLS, as loading all certificates adds 50 ms to every command."""
     speaks_tls = url.scheme == "https" or not is_loopback(url.host)  # to others' servers by a proxy, it may be
     return True if speaks_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 

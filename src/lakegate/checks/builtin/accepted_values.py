@@ -53,14 +53,14 @@ def accepted_values(
 def _prepare(check: Check) -> Check:
     values = [value for value in check.arguments["values"] if value is not None]
     if any(isinstance(value, list) for value in values):
-        raise ValueError("a list inside the list is no value.")
+        raise ValueError("a value can't be a list.")
     if not values:
         raise ValueError("the list is empty.")
     return check.model_copy(update={"arguments": {"values": values}})
 
 
 def _all_between(low: Any, high: Any, accepted: dict[TypedValue, None]) -> bool:
-    """Tell whether every value from ``low`` to ``high`` of a type with few enough of them is accepted."""
+    """Return whether every value from ``low`` to ``high`` of a type with few enough of them is accepted."""
     if type(low) in (bool, int):
         return 0 <= high - low < len(accepted) and all(value in accepted for value in range(low, high + 1))
     return False

@@ -136,7 +136,7 @@ class Range:
         )
 
     def covers(self, low: object, high: object) -> bool:
-        """Tell whether values from ``low`` to ``high`` are sure to lie in the range; ``None`` is an unknown bound."""
+        """Return whether values from ``low`` to ``high`` are sure to lie in the range; ``None`` is an unknown bound."""
         holds = self.column.holds
         return (self.lower is None or (holds(low) and self._below(self.lower, low))) and (
             self.upper is None or (holds(high) and self._below(high, self.upper))

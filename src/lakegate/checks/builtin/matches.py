@@ -23,7 +23,7 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
 
     The pattern is Java's (``java.util.regex.Pattern``) and is *searched*: write ``^…$`` to match the whole text (``$``
     also matches before a final line break, ``\z`` doesn't). For columns of text only. Write patterns as ``r'…'``. A
-    pattern that can take for ever, such as ``(a+)+$``, is refused: write each repetition so that it can match a text in
+    pattern that can take forever, such as ``(a+)+$``, is refused: write each repetition so that it can match a text in
     one way only, ``^\w+( \w+)*$`` instead of ``^(\w+ ?)*$``.
 
     Others only get slow on long texts. ``\s+$``, ``.*foo.*`` and ``^[^@]+@[^@]+\.[^@]+$`` take time by the square of a
@@ -56,7 +56,7 @@ def _prepare(check: Check) -> Check:
 
 
 def _broken(pattern: str) -> str | None:
-    """Say what is surely wrong with a Java pattern; everything else is left to the engine."""
+    """Return what's certainly wrong with a Java pattern; the engine finds everything else."""
     if "\b" in pattern:
         return r"holds a backspace; write r'…' so that \b is a word boundary"
     if explodes(pattern):

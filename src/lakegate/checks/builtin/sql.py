@@ -56,7 +56,7 @@ def _validate(check: Check, schema: Schema) -> None:
 
 
 def _read(text: str) -> Predicate:
-    # sqlglot takes 0.4 s to import, and this module is loaded by whoever lists checks.
+    # sqlglot takes 0.4 s to import, and this module is loaded just to list the checks.
     from lakegate.checks.predicates import PredicateError, read_predicate
 
     try:

@@ -300,7 +300,7 @@ class Lines:
         return nullcontext()
 
     def began(self, chunk: BackfillChunk) -> None:
-        """Say nothing: a line for each chunk is enough."""
+        """Report nothing: one line per chunk is enough."""
 
     def ended(self, result: ChunkResult) -> None:
         """Print how a chunk ended."""
@@ -318,7 +318,7 @@ class LiveBackfill:
     lakes of its threads: what a thread does is shown beside its chunk.
 
     Args:
-        narrator: Told of steps that belong to no chunk.
+        narrator: Receives steps that belong to no chunk.
     """
 
     def __init__(self, narrator: Narrator) -> None:

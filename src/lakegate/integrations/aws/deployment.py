@@ -36,9 +36,9 @@ _AUTHORITIES = Path(lakegate.credentials.__file__).with_name("rds.pem")
 _ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/[\w+=,.@/-]+")
 _BUCKET = "AWS::S3::Bucket"
 _SERVICE = "AWS::ECS::Service"
-_ROLE_EXISTS = frozenset({"InvalidInput", "EntityAlreadyExists"})  # IAM's words, and an emulator's
+_ROLE_EXISTS = frozenset({"InvalidInput", "EntityAlreadyExists"})  # IAM's error codes, and an emulator's
 _NO_ALARM_EMAIL = (
-    "No --alarm-email: nobody is alerted when files are given up or wait, on errors, when a server isn't running, or "
+    "No --alarm-email: no one is alerted when files are given up or wait, on errors, when a server isn't running, or "
     "when a disk is full."
 )
 

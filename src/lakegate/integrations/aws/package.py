@@ -209,7 +209,7 @@ def _add_lakegate(tree: Path, settings: Path | None) -> None:
 
 
 def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
-    """Put bytecode in place of the packages' source, and beside lakegate's own: its migrations are read as files."""
+    """Replace packages' source by bytecode, and put it beside lakegate's own: its migrations are read as files."""
     program = (
         "import compileall, py_compile, re, sys\n"
         "unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"

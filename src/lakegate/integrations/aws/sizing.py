@@ -210,7 +210,7 @@ def _smaller(values: Mapping[str, str], parts: tuple[Cost, ...]) -> Iterator[Sav
         what = "stop Spark while no files arrive; the first file then waits a few minutes for it"
         yield _saving(values, parts, "--schedule", {"Schedule": "on-demand"}, what)
     if "NAT gateway" in made:
-        what = "no NAT gateway: servers with public addresses that let nobody in, endpoints for the function; no Slack"
+        what = "no NAT gateway: servers with public addresses but closed ports, endpoints for the function; no Slack"
         yield _saving(values, parts, "--egress endpoints", {"Egress": "endpoints"}, what)
     if "database" in made:
         needs = [] if values["JournalUrl"] else ["--journal-url URL"]

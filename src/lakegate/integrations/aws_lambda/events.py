@@ -2,7 +2,7 @@
 
 The forms are those that AWS documents: "Event message structure" of S3, "Amazon EventBridge event message structure" of
 S3, "Amazon SNS message and JSON formats", and "Using Lambda with" SQS, SNS and S3. Only what is used of them is
-declared, so what AWS adds to them is no error. (The models of Powertools for AWS Lambda declare all of it, are refused
+declared, so other fields do no harm. (The models of Powertools for AWS Lambda declare all of it, are refused
 by other stores' notifications for what these leave out, and would be one more package in the function.)
 """
 
@@ -20,7 +20,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from lakegate.errors import InputError
 
 _DEEPEST = 4
-"""S3 → EventBridge → SNS → SQS, and there is no more to it."""
+"""The longest chain of wrappers: S3 → EventBridge → SNS → SQS."""
 _CREATED = "ObjectCreated:"
 _CREATED_BY_BRIDGE = "Object Created"
 _SHOWN_PROBLEMS = 3

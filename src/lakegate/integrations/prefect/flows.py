@@ -117,7 +117,7 @@ def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
     if run.tables == (table,) and run.run_id == run_id:
         return None
     return InputError(
-        f"Run {run.run_id} belongs to {run.table or 'a transaction'}, not to {table}; it was left as it is.",
+        f"Run {run.run_id} belongs to {run.table or 'a transaction'}, not to {table}; it was left unchanged.",
         hint=f"lakegate runs {run.run_id}",
         run_id=run_id,
         table=table,

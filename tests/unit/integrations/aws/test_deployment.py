@@ -201,7 +201,7 @@ def test_a_plan_leaves_nothing_behind(aws: Aws, demo: Deployment, package: Path)
     assert planned.costs is not None
     assert planned.costs.total_usd > 100
     [warning] = planned.warnings
-    assert "nobody is alerted" in warning
+    assert "no one is alerted" in warning
 
 
 def test_who_is_to_hear_alarms_is_not_asked_for_again(aws: Aws, demo: Deployment, package: Path) -> None:

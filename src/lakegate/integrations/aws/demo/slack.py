@@ -101,4 +101,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has there
-        """Say nothing."""
+        """Print nothing."""

@@ -1,4 +1,4 @@
-"""What became of the files that were looked for in folders."""
+"""Outcomes of files found in folders."""
 
 from __future__ import annotations
 

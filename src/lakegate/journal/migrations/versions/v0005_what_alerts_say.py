@@ -1,4 +1,4 @@
-"""What messages say that are counted, so that they can be told of together."""
+"""The texts of counted messages, so that one message can cover them all."""
 
 from __future__ import annotations
 
