@@ -35,6 +35,8 @@ _DELAY_S = 120.0
 _TIMEOUT_S = 1800.0
 _RETRY_AFTER_S = 86400.0
 _UNUSED_AFTER_S = 30 * 86400.0
+# Each environment has a JRE of its own, and so archives of its own.
+_KEPT_PER_SERVER = 5
 _NICENESS = 19
 # Making one takes 600 MB of memory, and leaves a file of 120.
 _NEEDS_MEMORY_BYTES = 1536 * 2**20
@@ -147,7 +149,7 @@ def make(job: Job) -> bool:
             for leftover in path.parent.glob(f"{path.stem}.*.draft"):
                 leftover.unlink(missing_ok=True)
             if not path.is_file() and shutil.disk_usage(path.parent).free > _NEEDS_DISK_BYTES:
-                _remove_unused(path.parent)
+                _remove_unused(path)
                 _dump(job, path)
     except (OSError, filelock.Timeout):
         pass
@@ -210,12 +212,21 @@ def _has_memory() -> bool:
     return machine_memory() >= _NEEDS_MACHINE_BYTES and psutil.virtual_memory().available >= _NEEDS_MEMORY_BYTES
 
 
-def _remove_unused(folder: Path) -> None:
-    """Remove what no start has used for long: archives of versions that are gone. Servers that run keep theirs."""
+def _remove_unused(coming: Path) -> None:
+    """Remove what no start has used for long, and what is too many with the archive to come.
+
+    These are archives of versions and environments that are gone. Servers that run keep theirs.
+    """
+    folder = coming.parent
     for path in (*folder.glob("*.jsa"), *folder.glob("*.classes"), *folder.glob("*.failed")):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _UNUSED_AFTER_S:
                 path.unlink()
+    with contextlib.suppress(OSError):
+        server = coming.name.partition("-")[0]
+        by_use = sorted(folder.glob(f"{server}-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in by_use[_KEPT_PER_SERVER - 1 :]:
+            path.unlink()
 
 
 def _failed(path: Path) -> Path:

@@ -218,6 +218,17 @@ def test_archives_that_nothing_uses_any_more_are_removed(cache: Path, jars: Path
     assert leftovers(found(jars)) == {"spark-new.jsa", "nessie-old.jsa"}
 
 
+def test_the_five_last_used_of_a_server_are_kept(cache: Path, jars: Path, tmp_path: Path) -> None:
+    folder = cache / "archives"
+    folder.mkdir(parents=True)
+    for age, name in enumerate(("spark-1", "spark-2", "spark-3", "spark-4", "spark-5", "spark-6", "nessie-7")):
+        (folder / f"{name}.jsa").touch()
+        os.utime(folder / f"{name}.jsa", (time.time() - 60 * age, time.time() - 60 * age))
+    assert make(job_for(found(jars), tmp_path))
+    kept = {"spark-1.jsa", "spark-2.jsa", "spark-3.jsa", "spark-4.jsa", "nessie-7.jsa"}
+    assert leftovers(found(jars)) == kept
+
+
 def test_the_background_waits_and_passes_by_when_memory_is_short(
     jars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
