@@ -91,7 +91,9 @@ def fails(check: Check, kind: str, value: Any) -> bool:
     if check.kind == "accepted_values":
         listed = [as_column_has_it(item, kind) for item in check.arguments["values"]]
         # A value that can be listed is one that the column can hold.
-        return exact(value) not in [single(v) if kind == "float" and abs(v) < 1e38 else v for v in listed]
+        listed = [single(v) if kind == "float" and abs(v) < 1e38 else v for v in listed]
+        # A whole number beyond 2**53 is listed as the double next to it.
+        return exact(value) not in [float(v) if kind == "double" else v for v in listed]
     low, high = (check.arguments.get(end) for end in ("min", "max"))
     inclusive = check.arguments.get("inclusive", True)
     for end, sign in ((low, 1), (high, -1)):
