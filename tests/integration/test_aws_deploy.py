@@ -295,7 +295,7 @@ def test_smoke_says_what_to_look_at_when_nothing_comes_through(demo: Deployment,
     assert outputs["LogGroup"] in str(caught.value.hint)
     versions = boto3.client("s3").list_object_versions(Bucket=outputs["Bucket"], Prefix="landing/")
     assert versions.get("Versions", []) == []
-    with pytest.raises(DeploymentError, match="No route matches"):
+    with pytest.raises(DeploymentError, match="No route leads"):
         routed = {"Routes": '["Routes/{table}/* => raw.{table}"]'}
         demo.smoke(demo.deploy(routed, package).outputs, timeout_s=1)
 
@@ -498,7 +498,7 @@ def test_the_commands(aws: None, package: Path, monkeypatch: pytest.MonkeyPatch)
     deployed = _run("deploy", "--name", "demo", *given, "--yes", "-o", "json")
     assert json.loads(deployed.stdout)["changed"] is True
     assert "create  Bucket" in deployed.stderr
-    assert "No --alarm-email: nobody is alerted" in deployed.stderr
+    assert "No --alarm-email: no one is alerted" in deployed.stderr
     assert "nothing had to change" in _run("deploy", "--name", "demo", "--yes").stdout
     assert "CREATE_COMPLETE" in _run("status", "--name", "demo").stdout
     nobody = _run("destroy", "--name", "demo")
