@@ -144,7 +144,9 @@ class Intake:
             raise
         if changed is None:
             self._rest = self._rest if found.more else None
-            self._seen_open = look.open | (self._seen_open if found.resumed else set())
+            # Only what's pending: copying all that a pass has seen would make a million files cost a scan each.
+            seen = {uri for uri in self._stable.pending if uri in self._seen_open} if found.resumed else set()
+            self._seen_open = look.open | seen
         if not found.more:
             self._stable.forget(set(self._stable.pending) - (self._seen_open if changed is None else look.open))
         chunks = in_chunks(look.ready, max_files=self._max_files, max_bytes=self._max_bytes)
