@@ -53,13 +53,12 @@ def test_healthy_files_are_published_once_and_bad_ones_told_of(numbers: Numbers,
     assert result.told >= 2 * numbers.poison, told
 
 
-def test_thousands_of_files_for_many_tables() -> None:
-    """As many as in ten thousand files for two hundred tables: 50 for each, most of them in a run of their own."""
-    result = simulate(Numbers(files=2_500, tables=50, outage_s=300.0))
+def test_ten_thousand_files_for_two_hundred_tables() -> None:
+    result = simulate(Numbers(outage_s=300.0))  # some 9,000 runs, one at a time
 
     told = asdict(result)
-    assert (result.published, result.healthy_dead, result.lost, result.twice) == (2_500, 0, 0, 0), told
-    assert result.drained_s < 6 * 3600.0, told
+    assert (result.published, result.healthy_dead, result.lost, result.twice) == (10_000, 0, 0, 0), told
+    assert result.drained_s < 24 * 3600.0, told
     assert result.most_receives < Numbers.max_receives / 2, told
 
 
