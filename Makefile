@@ -66,7 +66,7 @@ test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes); STACKS=N
 		$(shell grep -rl --include='test_*.py' mark.storage tests)
 
 prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEED=N repeats a run
-	LAKEGATE_TEST_EXAMPLES=20 $(BIN)/pytest -q -m hypothesis -n auto tests/unit
+	LAKEGATE_TEST_EXAMPLES=6 $(BIN)/pytest -q -m hypothesis -n auto tests/unit
 	@PYTHONPATH=tests $(BIN)/python -m proofs $(if $(PROVE_SEED),--seed $(PROVE_SEED))
 
 lint: $(READY) $(CHECKOV)/.ready ## Check style, types, the import rules, and the templates of AWS
