@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from lakegate.cli.streams import as_json
+from lakegate.model.figures import count, counted, duration, moment, share, size
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_MINUTE = 60
-_HOUR = 3600
-_THOUSAND = 1000
+__all__ = ["count", "counted", "duration", "moment", "share", "size"]
+"""What other modules have from here, too."""
 
 
 def clip(text: str, width: int) -> str:
@@ -108,58 +108,6 @@ def far_date(number: int, unit: str | None) -> str:
     return f"{text}T{clock}" + (f".{fraction:0{len(str(per_second[unit])) - 1}}" if fraction else "")
 
 
-def duration(seconds: float) -> str:
-    """Return a time span.
-
-    Example:
-        >>> duration(0.84), duration(75), duration(7300)
-        ('0.8 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < _MINUTE:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
-    return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
-
-
-def size(count: int | None) -> str:
-    """Return a number of bytes in decimal units.
-
-    Example:
-        >>> size(999), size(1_234_567), size(None)
-        ('999 B', '1.2 MB', '')
-    """
-    if count is None:
-        return ""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < _THOUSAND:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= _THOUSAND
-    return f"{value:.1f} TB"
-
-
-def moment(when: datetime | None) -> str:
-    """Return a time in UTC, to the second, as ``--at`` reads it.
-
-    Example:
-        >>> moment(datetime(2026, 1, 31, 7, 5, 9, 12, tzinfo=UTC))
-        '2026-01-31T07:05:09Z'
-    """
-    return "" if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def count(number: int | None) -> str:
-    """Return a number with its thousands apart; nothing when it is not known.
-
-    Example:
-        >>> count(200000), count(None)
-        ('200,000', '')
-    """
-    return "" if number is None else f"{number:,}"
-
-
 def count_at_most(number: int | None, most: int | None) -> str:
     """Return a number, or the one that it does not exceed when only that is known.
 
@@ -168,33 +116,6 @@ def count_at_most(number: int | None, most: int | None) -> str:
         ('289', '≤ 311', '')
     """
     return f"≤ {most:,}" if number is None and most is not None else count(number)
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun.
-
-    Example:
-        >>> counted(1, "row"), counted(1000, "row")
-        ('1 row', '1,000 rows')
-    """
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def share(part: int, whole: int) -> str:
-    """Return a percentage that is never rounded to nothing or to all.
-
-    Example:
-        >>> share(1003, 100000), share(1, 10**7), share(5, 0)
-        ('1.00 %', '<0.01 %', '')
-    """
-    if whole <= 0 or part > whole:
-        return ""
-    percent = 100 * part / whole
-    if 0 < percent < 0.01:  # noqa: PLR2004 - what two decimals can show
-        return "<0.01 %"
-    if part < whole and percent > 99.99:  # noqa: PLR2004 - likewise
-        return ">99.99 %"
-    return f"{percent:.2f} %"
 
 
 _UNLIMITED = 100_000
