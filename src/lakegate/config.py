@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -22,10 +22,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
+from lakegate.model.downstream import DownstreamKind
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.notices import Event, Level
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
@@ -418,6 +418,83 @@ class NotifySettings(_Section):
         return value
 
 
+class DownstreamSettings(_Section):
+    """What all downstream systems have in common. A class for each type follows."""
+
+    type: str
+    """Its type."""
+    events: tuple[DownstreamKind, ...] = ("published", "reverted", "restored", "current")
+    """Events it gets: ``published``, ``reverted``, ``restored``, ``current``, ``rejected``, ``failed``.
+
+    Default: all but ``rejected`` and ``failed``.
+    """
+    tables: tuple[str, ...] = ("*",)
+    """Patterns of the tables it gets events about."""
+    timeout_s: float = Field(default=10.0, gt=0, le=86_400)
+    """Seconds that one delivery may take. The process that published waits no longer."""
+    give_up: Interval = "1d"
+    """How long a delivery is tried again before it's given up and an alert is sent."""
+
+
+class CommandDownstream(DownstreamSettings):
+    """A command that is run for each event: ``type = "command"``."""
+
+    type: Literal["command"]
+    """``command``."""
+    argv: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    """The program and its arguments, such as ``["dbt", "run"]``. No shell is involved."""
+    cwd: Path | None = None
+    """Folder to run it in. Default: the project's."""
+    timeout_s: float = Field(default=600.0, gt=0, le=86_400)
+    """Seconds that one delivery may take. The process that published waits no longer."""
+
+
+class WebhookDownstream(DownstreamSettings):
+    """A signed HTTP POST of each event as JSON: ``type = "webhook"``."""
+
+    type: Literal["webhook"]
+    """``webhook``."""
+    url: Reference
+    """URL to send events to, by reference."""
+    secret: Reference | None = None
+    """Key that signs them, by reference."""
+
+
+class GlueDownstream(DownstreamSettings):
+    """Tables in the AWS Glue Data Catalog, for Athena, Redshift and EMR: ``type = "glue"``."""
+
+    type: Literal["glue"]
+    """``glue``."""
+    database: str | None = Field(default=None, pattern=r"^[a-z0-9_]{1,255}$")
+    """Database for all tables. Default: one for each namespace, called like it with ``_`` for each dot."""
+    catalog_id: str | None = Field(default=None, pattern=r"^\d{12}$")
+    """AWS account of the Data Catalog. Default: the credentials'."""
+    region: str | None = None
+    """Region of the Data Catalog. Default: ``AWS_REGION``, ``AWS_DEFAULT_REGION`` or the profile's."""
+    endpoint: Endpoint | None = None
+    """Another server with Glue's API. Default: ``AWS_ENDPOINT_URL_GLUE``, ``AWS_ENDPOINT_URL`` or AWS."""
+    on_conflict: Literal["refuse", "overwrite"] = "refuse"
+    """A table in Glue that others changed: ``refuse`` to touch it, or ``overwrite`` it with what was published."""
+    on_drop: Literal["drop", "keep"] = "drop"
+    """A table that was dropped: ``drop`` it in Glue, too, or ``keep`` it there at its last state."""
+    timeout_s: float = Field(default=30.0, gt=0, le=86_400)
+    """Seconds that one delivery may take. The process that published waits no longer."""
+
+
+AnyDownstream = Annotated[CommandDownstream | WebhookDownstream | GlueDownstream, Field(discriminator="type")]
+"""The settings of a downstream system. A new type is a class above, a member here and an entry in
+:data:`lakegate.downstream.registry.TYPES`."""
+
+
+def _downstream_name(value: str) -> str:
+    if not _CHANNEL_NAME.fullmatch(value):
+        raise ValueError("must be letters, digits, '-' and '_', 63 at most")
+    return value
+
+
+DownstreamName = Annotated[str, AfterValidator(_downstream_name)]
+
+
 class Settings(_Section):
     """All settings of one project."""
 
@@ -434,6 +511,8 @@ class Settings(_Section):
     gcs: GcsSettings = GcsSettings()
     adls: AdlsSettings = AdlsSettings()
     notify: NotifySettings = NotifySettings()
+    downstream: dict[DownstreamName, Annotated[AnyDownstream, _JSON]] = Field(default_factory=dict)
+    """Systems that learn of each publish: ``[downstream.NAME]``. ``LAKEGATE_DOWNSTREAM_NAME`` holds one as JSON."""
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
 
     @property
@@ -529,8 +608,12 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
     hint = None
     for problem in error.errors():
         location = tuple(str(part) for part in problem["loc"])
-        dotted = ".".join(location)
-        if problem["type"] == "extra_forbidden":
+        # Pydantic names the type of a section that may have several.
+        dotted = ".".join((*location[:2], *location[3:]) if location[0] == "downstream" else location)
+        if problem["type"].startswith("union_tag"):
+            types = [name for one in _inner_models(AnyDownstream) for name in _type_names(one)]
+            lines.append(f"'{dotted}.type' must be one of {', '.join(types)}")
+        elif problem["type"] == "extra_forbidden":
             guess = nearest(location[-1], _known_keys(location[:-1]))
             lines.append(f"unknown key '{dotted}'" + (f"; did you mean '{guess}'?" if guess else ""))
             hint = hint or f"Known keys there: {', '.join(sorted(_known_keys(location[:-1])))}."
@@ -541,13 +624,21 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
 
 def _known_keys(location: tuple[str, ...]) -> list[str]:
     model: type[BaseModel] = Settings
-    for part in location:
+    for at, part in enumerate(location):
         field = model.model_fields.get(part)
-        inner = None if field is None else _inner_model(field)
-        model = inner or model
+        inner = () if field is None else tuple(_inner_models(field.annotation))
+        # Of several types, the location names the one that the value has.
+        typed = (one for one in inner if set(location[at:]) & set(_type_names(one)))
+        model = inner[0] if len(inner) == 1 else next(typed, model) if inner else model
     return list(model.model_fields)
 
 
-def _inner_model(field: FieldInfo) -> type[BaseModel] | None:
-    candidates = (field.annotation, *get_args(field.annotation))
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)), None)
+def _type_names(model: type[BaseModel]) -> tuple[str, ...]:
+    return get_args(model.model_fields["type"].annotation)
+
+
+def _inner_models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for one in get_args(annotation):
+        yield from _inner_models(one)

@@ -185,6 +185,28 @@ class StorageUnavailableError(RetryableError):
     code = "storage-unavailable"
 
 
+class DownstreamError(LakegateError):
+    """A downstream system refuses what it's sent, and would refuse it again: wrong rights, names or settings."""
+
+    code = "downstream"
+
+
+class DownstreamUnavailableError(RetryableError):
+    """A downstream system doesn't answer, or can't serve now; what it's sent is queued and tried again.
+
+    Args:
+        message: What happened; without secrets.
+        after_s: Seconds to wait for, if the system says so.
+        **rest: As for :class:`LakegateError`.
+    """
+
+    code = "downstream-unavailable"
+
+    def __init__(self, message: str, *, after_s: float | None = None, **rest: object) -> None:
+        super().__init__(message, **rest)  # type: ignore[arg-type]
+        self.after_s = after_s
+
+
 class LocalStackError(RetryableError):
     """The local stack can't be started, found or stopped."""
 

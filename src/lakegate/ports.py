@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakegate.model.batch import Batch
+from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
-from lakegate.model.run import Notification
+from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
 from lakegate.model.tables import (
     AddedFiles,
@@ -80,6 +81,34 @@ class Notifier(Protocol):
 
         Raises:
             NotFoundError: When there is no such channel, or none at all.
+        """
+
+
+class Downstream(Protocol):
+    """A system beyond the lake that learns what was published (``lakegate.downstream``).
+
+    Events about one table come in the order of their commits, each at least once: one that was delivered may come
+    again with the same ``event_id``, after a crash for instance. Nothing that an implementation does changes the
+    outcome of a run.
+    """
+
+    def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
+        """Deliver one event; returning means that it arrived.
+
+        Args:
+            event: What happened, without any row of data.
+            run: The run that did it, if the journal knows it. Its reports may hold example rows.
+
+        Raises:
+            DownstreamUnavailableError: When trying again later may help; any other exception is taken likewise.
+            DownstreamError: When it would fail again; also ``ConfigurationError``. It's given up, and an alert is sent.
+        """
+
+    def test(self) -> str:
+        """Check that the system can be reached with its settings, changing nothing in it; return what was checked.
+
+        Raises:
+            LakegateError: When it can't.
         """
 
 

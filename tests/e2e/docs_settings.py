@@ -47,12 +47,18 @@ _DEFAULT = re.compile(r"\s+Default: (.*)\.$", re.DOTALL)
 def setting_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, type[BaseModel], str]]:
     """Yield the key of every setting, the section that it is a field of, and the field's name."""
     for name, field in model.model_fields.items():
-        kinds = [one for one in (field.annotation, *get_args(field.annotation)) if isinstance(one, type)]
-        inner = next((one for one in kinds if issubclass(one, BaseModel)), None)
-        if inner is None:
+        inner = [one for one in _types(field.annotation) if issubclass(one, BaseModel)]
+        if not inner:
             yield f"{prefix}{name}", model, name
-        else:
-            yield from setting_keys(inner, f"{prefix}{name}.{'' if inner is field.annotation else '*.'}")
+        for one in inner:
+            yield from setting_keys(one, f"{prefix}{name}.{'' if one is field.annotation else '*.'}")
+
+
+def _types(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type):
+        yield annotation
+    for one in get_args(annotation):
+        yield from _types(one)
 
 
 def render(page: str) -> str:
@@ -64,13 +70,21 @@ def _table(sections: list[str]) -> str:
     rows = [
         (f"`{key}`", *_default_and_meaning(model, name), _places(key))
         for key, model, name in setting_keys()
-        if any(key.startswith(f"{one}.") and (one.endswith("*") or key.count(".") == 1) for one in sections)
+        if any(_is_in(one, key, model) for one in sections)
     ]
     has_places = any(places for *_, places in rows)
     head = ["key", "default", *(["variable, flag"] if has_places else []), "meaning"]
     lines = [head, ["---"] * len(head)]
     lines += [[key, default, *([places] if has_places else []), meaning] for key, default, meaning, places in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _is_in(section: str, key: str, model: type[BaseModel]) -> bool:
+    """Return whether a key is listed: ``x``, ``x.*`` for all below it, or ``x.*=t`` for those of one type."""
+    name, _, kind = section.partition("=")
+    if kind and ("type" not in model.model_fields or get_args(model.model_fields["type"].annotation) != (kind,)):
+        return False
+    return key.startswith(f"{name}.") and (name.endswith("*") or key.count(".") == 1)
 
 
 def _places(key: str) -> str:
@@ -97,7 +111,12 @@ def _shown(field: FieldInfo) -> str:
 
 @cache
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the text below each field of a class."""
+    """Return the text below each field of a class and of those that it extends."""
+    inherited = (_docstrings(base) for base in model.__bases__ if base is not BaseModel and issubclass(base, BaseModel))
+    return {name: text for texts in (*inherited, _own_docstrings(model)) for name, text in texts.items()}
+
+
+def _own_docstrings(model: type[BaseModel]) -> dict[str, str]:
     (cls,) = ast.parse(inspect.getsource(model)).body
     assert isinstance(cls, ast.ClassDef)
     return {

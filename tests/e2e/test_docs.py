@@ -256,6 +256,9 @@ def test_every_room_is_on_the_page_of_the_architecture() -> None:
     layers = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"][0]["layers"]
     text = read("ARCHITECTURE.md")
     for room in (name.strip() for layer in layers for name in layer.split("|")):
+        if room.startswith("(") and not list((ROOT / "src" / "lakegate").glob(f"{room[1:-1]}*")):
+            continue  # its layer is fixed before it is there
+        room = room.strip("()")  # noqa: PLW2901
         assert re.search(rf"^\| `{room}(?:/|\.py)` \|", text, re.MULTILINE), room
     for name, function in re.findall(r"`([a-z_/]+\.py)` `(?:[A-Z]\w+\.)?(\w+)`", text):
         path = next(iter((ROOT / "src" / "lakegate").glob(name)), None)

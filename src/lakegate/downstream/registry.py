@@ -1,0 +1,79 @@
+"""The types of downstream systems, each loaded when it's first used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from lakegate.config import DownstreamSettings, Settings
+from lakegate.errors import ConfigurationError
+from lakegate.ports import Downstream
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """What is known of a type before it's loaded.
+
+    Attributes:
+        module: Its module in this package.
+        extra: The extra that installs what it needs; ``None`` if nothing more is needed.
+        mirrors: Whether such a system points at the tables' metadata files. Only the newest state of a table matters to
+            it then, and ``lakegate gc`` spares the state that it points at.
+    """
+
+    module: str
+    extra: str | None = None
+    mirrors: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a downstream system may need to know of the lake.
+
+    Attributes:
+        home: The project's folder.
+        warehouse: Root of the tables' files, a URI.
+        settings: The project's settings.
+    """
+
+    home: Path
+    warehouse: str
+    settings: Settings
+
+
+TYPES: Mapping[str, Type] = {
+    "command": Type("command"),
+    "webhook": Type("webhook"),
+    "glue": Type("glue", extra="aws", mirrors=True),
+}
+"""By the ``type`` of a section ``[downstream.NAME]``."""
+
+
+def open_downstream(name: str, settings: DownstreamSettings, around: Around) -> Downstream:
+    """Return the downstream system that a section of the settings describes.
+
+    Args:
+        name: The section's name.
+        settings: The section.
+        around: The lake.
+
+    Raises:
+        ConfigurationError: When its packages aren't installed, or a secret that it refers to isn't there.
+    """
+    kind: str = settings.type
+    found = TYPES[kind]
+    try:
+        module = import_module(f"lakegate.downstream.{found.module}")
+    except ModuleNotFoundError as error:
+        if found.extra is None or (error.name or "").startswith("lakegate"):
+            raise
+        raise ConfigurationError(
+            f"Downstream systems of type '{kind}' need {error.name}, which isn't installed.",
+            hint=f"pip install 'lakegate[{found.extra}]'",
+            package=error.name,
+            setting=f"downstream.{name}",
+        ) from None
+    return cast("Downstream", module.make(name, settings, around))

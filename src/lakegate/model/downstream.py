@@ -1,0 +1,119 @@
+"""What systems beyond the lake learn of a publish, and how the delivery of that went."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from lakegate.model.base import Value
+from lakegate.model.schema import Schema
+from lakegate.model.tables import ChangeKind
+
+EVENT_VERSION = 1
+"""Of :class:`DownstreamEvent` as JSON. Fields may be added within a version."""
+
+DownstreamKind = Literal["published", "reverted", "restored", "current", "rejected", "failed"]
+"""What happened. ``current`` is the state that a table is in now, whatever led to it: sent on request, after the target
+was reset, and after the journal was lost."""
+DeliveryState = Literal["pending", "sent", "failed", "skipped", "superseded"]
+"""``failed`` was given up and waits for a decision; ``superseded`` was covered by a later event of the same tables."""
+
+
+class ChangedTable(Value):
+    """What happened to one table.
+
+    Attributes:
+        table: Its identifier, ``namespace.name``.
+        before: Location of its metadata file before; ``None`` if it didn't exist, or in a ``current`` event.
+        after: Location of its metadata file now; ``None`` if it was dropped, or if nothing was published.
+        change: What was done to it, as :class:`~lakegate.model.tables.TableChange` says; ``None`` if unknown.
+        created: Whether it didn't exist before.
+        dropped: Whether it no longer exists.
+        schema_changed: Whether its columns differ from before.
+        location: Folder of its files.
+        table_schema: Its columns now.
+        snapshot_id: Its current snapshot.
+        snapshot_ids: The snapshots that were added, oldest first.
+        rows: Its rows now; ``None`` if unknown.
+        rows_added: ``None`` if unknown.
+        rows_removed: ``None`` if unknown.
+    """
+
+    table: str
+    before: str | None = None
+    after: str | None = None
+    change: ChangeKind | None = None
+    created: bool = False
+    dropped: bool = False
+    schema_changed: bool = False
+    location: str | None = None
+    table_schema: Schema | None = None
+    snapshot_id: int | None = None
+    snapshot_ids: tuple[int, ...] = ()
+    rows: int | None = None
+    rows_added: int | None = None
+    rows_removed: int | None = None
+
+
+class DownstreamEvent(Value):
+    """What a downstream system is sent.
+
+    It may be sent more than once: ``event_id`` stays the same.
+
+    Attributes:
+        version: Of this form.
+        event_id: Identifies the event over all deliveries, to every system.
+        kind: What happened.
+        run_id: The run that did it; ``None`` for ``current``.
+        ref: The branch that was published to.
+        commit: The commit on it; ``None`` if nothing was published.
+        parent: The commit before.
+        actor: Who published, as far as known.
+        at: When it was committed, or when the run ended.
+        tables: The tables that it is about: those that the system's settings ask for.
+    """
+
+    version: int = EVENT_VERSION
+    event_id: str
+    kind: DownstreamKind
+    run_id: str | None = None
+    ref: str = "main"
+    commit: str | None = None
+    parent: str | None = None
+    actor: str | None = None
+    at: datetime
+    tables: tuple[ChangedTable, ...]
+
+
+class Delivery(Value):
+    """One event on its way to one downstream system, as the journal has it.
+
+    Attributes:
+        delivery_id: Its number; a system gets the events of a table in this order.
+        downstream: The system's name.
+        kind: What the event is about.
+        ref: The branch.
+        commit: The commit whose tables it describes, if any.
+        run_id: The run, if any.
+        tables: The tables that the system is told about.
+        state: How far it is.
+        tries: How often it was tried.
+        queued_at: When it was queued.
+        next_at: When it is tried again, if it's pending.
+        ended_at: When it was sent, given up or skipped.
+        reason: Why the last try failed, or why it was skipped.
+    """
+
+    delivery_id: int
+    downstream: str
+    kind: DownstreamKind
+    ref: str
+    commit: str | None = None
+    run_id: str | None = None
+    tables: tuple[str, ...]
+    state: DeliveryState = "pending"
+    tries: int = 0
+    queued_at: datetime
+    next_at: datetime | None = None
+    ended_at: datetime | None = None
+    reason: str | None = None
