@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from lakegate.cli.streams import as_json
 from lakegate.model.figures import count, counted, duration, moment, share, size
+from lakegate.model.rows import json_safe
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
@@ -53,59 +52,6 @@ def cell(value: object) -> str:
     if isinstance(value, (list, tuple, Mapping)):
         return one_line(json.dumps(json_safe(value), ensure_ascii=False))
     return one_line(value)
-
-
-def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
-    """Return ``value`` in JSON's types.
-
-    Times are ISO 8601, decimals are text (they must not lose digits), bytes are base64, and what JSON has no number
-    for (NaN, infinities) is null.
-
-    Example:
-        >>> from decimal import Decimal
-        >>> json_safe({"fare": Decimal("2.50"), "ratio": float("nan"), "day": date(2026, 1, 31)})
-        {'fare': '2.50', 'ratio': None, 'day': '2026-01-31'}
-    """
-    if value is None or isinstance(value, (str, bool, int)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, (bytes, bytearray)):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [json_safe(item) for item in value]
-    return str(value)
-
-
-def far_date(number: int, unit: str | None) -> str:
-    """Return a day or time beyond the years 1 to 9999 in ISO 8601, by the Gregorian calendar without end.
-
-    Args:
-        number: Days since 1970, or what ``unit`` says.
-        unit: ``s``, ``ms``, ``us``, ``ns``; ``None`` for days.
-
-    Example:
-        >>> far_date(4_000_000, None), far_date(-800_000, None), far_date(316_516_000_000_000_000, "us")
-        ('+12921-08-18', '-0221-09-04', '+11999-12-29T15:06:40')
-    """
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-    days, rest = (number, 0) if unit is None else divmod(number, 86_400 * per_second[unit])
-    # The calendar repeats every 400 years, which are 146,097 days.
-    eras, within = divmod(days, 146_097)
-    day = date(2000, 1, 1) + timedelta(days=within - 10_957)
-    year = day.year + 400 * eras
-    text = f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04}-{day:%m-%d}"  # noqa: PLR2004 - ISO 8601
-    if unit is None:
-        return text
-    seconds, fraction = divmod(rest, per_second[unit])
-    clock = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).strftime("%H:%M:%S")
-    return f"{text}T{clock}" + (f".{fraction:0{len(str(per_second[unit])) - 1}}" if fraction else "")
 
 
 def count_at_most(number: int | None, most: int | None) -> str:

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakegate.cli.check_output import fitting
-from lakegate.cli.output import cell, json_safe, share
+from lakegate.cli.output import cell, share
 from lakegate.cli.stderr import LiveNarrator, make_narrator
+from lakegate.model.rows import json_safe
 from lakegate.progress import SilentNarrator, one_line
 
 

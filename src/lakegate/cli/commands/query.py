@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import at_option, ref_option
-from lakegate.cli.output import cell, clip, counted, far_date, json_safe, make_table, null, show, width_or
+from lakegate.cli.output import cell, clip, counted, make_table, null, show, width_or
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import QueryError
+from lakegate.model.rows import csv_field, json_safe, values_of
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
@@ -111,51 +111,15 @@ def print_csv(result: pa.Table) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(result.column_names)
     for row in _rows(result):
-        writer.writerow(["" if value is None else _csv_field(value) for value in row])
-
-
-def _csv_field(value: Any) -> Any:
-    safe = json_safe(value)
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(safe, bool):
-        return str(safe).lower()
-    return json.dumps(safe, ensure_ascii=False) if isinstance(safe, (list, dict)) else safe
+        writer.writerow([csv_field(value) for value in row])
 
 
 def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
     for batch in result.to_batches(max_chunksize=_BATCH):
         if lost_output() is not None:
             return
-        columns = [_values(column) for column in batch.columns]
+        columns = [values_of(column) for column in batch.columns]
         yield from zip(*columns, strict=True)
-
-
-def _values(column: Any) -> list[Any]:
-    """Return a column's values; as text where Python has no value for them."""
-    try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):  # UnicodeDecodeError among them
-        return [_value(scalar) for scalar in column]
-
-
-def _value(scalar: Any) -> Any:
-    """Return one value. Bytes that aren't UTF-8 become escapes; dates beyond Python's calendar become ISO 8601 text."""
-    import pyarrow as pa
-
-    kind = scalar.type
-    try:
-        return scalar.as_py()
-    except (ValueError, OverflowError):
-        if pa.types.is_struct(kind):
-            return {name: _value(inner) for name, inner in scalar.items()}
-        if pa.types.is_map(kind):
-            return [{"key": _value(pair["key"]), "value": _value(pair["value"])} for pair in scalar.values]
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            return [_value(inner) for inner in scalar.values]
-        if pa.types.is_temporal(kind):
-            return far_date(scalar.value, getattr(kind, "unit", None))
-        return scalar.as_buffer().to_pybytes().decode(errors="backslashreplace")
 
 
 def _is_number(kind: pa.DataType) -> bool:

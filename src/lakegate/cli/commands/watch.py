@@ -14,12 +14,13 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_tables, ingest_options, span
-from lakegate.cli.output import clip, counted, duration, json_safe
+from lakegate.cli.output import clip, counted, duration
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import InputError
 from lakegate.loading.routes import location
+from lakegate.model.rows import json_safe
 from lakegate.model.words import parse_duration
 from lakegate.progress import bound_to, one_line
 
