@@ -60,6 +60,10 @@ class Query:
         """Names of the result's columns."""
         return list(self.dataframe.columns)
 
+    def limit(self, rows: int) -> Query:
+        """Return a query of the first ``rows`` rows of this one."""
+        return Query(self.dataframe.limit(rows), self._fetch)
+
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table.
 

@@ -1,0 +1,349 @@
+"""Queries that the dashboard runs: in threads of their own, on a lake that is opened for the first one.
+
+Nothing else in the dashboard needs Spark. So it starts with the first query, each query says what it waits for, and
+when nobody has queried for a while, Spark is let go.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakegate.errors import LakegateError, QueryError, RetryableError
+from lakegate.model.rows import values_of, write_csv
+from lakegate.progress import one_line, without_secrets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakegate.lake import Lake
+    from lakegate.ports import Narrator, Step
+    from lakegate.table import Query
+
+State = Literal["running", "done", "failed", "stopped"]
+LIMITS = (1_000, 10_000, 100_000)
+"""Rows that a query may return, the default first."""
+_AT_ONCE = 4
+_IDLE_S = 600.0
+_MOST_BYTES = 256 * 1024**2
+"""Bytes of results beyond which rows are left out: they stay in memory as long as somebody looks at them."""
+_LONGEST_CELL = 300
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a query returned.
+
+    Attributes:
+        table: The rows, at most as many as were asked for. Names of columns are unique.
+        cut: Whether there were more rows than it has.
+        seconds: How long it took, without the start of Spark.
+    """
+
+    table: pa.Table
+    cut: bool
+    seconds: float
+
+    def page(self, number: int, size: int) -> list[dict[str, Any]]:
+        """Return the rows of a page, counted from 0, by column, each value as it can be shown."""
+        part = self.table.slice(number * size, size)
+        names = part.column_names
+        columns = [[_shown(value) for value in values_of(column)] for column in part.columns]
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def to_csv(self) -> bytes:
+        """Return all rows as CSV in UTF-8."""
+        text = io.StringIO()
+        write_csv(self.table, text)
+        return text.getvalue().encode(errors="surrogatepass")
+
+    def to_parquet(self) -> bytes:
+        """Return all rows as a Parquet file.
+
+        Raises:
+            QueryError: Parquet has no type for a column.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        file = io.BytesIO()
+        try:
+            pq.write_table(self.table, file)
+        except pa.ArrowException as error:
+            raise QueryError(
+                f"Parquet can't hold this result: {one_line(error)}", hint="Cast the column in the query, or use CSV."
+            ) from None
+        return file.getvalue()
+
+
+class Job:
+    """A query while it runs and afterwards. Threads may read it at any time.
+
+    Attributes:
+        sql: The statement.
+        ref: Branch, tag or commit.
+        at: Commit or time on ``ref``; ``None`` for now.
+        limit: Rows that it returns at most.
+        state: Whether it runs, and else how it ended.
+        doing: What it does or waits for.
+        progress: Tasks done and tasks in all, once Spark says so.
+        result: The rows of a query that is ``done``.
+        error: Why it ``failed``.
+    """
+
+    def __init__(self, sql: str, ref: str, at: str | datetime | None, limit: int) -> None:
+        self.sql = sql
+        self.ref = ref
+        self.at = at
+        self.limit = limit
+        self.state: State = "running"
+        self.doing = "Waiting for another query"
+        self.progress: tuple[int, int] | None = None
+        self.result: Result | None = None
+        self.error: LakegateError | None = None
+        self._tag = f"lakegate-dashboard-{secrets.token_hex(8)}"
+        self._session: Any = None
+        self._ended = threading.Event()
+        self._ending = threading.Lock()
+        self._began = time.monotonic()
+        self._seconds: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was asked for; once it has ended, how long it took."""
+        return time.monotonic() - self._began if self._seconds is None else self._seconds
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it has ended; return whether it has."""
+        return self._ended.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Stop it. What Spark is doing for it ends soon; a start of Spark that it waits for goes on."""
+        session = self._session
+        self._end("stopped")
+        if session is not None:
+            with suppress(Exception):  # whatever it is, nobody waits for the result any more
+                session.interruptTag(self._tag)
+
+    def _end(self, state: State, *, result: Result | None = None, error: LakegateError | None = None) -> None:
+        with self._ending:
+            if self._ended.is_set():
+                return
+            self._seconds = self.seconds
+            self.result, self.error, self.state = result, error, state
+            self._ended.set()
+
+    def _fetch(self, query: Query) -> Result | None:
+        self.doing = "Reading rows"
+        began = time.monotonic()
+        # One more than is shown says whether there are more.
+        wanted = query.limit(self.limit + 1)
+        with self._watched(wanted.dataframe):
+            if self.state == "stopped":
+                return None
+            rows = wanted.to_arrow()
+        cut = rows.num_rows > self.limit
+        rows = rows.slice(0, self.limit)
+        if rows.nbytes > _MOST_BYTES:
+            rows, cut = rows.slice(0, max(1, int(rows.num_rows * _MOST_BYTES / rows.nbytes))), True
+        rows = rows.rename_columns(unique_names(rows.column_names))
+        return Result(rows, cut, time.monotonic() - began)
+
+    @contextmanager
+    def _watched(self, frame: Any) -> Iterator[None]:
+        from lakegate.spark.sessions import is_connect
+
+        session: Any = getattr(frame, "sparkSession", None)
+        if session is None or not is_connect(session):  # a classic session has no such thing
+            yield
+            return
+
+        def report(stages: Any, **_: object) -> None:
+            known = list(stages or ())
+            if known:
+                self.progress = (sum(one.num_completed_tasks for one in known), sum(one.num_tasks for one in known))
+
+        session.addTag(self._tag)
+        session.registerProgressHandler(report)
+        self._session = session
+        try:
+            yield
+        finally:
+            self._session = None
+            session.removeProgressHandler(report)
+            with suppress(Exception):  # the connection may be gone, and with it the tag
+                session.removeTag(self._tag)
+
+
+class Queries:
+    """Runs the queries of all visitors, a few at a time.
+
+    Args:
+        open_lake: Opens a lake that reports progress to a narrator. Called for the first query, and again after the
+            lake was let go or its engine was lost.
+        idle_s: Seconds without a query after which the lake is closed. The local Spark can't be restarted before that.
+    """
+
+    def __init__(self, open_lake: Callable[[Narrator], Lake], *, idle_s: float = _IDLE_S) -> None:
+        self._open_lake = open_lake
+        self._idle_s = idle_s
+        self._lake: Lake | None = None
+        self._planning: Job | None = None
+        self._running = 0
+        # Planning opens sessions, which two threads must not do at once; reading rows is done side by side.
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(_AT_ONCE)
+        self._idle: threading.Timer | None = None
+
+    def start(self, sql: str, *, ref: str = "main", at: str | datetime | None = None, limit: int = LIMITS[0]) -> Job:
+        """Start a query and return at once.
+
+        Args:
+            sql: One statement that only reads.
+            ref: Branch, tag or commit.
+            at: Commit or time on ``ref``. Default: now.
+            limit: Rows to return at most.
+
+        Returns:
+            The query, running.
+        """
+        job = Job(sql, ref, at, max(1, min(limit, max(LIMITS))))
+        threading.Thread(target=self._run, args=(job,), name="lakegate-query", daemon=True).start()
+        return job
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a lake, and so most likely a Spark that runs."""
+        return self._lake is not None
+
+    def close(self) -> None:
+        """Close the lake, unless queries are running."""
+        with self._lock:
+            if self._running == 0:
+                self._close()
+
+    def _run(self, job: Job) -> None:
+        with self._slots:
+            try:
+                query = self._plan(job)
+                if query is not None:
+                    job._end("done", result=job._fetch(query))  # noqa: SLF001 - a job is a part of this module's work
+            except LakegateError as error:
+                if isinstance(error, RetryableError):
+                    self._lose(job)
+                job._end("failed", error=error)  # noqa: SLF001 - likewise
+            except Exception as error:  # noqa: BLE001 - what it is must be shown where the query was asked for
+                said = without_secrets(one_line(error))[:500]
+                failure = LakegateError(f"The query failed: {type(error).__name__}: {said}")
+                job._end("failed", error=failure)  # noqa: SLF001 - likewise
+            finally:
+                self._leave()
+
+    def _plan(self, job: Job) -> Query | None:
+        with self._lock:
+            self._running += 1
+            if self._idle is not None:
+                self._idle.cancel()
+                self._idle = None
+            if job.state != "running":
+                return None
+            self._planning = job
+            job.doing = "Planning the query"
+            try:
+                if self._lake is None:
+                    self._lake = self._open_lake(_PlanningNarrator(self))
+                return self._lake.query(job.sql, ref=job.ref, at=job.at)
+            finally:
+                self._planning = None
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._running == 0 and self._lake is not None:
+                self._idle = threading.Timer(self._idle_s, self.close)
+                self._idle.daemon = True
+                self._idle.start()
+
+    def _lose(self, job: Job) -> None:
+        """Open another lake for the next query: this one's engine or catalog didn't answer."""
+        job.progress = None
+        with self._lock:
+            if self._running == 1:
+                self._close()
+            elif self._lake is not None:
+                with suppress(LakegateError):
+                    self._lake.reconnect()
+
+    def _close(self) -> None:
+        lake, self._lake = self._lake, None
+        if lake is not None:
+            with suppress(Exception):  # an engine that is away can't be closed
+                lake.close()
+
+    def report(self, text: str | None, progress: tuple[int, int] | None = None) -> None:
+        """Say in the query that is being planned what it waits for; ``None`` when that is over."""
+        job = self._planning
+        if job is not None:
+            job.doing, job.progress = text or "Planning the query", progress
+
+
+class _PlanningNarrator:
+    """Shows the start of the servers in the query that waits for it."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        self._queries.report(text)
+        yield _PlanningStep(self._queries, text)
+        self._queries.report(None)
+
+    def note(self, text: str) -> None:
+        self._queries.report(text)
+
+
+class _PlanningStep:
+    def __init__(self, queries: Queries, text: str) -> None:
+        self._queries = queries
+        self._text = text
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        del unit
+        self._queries.report(self._text, (done, total) if total else None)
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Return the names of a result's columns, each once; a query may return several of one name.
+
+    Example:
+        >>> unique_names(["id", "id", "", "id (2)"])
+        ['id', 'id (2)', '(no name)', 'id (2) (2)']
+    """
+    taken: set[str] = set()
+    found = []
+    for name in names:
+        plain = name or "(no name)"
+        unique, number = plain, 1
+        while unique in taken:
+            number += 1
+            unique = f"{plain} ({number})"
+        taken.add(unique)
+        found.append(unique)
+    return found
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as a page shows it: what is long is clipped, and the download has all of it."""
+    if isinstance(value, bytes):
+        value = value[: _LONGEST_CELL // 2 + 1].hex()
+    if isinstance(value, str) and len(value) > _LONGEST_CELL:
+        return value[:_LONGEST_CELL] + "…"
+    return value

@@ -1,0 +1,65 @@
+"""The dashboard's queries on real Spark: at a branch, limited, with progress, stopped, and only reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lakegate.config import load_settings
+from lakegate.dashboard.queries import Job, Queries
+from lakegate.lake import Lake, connect
+
+pytestmark = pytest.mark.jvm
+
+_SOON_S = 180.0
+
+
+@pytest.fixture(scope="module")
+def queries(lake: Lake, home: Path) -> Iterator[Queries]:
+    opened = Queries(lambda narrator: connect(home, settings=load_settings(home, env={}), narrator=narrator))
+    yield opened
+    opened.close()
+
+
+def ended(job: Job) -> Job:
+    assert job.wait(_SOON_S), job.doing
+    return job
+
+
+def test_a_query_reads_the_ref_that_it_names(lake: Lake, queries: Queries, namespace: str) -> None:
+    table = f"{namespace}.pairs"
+    with lake.transaction() as tx:
+        tx.append(table, [{"id": 1}, {"id": 2}])
+    lake.create_branch(f"{namespace}-before")
+    with lake.transaction() as tx:
+        tx.append(table, [{"id": 3}, {"id": 4}, {"id": 5}])
+    sql = f"SELECT id, id FROM {table} ORDER BY id"
+    job = ended(queries.start(sql, limit=4))
+    assert job.result is not None, job.error
+    assert (job.result.table.to_pydict(), job.result.cut) == ({"id": [1, 2, 3, 4], "id (2)": [1, 2, 3, 4]}, True)
+    before = ended(queries.start(sql, ref=f"{namespace}-before"))
+    assert before.result is not None
+    assert (before.result.table["id"].to_pylist(), before.result.cut) == ([1, 2], False)
+    shown = ended(queries.start(f"DESCRIBE TABLE {table}"))
+    assert shown.result is not None
+    assert shown.result.table["col_name"].to_pylist()[0] == "id"
+    for change in (f"DELETE FROM {table}", f"DROP TABLE {table}"):
+        refused = ended(queries.start(change))
+        assert (refused.state, refused.error and refused.error.code) == ("failed", "query")
+    failing = ended(queries.start("SELECT raise_error('not today')"))
+    assert failing.error is not None
+    assert "not today" in failing.error.message
+
+
+def test_a_stopped_query_stops_in_spark(queries: Queries) -> None:
+    job = queries.start("SELECT count(*) FROM range(100000000000) a JOIN range(1000) b ON a.id % 7 = b.id % 3")
+    while job.progress is None and job.state == "running":
+        job.wait(0.05)
+    job.stop()
+    assert job.state == "stopped"
+    # Its slots in Spark are free again: another one gets through.
+    after = ended(queries.start("SELECT 1 AS one"))
+    assert after.result is not None
+    assert after.result.table.to_pydict() == {"one": [1]}
