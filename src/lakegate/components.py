@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from lakegate.catalogs import find_catalog
 from lakegate.config import HOME_NAME, Settings, StorageSettings
 from lakegate.credentials.secret import Secret
-from lakegate.errors import ConfigurationError
+from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.iceberg.warehouse import require_own, require_writable, spark_file_io
 from lakegate.local.stack import LocalStack
 from lakegate.local.stores import SparkStores, stores_of
@@ -73,11 +73,34 @@ class Components:
     @cached_property
     def catalog(self) -> Catalog:
         """The catalog that the settings name, or the local stack's."""
+        return self._catalog_at(self.settings.catalog.uri or self.stack.up().nessie_uri)
+
+    def find_catalog(self) -> Catalog:
+        """Return the catalog as :attr:`catalog` does, but start nothing.
+
+        Call it again after the catalog was away: a local one that was started anew may have another address.
+
+        Raises:
+            CatalogUnavailableError: If it's the local stack's, and that isn't running.
+        """
+        if self.settings.catalog.uri is None:
+            nessie = next(service for service in self.stack.status() if service.name == "nessie")
+            if nessie.state != "running" or nessie.address is None:
+                raise CatalogUnavailableError(
+                    f"The catalog of {self.home} isn't available: its local Nessie is {nessie.state}.",
+                    hint="Start it: lakegate up",
+                )
+            known: Catalog | None = self.__dict__.get("catalog")
+            if known is not None:
+                known.close()
+            self.catalog = self._catalog_at(nessie.address)
+        return self.catalog
+
+    def _catalog_at(self, uri: str) -> Catalog:
         from lakegate.credentials.tokens import catalog_token
 
         settings = self.settings.catalog
         token = catalog_token(settings)
-        uri = settings.uri or self.stack.up().nessie_uri
         return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
 
     @cached_property

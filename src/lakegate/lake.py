@@ -1208,7 +1208,7 @@ class Lake:
         return self._checks(table, (), configured=True)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        return self._components.catalog.resolve(ref, _parse_at(at))
+        return self._components.catalog.resolve(ref, parse_at(at))
 
     def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
         journal = self._components.journal
@@ -1255,7 +1255,12 @@ def _duration(value: str | timedelta) -> timedelta:
     return value if isinstance(value, timedelta) else parse_duration(value)
 
 
-def _parse_at(at: str | datetime | None) -> str | datetime | None:
+def parse_at(at: str | datetime | None) -> str | datetime | None:
+    """Return the commit hash or the aware time that ``at`` is.
+
+    Raises:
+        InputError: It's a text that is neither.
+    """
     if at is None or (isinstance(at, str) and is_commit_hash(at)):
         return at
     if isinstance(at, str):

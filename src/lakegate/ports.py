@@ -24,6 +24,7 @@ from lakegate.model.tables import (
     DataFile,
     Rows,
     ScanResult,
+    SchemaVersion,
     Snapshot,
     StoredFile,
     TableChange,
@@ -229,6 +230,9 @@ class TableReader(Protocol):
 
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:
         """Return the table's snapshots, oldest first."""
+
+    def schemas(self, pointer: TablePointer) -> Sequence[SchemaVersion]:
+        """Return the schemas that the table has had up to ``pointer``, oldest first."""
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
         """Check that every reader can load the table at ``pointer`` on ``branch`` and sees the snapshot it names.

@@ -26,6 +26,7 @@ from lakegate.model.tables import (
     ColumnStatistics,
     DataFile,
     ScanResult,
+    SchemaVersion,
     Snapshot,
     TableChange,
     TableMetadata,
@@ -233,6 +234,10 @@ class FakeLakehouse(KeyLookups, TableEdits):
 
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:
         return self.versions[pointer.metadata_location].snapshots
+
+    def schemas(self, pointer: TablePointer) -> Sequence[SchemaVersion]:
+        schema = self.versions[pointer.metadata_location].schema
+        return [SchemaVersion(schema_id=0, table_schema=schema, field_ids=tuple(range(1, len(schema.columns) + 1)))]
 
     def change(self, before: TablePointer | None, after: TablePointer | None) -> TableChange:
         then, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))

@@ -24,8 +24,9 @@ from lakegate.iceberg.manifests import read_list, read_manifest
 from lakegate.iceberg.metadata import Document, MetadataFile
 from lakegate.iceberg.validation import require_loadable
 from lakegate.model.refs import TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
-from lakegate.model.tables import AddedFiles, DataFile, Snapshot, TableChange, TableMetadata
+from lakegate.model.tables import AddedFiles, DataFile, SchemaVersion, Snapshot, TableChange, TableMetadata
 
 _LOOKED_UP_AT_ONCE = 16
 _CHANGES_REMEMBERED = 8
@@ -61,12 +62,7 @@ class IcebergTableReader:
             table=pointer.table,
             metadata_location=pointer.metadata_location,
             location=document["location"],
-            table_schema=Schema(
-                columns=tuple(
-                    Column(name=field.name, type=type_text(field.field_type), required=field.required)
-                    for field in schema.fields
-                )
-            ),
+            table_schema=_columns_of(schema),
             partition_by=partition_text(spec, schema),
             properties=dict(metadata.properties(document)),
             snapshot=None if snapshot is None else metadata.snapshot_value(snapshot),
@@ -76,6 +72,36 @@ class IcebergTableReader:
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:
         """Return all snapshots that the metadata file knows, oldest first."""
         return self._files.metadata(pointer).snapshots
+
+    def schemas(self, pointer: TablePointer) -> Sequence[SchemaVersion]:
+        """Return the schemas that the table has had up to ``pointer``, oldest first.
+
+        A schema that was replaced before anything was written with it has no time.
+        """
+        file, _ = self._defined(pointer)
+        document = file.document
+        first: dict[int, Snapshot] = {}
+        written = {one["snapshot-id"]: one.get("schema-id") for one in document.get("snapshots") or ()}
+        for snapshot in file.snapshots:
+            schema_id = written.get(snapshot.snapshot_id)
+            if schema_id is not None:
+                first.setdefault(schema_id, snapshot)
+        found = []
+        for known in metadata.schemas(document):
+            schema_id = known.get("schema-id", 0)
+            with reading(f"Schema {schema_id} of {pointer.metadata_location}", pointer):
+                schema = IcebergSchema.model_validate(known)
+            at = first.get(schema_id)
+            found.append(
+                SchemaVersion(
+                    schema_id=schema_id,
+                    table_schema=_columns_of(schema),
+                    field_ids=tuple(field.field_id for field in schema.fields),
+                    since=None if at is None else at.time,
+                    run_id=None if at is None else at.summary.get(RUN_ID_PROPERTY),
+                )
+            )
+        return found
 
     def change(self, before: TablePointer | None, after: TablePointer | None) -> TableChange:
         """Return what happened to a table on the way from ``before`` to ``after``.
@@ -187,6 +213,13 @@ class IcebergTableReader:
         return self._files.read(
             "Manifest", manifest.manifest_path, pointer, lambda content: list(read_manifest(content))
         )
+
+
+def _columns_of(schema: IcebergSchema) -> Schema:
+    fields = schema.fields
+    return Schema(
+        columns=tuple(Column(name=one.name, type=type_text(one.field_type), required=one.required) for one in fields)
+    )
 
 
 def _is_plain_append(snapshot: Snapshot, rows: int) -> bool:

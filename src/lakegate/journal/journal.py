@@ -16,6 +16,7 @@ from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, runs
 from lakegate.journal.database import Database, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
+from lakegate.journal.pages import JournalPages
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease
@@ -58,6 +59,11 @@ class Journal:
         except BaseException:
             database.close()
             raise
+
+    @property
+    def pages(self) -> JournalPages:
+        """What the dashboard asks: narrow, and never more than a page."""
+        return JournalPages(self._database)
 
     # Runs
 

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Literal
 
 from lakegate.model.base import Value
-from lakegate.model.run import Run
+from lakegate.model.checks import Evidence, Severity, Verdict
+from lakegate.model.run import Run, RunKind, RunStatus
 
 
 class Lease(Value):
@@ -19,6 +20,58 @@ class Lease(Value):
 
     run: Run
     token: str | None = None
+
+
+class RunLine(Value):
+    """A run in a line: what the journal finds without reading the run itself; see :class:`~lakegate.model.run.Run`."""
+
+    run_id: str
+    kind: RunKind
+    name: str | None = None
+    branch: str
+    status: RunStatus
+    started_at: datetime
+    finished_at: datetime | None = None
+    reverted_by: str | None = None
+
+
+class CheckRecord(Value):
+    """What one check found in one run, as the journal finds it without reading the run itself.
+
+    Attributes:
+        check: The check in its canonical text.
+    """
+
+    run_id: str
+    table: str
+    name: str
+    check: str
+    severity: Severity
+    verdict: Verdict
+    evidence: Evidence
+    failing_rows: int
+    total_rows: int
+
+
+class FileRecord(Value):
+    """A version of a source file that a run published, or is ingesting.
+
+    Attributes:
+        number: Counts up with the files that the journal learns of.
+        version: Identifies the content.
+        size_bytes: Length in bytes; 0 if the journal knows the file from a commit alone.
+        rows: Number of rows; 0 likewise.
+        published: Whether it's published; otherwise a run is ingesting it.
+    """
+
+    number: int
+    table: str
+    uri: str
+    version: str
+    size_bytes: int
+    rows: int
+    published: bool
+    run_id: str
 
 
 class HistoryEvent(Value):

@@ -81,6 +81,24 @@ class TableChange(Value):
         return tuple(snapshot.snapshot_id for snapshot in self.snapshots)
 
 
+class SchemaVersion(Value):
+    """One of the schemas that a table has had.
+
+    Attributes:
+        schema_id: Its id in the table's metadata.
+        table_schema: Its columns.
+        field_ids: Id of each column: what a column keeps when it's renamed.
+        since: Time of the first snapshot written with it; ``None`` if none is known.
+        run_id: The run that wrote that snapshot.
+    """
+
+    schema_id: int
+    table_schema: Schema
+    field_ids: tuple[int, ...]
+    since: datetime | None = None
+    run_id: str | None = None
+
+
 DELETING_PROPERTIES = frozenset({"gc.enabled", "write.metadata.delete-after-commit.enabled"})
 """Properties by which Spark deletes files of a table, even ones that other branches need."""
 

@@ -1,0 +1,271 @@
+"""Branches: what waits on each, why its audit failed, what it would change, and how many rows it has of each table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from lakegate.dashboard.model import MAIN, ReadModel
+from lakegate.dashboard.runs import RunSummary, TableDelta, checks_of, summary_of
+from lakegate.dashboard.values import CheckLine, Page, Problem, cut
+from lakegate.errors import InputError, LakegateError, NotFoundError
+from lakegate.model.base import Value
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import RunLine
+from lakegate.model.refs import Ref, TableDifference, TablePointer
+from lakegate.model.run import Run, StagedTable
+
+_ORDER = ("rejected", "failed", "staged", None, "skipped", "discarded", "published", "reverted", "running")
+"""Branches by their run's status, those that wait for a human first; ``None`` are branches of other writers."""
+_MOST_DIFFERENCES = 50
+
+
+class BranchOverview(Value):
+    """One branch beside ``main``.
+
+    Attributes:
+        branch: Its name.
+        head: Its newest commit.
+        run: The newest run that wrote to it; ``None`` if the journal knows none.
+        since: When that run began.
+        age_s: Seconds since then.
+        failing: Failed checks, those that block the publish first: table, column, failing rows of all.
+        changes: What it would change: rows of each table on the branch against ``main``.
+        as_staged: Whether its tables are as the run left them; ``None`` if unknown.
+        problem: Why it can't be read.
+    """
+
+    branch: str
+    head: str
+    run: RunSummary | None = None
+    since: datetime | None = None
+    age_s: float | None = None
+    failing: tuple[CheckLine, ...] = ()
+    changes: tuple[TableDelta, ...] = ()
+    as_staged: bool | None = None
+    problem: Problem | None = None
+
+
+class BranchRows(Value):
+    """Rows of one table on one branch.
+
+    Attributes:
+        branch: The branch.
+        rows: Rows there; ``None`` if delete files hide the number, or it can't be read.
+        exists: Whether the table is there.
+        run_id: The newest run that wrote to the branch.
+        status: That run's status.
+        problem: Why it can't be read.
+    """
+
+    branch: str
+    rows: int | None = None
+    exists: bool = True
+    run_id: str | None = None
+    status: str | None = None
+    problem: Problem | None = None
+
+
+def list_branches(
+    model: ReadModel,
+    *,
+    table: str | None = None,
+    status: str | None = None,
+    search: str = "",
+    examples: int = 0,
+    limit: int = 20,
+    cursor: str | None = None,
+) -> Page[BranchOverview]:
+    """Return a page of the branches beside ``main``: those that wait for a human first, then the newest first.
+
+    Args:
+        model: The read model.
+        table: Only branches of runs that wrote to this table.
+        status: Only branches of runs with this status; ``other`` for branches that the journal doesn't know.
+        search: Only branches whose name contains this text, in any case.
+        examples: Failing rows to show of each failed check, at most.
+        limit: Branches on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page. Without the journal, branches have no runs, and ``problems`` says so.
+
+    Raises:
+        InputError: The cursor is malformed.
+        CatalogUnavailableError: The catalog is away.
+    """
+    problems: list[Problem] = []
+    refs = [ref for ref in model.branches() if search.lower() in ref.name.lower()]
+    lines: Mapping[str, RunLine] = {}
+    runs: Mapping[str, Run] = {}
+    with model.reading("journal", problems):
+        lines = model.journal.pages.by_branch([ref.name for ref in refs])
+        if table is not None:
+            tables = model.journal.pages.tables_of([line.run_id for line in lines.values()])
+            refs = [ref for ref in refs if ref.name in lines and table in tables.get(lines[ref.name].run_id, ())]
+    if status is not None:
+        refs = [ref for ref in refs if _status(lines.get(ref.name)) == status]
+    refs.sort(key=lambda ref: _urgency(ref, lines.get(ref.name)))
+    shown, following = cut(refs, cursor, limit)
+    with model.reading("journal", problems):
+        runs = model.journal.pages.runs_of([lines[ref.name].run_id for ref in shown if ref.name in lines])
+    of = {name: runs.get(line.run_id) for name, line in lines.items()}
+    with model.reading("catalog", problems):
+        main = model.catalog.get_ref(MAIN)
+        found = model.each(shown, lambda ref: _overview(model, ref, main, of.get(ref.name), examples=examples))
+        items = tuple(_or_problem(ref, one) for ref, one in zip(shown, found, strict=True))
+        return Page[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
+    items = tuple(BranchOverview(branch=ref.name, head=ref.hash) for ref in shown)
+    return Page[BranchOverview](items=items, next=following, total=len(refs), problems=tuple(problems))
+
+
+def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOverview:
+    """Return one branch.
+
+    Args:
+        model: The read model.
+        name: The branch.
+        examples: Failing rows to show of each failed check, at most.
+
+    Returns:
+        The branch.
+
+    Raises:
+        NotFoundError: There's no such branch.
+        InputError: It's ``main``, or a tag.
+        RetryableError: The catalog or the journal is away.
+    """
+    ref = model.catalog.get_ref(name)
+    if ref.kind != "branch" or name == MAIN:
+        raise InputError(f"'{name}' isn't a branch beside {MAIN}.", hint="lakegate branch list", ref=name)
+    return _overview(model, ref, model.catalog.get_ref(MAIN), model.journal.find_by_branch(name), examples=examples)
+
+
+def rows_by_branch(model: ReadModel, table: str, *, limit: int = 20, cursor: str | None = None) -> Page[BranchRows]:
+    """Return how many rows a table has on ``main`` and on a page of the branches whose runs wrote to it.
+
+    Branches that the journal doesn't know come after them; all others have the table as ``main`` had it.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        limit: Branches on the page, beside ``main``.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page, ``main`` first on each.
+
+    Raises:
+        InputError: The table's name or the cursor is malformed.
+        CatalogUnavailableError: The catalog is away.
+    """
+    identifier, problems = TableIdentifier.parse(table), list[Problem]()
+    refs = list(model.branches())
+    lines: Mapping[str, RunLine] = {}
+    with model.reading("journal", problems):
+        lines = model.journal.pages.by_branch([ref.name for ref in refs])
+        tables = model.journal.pages.tables_of([line.run_id for line in lines.values()])
+        refs = [ref for ref in refs if ref.name not in lines or table in tables.get(lines[ref.name].run_id, ())]
+    refs.sort(key=lambda ref: (ref.name not in lines, _urgency(ref, lines.get(ref.name))))
+    shown, following = cut(refs, cursor, limit)
+    every = [model.catalog.get_ref(MAIN), *shown]
+    found = model.each(every, lambda ref: model.facts(model.table(identifier, ref)).rows)
+    items = tuple(_rows(ref, lines.get(ref.name), one) for ref, one in zip(every, found, strict=True))
+    return Page[BranchRows](items=items, next=following, total=len(refs), problems=tuple(problems))
+
+
+def _rows(ref: Ref, line: RunLine | None, found: int | LakegateError | None) -> BranchRows:
+    about = {} if line is None else {"run_id": line.run_id, "status": line.status}
+    if isinstance(found, NotFoundError) and "path" not in found.context:
+        return BranchRows(branch=ref.name, exists=False, **about)
+    if isinstance(found, LakegateError):
+        return BranchRows(branch=ref.name, problem=Problem.of("table", found, ref.name), **about)
+    return BranchRows(branch=ref.name, rows=found, **about)
+
+
+def _status(line: RunLine | None) -> str:
+    return "other" if line is None else line.status
+
+
+def _urgency(ref: Ref, line: RunLine | None) -> tuple[int, float, str]:
+    status = None if line is None else line.status
+    return _ORDER.index(status), 0.0 if line is None else -line.started_at.timestamp(), ref.name
+
+
+def _or_problem(ref: Ref, found: BranchOverview | LakegateError) -> BranchOverview:
+    if isinstance(found, LakegateError):
+        return BranchOverview(branch=ref.name, head=ref.hash, problem=Problem.of("catalog", found, ref.name))
+    return found
+
+
+def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, examples: int) -> BranchOverview:
+    if run is None:
+        return BranchOverview(branch=ref.name, head=ref.hash, changes=_differences(model, main, ref))
+    pointers = [_pointer(model, one.table, ref) for one in run.staged]
+    changes = tuple(_delta(model, one, now) for one, now in zip(run.staged, pointers, strict=True))
+    return BranchOverview(
+        branch=ref.name,
+        head=ref.hash,
+        run=summary_of(run),
+        since=run.started_at,
+        age_s=max((model.now() - run.started_at).total_seconds(), 0.0),
+        failing=tuple(line for line in checks_of(run, examples=examples) if line.verdict == "fail"),
+        changes=changes,
+        as_staged=None
+        if not run.staged
+        else all(one.pointer == now for one, now in zip(run.staged, pointers, strict=True)),
+    )
+
+
+def _pointer(model: ReadModel, table: TableIdentifier, ref: Ref) -> TablePointer | None:
+    try:
+        return model.table(table, ref)
+    except NotFoundError:
+        return None
+
+
+def _delta(model: ReadModel, staged: StagedTable, now: TablePointer | None) -> TableDelta:
+    before, after = (_count(model, pointer) for pointer in (staged.before, now))
+    as_staged = now == staged.pointer
+    known = before is not None and after is not None
+    return TableDelta(
+        table=str(staged.table),
+        change=staged.change if now is not None else "drop",
+        rows_added=staged.rows if as_staged else None,
+        rows_removed=staged.rows_removed if as_staged else None,
+        rows_before=before,
+        rows_after=after if known or now is not None else None,
+        data_files=staged.data_files if as_staged else None,
+        reason=staged.reason if as_staged else "the branch was written to after the run",
+    )
+
+
+def _differences(model: ReadModel, main: Ref, ref: Ref) -> tuple[TableDelta, ...]:
+    """Return how the tables of a branch differ from those of ``main`` as it is now."""
+    found: list[TableDelta] = []
+    for difference in model.catalog.diff(main, ref):
+        if difference.kind == "table":
+            found.append(_difference(model, difference))
+        if len(found) == _MOST_DIFFERENCES:
+            break
+    return tuple(found)
+
+
+def _difference(model: ReadModel, one: TableDifference) -> TableDelta:
+    before, after = (_count(model, pointer) for pointer in (one.left, one.right))
+    change = "create" if one.left is None else "drop" if one.right is None else "rewrite"
+    return TableDelta(table=one.table, change=change, rows_before=before, rows_after=after)
+
+
+def _count(model: ReadModel, pointer: TablePointer | None) -> int | None:
+    if pointer is None:
+        return 0
+    try:
+        return model.facts(pointer).rows
+    except LakegateError:
+        return None
+
+
+def branch_names(model: ReadModel) -> Sequence[str]:
+    """Return the names of all branches, ``main`` first, for a choice; raises as :meth:`ReadModel.refs`."""
+    return (MAIN, *(ref.name for ref in model.branches()))

@@ -1,0 +1,94 @@
+"""Source files: which file went where, when, and by which run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.runs import file_name
+from lakegate.dashboard.values import Page, no_cursor, page_size
+from lakegate.model.base import Value
+from lakegate.model.journal import FileRecord, RunLine
+from lakegate.model.run import RunStatus
+
+
+class FileLine(Value):
+    """A version of a source file that was published, or that a run is ingesting.
+
+    Attributes:
+        name: Last part of its path, as people wrote it.
+        uri: Its location.
+        version: Identifies its content.
+        size_bytes: Length in bytes; ``None`` if the journal only knows it from a commit.
+        rows: Number of rows; ``None`` likewise.
+        table: Table that it went to.
+        published: Whether its rows are on ``main``.
+        run_id: The run.
+        status: That run's status; ``None`` if the journal doesn't know it.
+        at: When that run ended, or began if it hasn't ended.
+    """
+
+    name: str
+    uri: str
+    version: str
+    size_bytes: int | None = None
+    rows: int | None = None
+    table: str
+    published: bool
+    run_id: str
+    status: RunStatus | None = None
+    at: datetime | None = None
+
+
+def list_files(
+    model: ReadModel,
+    *,
+    search: str = "",
+    table: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page[FileLine]:
+    """Return a page of source files, newest first.
+
+    Args:
+        model: The read model.
+        search: Only files whose URI contains this text.
+        table: Only files that went to this table.
+        limit: Files on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page. Files of rejected and failed runs aren't in it: :func:`lakegate.dashboard.runs.list_runs` finds them.
+
+    Raises:
+        InputError: The cursor is malformed.
+        RetryableError: The journal can't be reached.
+    """
+    if cursor is not None and not (cursor.isdecimal() and cursor.isascii()):
+        raise no_cursor(cursor)
+    size, pages = page_size(limit), model.journal.pages
+    before = None if cursor is None else int(cursor[:18])
+    found = pages.files(name=search or None, table=table, limit=size + 1, before=before)
+    shown = found[:size]
+    runs = pages.lines({one.run_id for one in shown})
+    return Page[FileLine](
+        items=tuple(_line(one, runs) for one in shown), next=str(shown[-1].number) if len(found) > size else None
+    )
+
+
+def _line(record: FileRecord, runs: Mapping[str, RunLine]) -> FileLine:
+    run = runs.get(record.run_id)
+    is_known = bool(record.size_bytes or record.rows)
+    return FileLine(
+        name=file_name(record.uri),
+        uri=record.uri,
+        version=record.version,
+        size_bytes=record.size_bytes if is_known else None,
+        rows=record.rows if is_known else None,
+        table=record.table,
+        published=record.published,
+        run_id=record.run_id,
+        status=None if run is None else run.status,
+        at=None if run is None else run.finished_at or run.started_at,
+    )

@@ -1,0 +1,104 @@
+"""The commits of ``main``, or of any ref, with the runs that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Literal
+
+from lakegate.dashboard.model import MAIN, ReadModel
+from lakegate.dashboard.values import Page, Problem, no_cursor, page_size
+from lakegate.model.base import Value
+from lakegate.model.identifiers import is_commit_hash
+from lakegate.model.journal import RunLine
+from lakegate.model.refs import Commit
+from lakegate.model.run import RunStatus
+from lakegate.wap.history import ACCEPTED_BY_PROPERTY, ACCEPTED_PROPERTY, kind_of, reverts_in, run_of, tables_in
+
+CommitKind = Literal["publish", "revert", "restore", "other"]
+
+
+class CommitLine(Value):
+    """One commit.
+
+    Attributes:
+        kind: ``publish``, ``revert`` or ``restore`` of lakegate; ``other`` for a commit of another writer, which no
+            audit has seen.
+        tables: Tables that it changed.
+        run_id: The run that made it.
+        status: That run's status now; ``None`` if the journal doesn't know it.
+        reverted_by: Run that reverted it.
+        reverts: Runs that it reverted.
+        accepted: Why somebody published it although its audit failed.
+        accepted_by: Who did.
+    """
+
+    hash: str
+    parent: str | None = None
+    at: datetime
+    message: str
+    author: str
+    kind: CommitKind
+    tables: tuple[str, ...] = ()
+    run_id: str | None = None
+    status: RunStatus | None = None
+    reverted_by: str | None = None
+    reverts: tuple[str, ...] = ()
+    accepted: str | None = None
+    accepted_by: str | None = None
+
+
+def list_commits(model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: str | None = None) -> Page[CommitLine]:
+    """Return a page of the commits of a ref, newest first.
+
+    Args:
+        model: The read model.
+        ref: Branch, tag or commit hash.
+        limit: Commits on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page. Without the journal, commits have no status, and ``problems`` says so.
+
+    Raises:
+        InputError: The cursor is malformed.
+        NotFoundError: There's no such ref.
+        CatalogUnavailableError: The catalog is away.
+    """
+    if cursor is not None and not is_commit_hash(cursor):
+        raise no_cursor(cursor)
+    size, problems = page_size(limit), list[Problem]()
+    found = list(islice(model.catalog.history(cursor or ref, operations=True), size + 1))
+    shown = found[:size]
+    runs: Mapping[str, RunLine] = {}
+    with model.reading("journal", problems):
+        runs = model.journal.pages.lines([run_id for commit in shown if (run_id := run_of(commit)) is not None])
+    return Page[CommitLine](
+        items=tuple(_line(commit, runs) for commit in shown),
+        next=found[size].hash if len(found) > size else None,
+        problems=tuple(problems),
+    )
+
+
+def _line(commit: Commit, runs: Mapping[str, RunLine]) -> CommitLine:
+    run_id = run_of(commit)
+    run = None if run_id is None else runs.get(run_id)
+    kind: CommitKind = "other"
+    if run_id is not None:
+        kind = {"revert": "revert", "restore": "restore"}.get(kind_of(commit) or "", "publish")  # type: ignore[assignment]
+    return CommitLine(
+        hash=commit.hash,
+        parent=commit.parent,
+        at=commit.time,
+        message=commit.message,
+        author=commit.author,
+        kind=kind,
+        tables=commit.tables if run_id is None else tables_in(commit),
+        run_id=run_id,
+        status=None if run is None else run.status,
+        reverted_by=None if run is None else run.reverted_by,
+        reverts=reverts_in(commit),
+        accepted=commit.properties.get(ACCEPTED_PROPERTY),
+        accepted_by=commit.properties.get(ACCEPTED_BY_PROPERTY),
+    )

@@ -1,0 +1,301 @@
+"""The parts that the pages read, opened when they are first needed, and what is remembered of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from lakegate.components import Components
+from lakegate.config import Settings
+from lakegate.dashboard.values import Part, Problem
+from lakegate.errors import CatalogUnavailableError, LakegateError, NotFoundError, RetryableError
+from lakegate.journal.journal import Journal
+from lakegate.lake import Lake, parse_at
+from lakegate.model.base import Value
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.tables import Snapshot, TableMetadata
+from lakegate.ports import Catalog, TableReader
+
+MAIN = "main"
+_AWAY_S = 5.0
+"""Seconds for which what didn't answer isn't asked again: else each part of a page would wait for it."""
+_REFS_S = 2.0
+"""Seconds for which the list of branches holds: several parts of a page need it."""
+_AT_ONCE = 8
+_KEPT = 2_000
+_TREND = 30
+_Key = TypeVar("_Key")
+_Found = TypeVar("_Found")
+
+
+class TableFacts(Value):
+    """What a table's metadata says in numbers.
+
+    Attributes:
+        rows: Number of rows; ``None`` if delete files hide it.
+        rows_at_most: Rows in data files, deleted ones among them.
+        data_files: Number of data files.
+        size_bytes: Bytes in data files.
+        changed_at: Time of the current snapshot; ``None`` for a table without one.
+        trend: The newest snapshots, oldest first: time, and rows after it (``None`` if unknown).
+    """
+
+    rows: int | None
+    rows_at_most: int | None
+    data_files: int | None
+    size_bytes: int | None
+    changed_at: datetime | None
+    trend: tuple[tuple[datetime, int | None], ...] = ()
+
+
+class ReadModel:
+    """Journal, catalog and table metadata of one lake, for reading. Thread-safe.
+
+    What can't change is remembered: tables at a commit, and what a metadata file says.
+
+    Args:
+        catalog: Returns the catalog. It's called again after the catalog was away.
+        reader: Returns the reader of table metadata.
+        journal: Returns the journal.
+        settings: The project's settings.
+        clock: Returns the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalog: Callable[[], Catalog],
+        reader: Callable[[], TableReader],
+        journal: Callable[[], Journal],
+        settings: Settings,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.settings = settings
+        self.now = clock
+        self._open: dict[str, Callable[[], object]] = {"catalog": catalog, "reader": reader, "journal": journal}
+        self._opened: dict[str, object] = {}
+        self._away: dict[Part, tuple[float, LakegateError]] = {}
+        self._refs: tuple[float, tuple[Ref, ...]] | None = None
+        self._lock = threading.RLock()
+        self._tables_at = lru_cache(maxsize=16)(self._list_tables)
+        self._pointer = lru_cache(maxsize=20_000)(self._get_pointer)
+        self._metadata = lru_cache(maxsize=256)(self._read_metadata)
+        self._facts = lru_cache(maxsize=20_000)(self._read_facts)
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog. Raises :class:`~lakegate.errors.CatalogUnavailableError` for a while after it was away."""
+        self._require_back("catalog")
+        return self._get("catalog")  # type: ignore[return-value]
+
+    @property
+    def reader(self) -> TableReader:
+        """The reader of table metadata."""
+        return self._get("reader")  # type: ignore[return-value]
+
+    @property
+    def journal(self) -> Journal:
+        """The journal. Raises as its methods do."""
+        self._require_back("journal")
+        return self._get("journal")  # type: ignore[return-value]
+
+    @contextmanager
+    def reading(self, part: Part, problems: list[Problem], subject: str | None = None) -> Iterator[None]:
+        """Add what goes wrong in the body to ``problems``, once, so that the rest of a page can be shown.
+
+        Args:
+            part: What is read.
+            problems: Gets the problem.
+            subject: The table, branch or run it's about.
+        """
+        try:
+            yield
+        except LakegateError as error:
+            away: Part = "catalog" if isinstance(error, CatalogUnavailableError) else part
+            self.note(away, error)
+            problem = Problem.of(away, error, None if away != part else subject)
+            if problem not in problems:
+                problems.append(problem)
+
+    def note(self, part: Part, error: LakegateError) -> None:
+        """Remember that ``part`` was away, if that's what ``error`` says, so that nobody waits for it again soon."""
+        if part in ("catalog", "journal") and isinstance(error, RetryableError):
+            with self._lock:
+                known = self._away.get(part)
+                if known is None or known[1] is not error:
+                    self._away[part] = (time.monotonic() + _AWAY_S, error)
+                if part == "catalog":
+                    self._opened.pop("catalog", None)
+
+    def forget(self) -> None:
+        """Ask what was away again at once, and list the branches anew: somebody pressed a button."""
+        with self._lock:
+            self._away.clear()
+            self._refs = None
+
+    def refs(self) -> tuple[Ref, ...]:
+        """Return all branches and tags as they were at most two seconds ago, by name.
+
+        Raises:
+            CatalogUnavailableError: The catalog is away.
+        """
+        with self._lock:
+            known = self._refs
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        found = tuple(sorted(self.catalog.list_refs(), key=lambda ref: ref.name))
+        with self._lock:
+            self._refs = (time.monotonic() + _REFS_S, found)
+        return found
+
+    def branches(self) -> tuple[Ref, ...]:
+        """Return all branches but ``main``, by name; raises as :meth:`refs`."""
+        return tuple(ref for ref in self.refs() if ref.kind == "branch" and ref.name != MAIN)
+
+    def tables(self, ref: Ref) -> Mapping[str, TablePointer]:
+        """Return all tables at a commit by name; raises as :meth:`refs`."""
+        return self._tables_at(ref.hash, ref.name)
+
+    def table(self, table: TableIdentifier, ref: Ref) -> TablePointer:
+        """Return a table at a commit.
+
+        Raises:
+            NotFoundError: It doesn't exist there.
+            CatalogUnavailableError: The catalog is away.
+        """
+        found = self._pointer(table, ref.hash, ref.name)
+        if found is None:
+            raise NotFoundError(
+                f"Table {table} doesn't exist on {ref.name}.",
+                hint=f"lakegate table list --ref {ref.name}",
+                table=str(table),
+                ref=ref.name,
+            )
+        return found
+
+    def metadata(self, pointer: TablePointer) -> TableMetadata:
+        """Return what a metadata file says; raises as the reader does."""
+        return self._metadata(pointer)
+
+    def facts(self, pointer: TablePointer) -> TableFacts:
+        """Return what a metadata file says in numbers; raises as the reader does."""
+        return self._facts(pointer)
+
+    def remembered(self, key: Hashable, make: Callable[[], _Found]) -> _Found:
+        """Return what ``make`` made for ``key`` before, or makes now: for what can't change."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                found: _Found = self._kept[key]
+                return found
+        made = make()
+        with self._lock:
+            self._kept[key] = made
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+    def resolve(self, ref: str, at: str | datetime | None = None) -> Ref:
+        """Return the commit of ``ref`` to read at: its head, a commit, or the last one at a time.
+
+        Raises:
+            InputError: ``at`` is neither a commit hash nor a time.
+            NotFoundError: The ref or the commit doesn't exist.
+            CatalogUnavailableError: The catalog is away.
+        """
+        return self.catalog.resolve(ref, parse_at(at or None))
+
+    def each(self, keys: Sequence[_Key], read: Callable[[_Key], _Found]) -> list[_Found | LakegateError]:
+        """Return ``read`` of each key, several at a time; an error of ours in its place if it fails."""
+
+        def attempt(key: _Key) -> _Found | LakegateError:
+            try:
+                return read(key)
+            except LakegateError as error:
+                return error
+
+        if len(keys) <= 1:
+            return [attempt(key) for key in keys]
+        with ThreadPoolExecutor(min(_AT_ONCE, len(keys)), thread_name_prefix="lakegate-dashboard") as pool:
+            return list(pool.map(attempt, keys))
+
+    def _get(self, name: str) -> object:
+        with self._lock:
+            if name not in self._opened:
+                self._opened[name] = self._open[name]()
+            return self._opened[name]
+
+    def _require_back(self, part: Part) -> None:
+        with self._lock:
+            until, error = self._away.get(part, (0.0, None))
+            if error is not None and until > time.monotonic():
+                raise error
+            self._away.pop(part, None)
+
+    def _list_tables(self, commit: str, name: str) -> Mapping[str, TablePointer]:
+        ref = Ref(name=name, hash=commit, kind="branch")
+        return {str(pointer.table): pointer for pointer in self.catalog.list_tables(ref)}
+
+    def _get_pointer(self, table: TableIdentifier, commit: str, name: str) -> TablePointer | None:
+        del name  # only messages show it
+        return self.catalog.get_table(table, Ref(name=commit, hash=commit, kind="detached"))
+
+    def _read_metadata(self, pointer: TablePointer) -> TableMetadata:
+        return self.reader.metadata(pointer)
+
+    def _read_facts(self, pointer: TablePointer) -> TableFacts:
+        found = self.reader.metadata(pointer)
+        lineage = lineage_of(self.reader.snapshots(pointer), pointer.snapshot_id)
+        return TableFacts(
+            rows=found.rows,
+            rows_at_most=found.rows_at_most,
+            data_files=found.data_files,
+            size_bytes=found.size_bytes,
+            changed_at=None if found.snapshot is None else found.snapshot.time,
+            trend=tuple((one.time, rows_after(one)) for one in lineage[-_TREND:]),
+        )
+
+
+def lineage_of(snapshots: Iterable[Snapshot], current: int) -> list[Snapshot]:
+    """Return the current snapshot and its known ancestors, oldest first: not what was rolled back."""
+    by_id = {one.snapshot_id: one for one in snapshots}
+    found: list[Snapshot] = []
+    at: int | None = current
+    while at is not None and (one := by_id.pop(at, None)) is not None:
+        found.append(one)
+        at = one.parent_id
+    return found[::-1]
+
+
+def rows_after(snapshot: Snapshot) -> int | None:
+    """Return how many rows a table has at ``snapshot``; ``None`` if its summary doesn't prove a number."""
+    total, deletes = (snapshot.summary.get(key) for key in ("total-records", "total-delete-files"))
+    return int(total) if total is not None and total.isdecimal() and deletes == "0" else None
+
+
+def open_read_model(lake: Lake) -> ReadModel:
+    """Return the read model of ``lake``. It opens connections when they are first needed, and starts no server.
+
+    Args:
+        lake: The lake. Close it when the read model isn't used any more.
+
+    Returns:
+        The read model.
+    """
+    components: Components = lake._components  # noqa: SLF001 - the public API has no use for them
+
+    return ReadModel(
+        catalog=components.find_catalog,
+        reader=lambda: components.reader,
+        journal=lambda: components.journal,
+        settings=lake.settings,
+    )

@@ -1,0 +1,350 @@
+"""Home: every table at a glance, what needs a human first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+from lakegate.dashboard.model import MAIN, ReadModel, TableFacts
+from lakegate.dashboard.values import Page, Problem, cut
+from lakegate.errors import LakegateError
+from lakegate.model.base import Value
+from lakegate.model.journal import RunLine
+from lakegate.model.refs import TablePointer
+from lakegate.model.run import RunStatus
+from lakegate.model.words import parse_duration
+
+Need = Literal["unreadable", "failed", "rejected", "late", "interrupted"]
+"""Why a human should look at a table, the most urgent first.
+
+- ``unreadable``: its metadata can't be read;
+- ``failed``: its newest run failed;
+- ``rejected``: rejected batches wait on branches;
+- ``late``: nothing was published for longer than ``notify.late`` expects;
+- ``interrupted``: a run's process died.
+"""
+_ORDER: tuple[Need, ...] = ("unreadable", "failed", "rejected", "late", "interrupted")
+_MOST_TABLES = 20_000
+_MOST_FAILED = 500
+_MOST_REJECTED = 10_000
+_LOOKS_BACK = timedelta(days=30)
+_TREND = 20
+
+
+class PublishPoint(Value):
+    """The last publish of a table: its run, and when it ended."""
+
+    run_id: str
+    at: datetime
+
+
+class RowsPoint(Value):
+    """Rows of a table after one of its snapshots; ``None`` if delete files hide the number."""
+
+    at: datetime
+    rows: int | None
+
+
+class ChecksPoint(Value):
+    """How many checks failed in one run of a table, by severity."""
+
+    run_id: str
+    at: datetime
+    status: RunStatus
+    errors: int
+    warnings: int
+
+
+class TableOverview(Value):
+    """One table on the home page.
+
+    Attributes:
+        table: ``namespace.table``.
+        needs: Why a human should look at it, the most urgent first; empty if all is well.
+        exists: Whether it's on ``main``; ``None`` if the catalog is away.
+        rows: Rows on ``main``; ``None`` if unknown.
+        rows_at_most: Rows in data files, before delete files.
+        data_files: Data files on ``main``.
+        size_bytes: Bytes in them.
+        last_publish: The last run that brought data and wasn't reverted.
+        expected_every: How often it should be published to (``notify.late``); ``None`` without a limit.
+        age_s: Seconds since the last publish.
+        late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
+        waiting: Rejected batches that wait on their branches.
+        waiting_runs: Up to five of them, newest first.
+        last_run: Its newest run.
+        last_status: That run's status.
+        rows_trend: Rows after each of the newest snapshots, oldest first.
+        checks_trend: Failed checks of its newest runs, oldest first.
+        problem: Why its metadata can't be read.
+    """
+
+    table: str
+    needs: tuple[Need, ...] = ()
+    exists: bool | None = None
+    rows: int | None = None
+    rows_at_most: int | None = None
+    data_files: int | None = None
+    size_bytes: int | None = None
+    last_publish: PublishPoint | None = None
+    expected_every: str | None = None
+    age_s: float | None = None
+    late_s: float | None = None
+    waiting: int = 0
+    waiting_runs: tuple[str, ...] = ()
+    last_run: str | None = None
+    last_status: RunStatus | None = None
+    rows_trend: tuple[RowsPoint, ...] = ()
+    checks_trend: tuple[ChecksPoint, ...] = ()
+    problem: Problem | None = None
+
+
+class Overview(Page[TableOverview]):
+    """The home page: tables, what needs a human first, and the lake in numbers.
+
+    Attributes:
+        at: When it was read.
+        head: Commit of ``main``; ``None`` if the catalog is away.
+        needing: Number of tables that need a human, on all pages.
+        branches: Number of branches beside ``main``; ``None`` if the catalog is away.
+        running: Runs under way.
+        suspended: Runs that wait for their orchestrator.
+        interrupted: Runs whose process died: ``lakegate recover`` settles them.
+    """
+
+    at: datetime
+    head: str | None = None
+    needing: int = 0
+    branches: int | None = None
+    running: tuple[str, ...] = ()
+    suspended: tuple[str, ...] = ()
+    interrupted: tuple[str, ...] = ()
+
+
+class _Facts:
+    """What is known of all tables before one page of them is read in detail."""
+
+    def __init__(self) -> None:
+        self.head: str | None = None
+        self.pointers: Mapping[str, TablePointer] | None = None
+        self.branches: tuple[str, ...] | None = None
+        self.waiting: dict[str, list[RunLine]] = defaultdict(list)
+        self.failed: set[str] = set()
+        self.late: dict[str, float] = {}
+        self.interrupted: dict[str, list[str]] = defaultdict(list)
+        self.names: set[str] = set()
+        self.running: tuple[str, ...] = ()
+        self.suspended: tuple[str, ...] = ()
+        self.abandoned: tuple[str, ...] = ()
+
+
+def overview(
+    model: ReadModel, *, search: str = "", needing: bool = False, limit: int = 50, cursor: str | None = None
+) -> Overview:
+    """Return a page of tables, those that need a human first, then by name.
+
+    Args:
+        model: The read model.
+        search: Only tables whose name contains this text, in any case.
+        needing: Only tables that need a human.
+        limit: Tables on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page. What could not be read is in its ``problems``.
+
+    Raises:
+        InputError: The cursor is malformed.
+    """
+    problems: list[Problem] = []
+    known = _read(model, problems)
+    known.names.update(model.settings.notify.late, model.settings.tables, known.pointers or ())
+    wanted = sorted(name for name in known.names if search.lower() in name.lower())
+    needs = {name: _needs(known, name) for name in wanted}
+    if needing:
+        wanted = [name for name in wanted if needs[name]]
+    wanted.sort(key=lambda name: (_rank(needs[name]), name))
+    names, following = cut(wanted, cursor, limit)
+    return Overview(
+        items=_details(model, known, names, problems),
+        next=following,
+        total=len(wanted),
+        problems=tuple(problems),
+        at=model.now(),
+        head=known.head,
+        needing=sum(1 for one in needs.values() if one),
+        branches=None if known.branches is None else len(known.branches),
+        running=known.running,
+        suspended=known.suspended,
+        interrupted=known.abandoned,
+    )
+
+
+def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> TableOverview:
+    """Return what the home page says of one table.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        problems: Gets what could not be read.
+
+    Returns:
+        The table's line.
+    """
+    return _details(model, _read(model, problems), [table], problems)[0]
+
+
+def _read(model: ReadModel, problems: list[Problem]) -> _Facts:
+    known = _Facts()
+    with model.reading("catalog", problems):
+        _read_catalog(model, known)
+    with model.reading("journal", problems):
+        _read_journal(model, known)
+    return known
+
+
+def _read_catalog(model: ReadModel, known: _Facts) -> None:
+    main = model.catalog.get_ref(MAIN)
+    known.head = main.hash
+    known.pointers = model.tables(main)
+    known.branches = tuple(ref.name for ref in model.branches())
+
+
+def _read_journal(model: ReadModel, known: _Facts) -> None:
+    pages, now = model.journal.pages, model.now()
+    known.names.update(pages.tables(limit=_MOST_TABLES))
+    # A rejected batch waits for as long as its branch exists.
+    if known.branches is None:
+        rejected: Sequence[RunLine] = pages.newest("rejected", limit=_MOST_REJECTED)
+    else:
+        found = pages.by_branch(known.branches).values()
+        rejected = sorted((one for one in found if one.status == "rejected"), key=lambda one: one.run_id, reverse=True)
+    tables = pages.tables_of([one.run_id for one in rejected])
+    for line in rejected:
+        for table in tables.get(line.run_id, ()):
+            known.waiting[table].append(line)
+    failed = pages.newest("failed", since=now - _LOOKS_BACK, limit=_MOST_FAILED)
+    of_failed = {table for names in pages.tables_of([one.run_id for one in failed]).values() for table in names}
+    newest = pages.newest_of(sorted(of_failed), limit=1)
+    known.failed = {table for table, lines in newest.items() if lines and lines[0].status == "failed"}
+    known.late = _late(model, now)
+    known.abandoned = tuple(run.run_id for run in model.journal.abandoned())
+    for run_id, names in pages.tables_of(known.abandoned).items():
+        for table in names:
+            known.interrupted[table].append(run_id)
+    known.suspended = tuple(model.journal.suspended())
+    others = {*known.suspended, *known.abandoned}
+    lines = (*pages.newest("running", limit=_MOST_FAILED), *pages.newest("staged", limit=_MOST_FAILED))
+    known.running = tuple(one.run_id for one in lines if one.finished_at is None and one.run_id not in others)
+
+
+def _late(model: ReadModel, now: datetime) -> dict[str, float]:
+    """Return by how many seconds each table is late that is."""
+    expected = model.settings.notify.late
+    last = model.journal.pages.last_publishes(list(expected))
+    found: dict[str, float] = {}
+    for table, every in expected.items():
+        line = last.get(table)
+        if line is None:
+            found[table] = 0.0
+        elif (over := (now - (line.finished_at or line.started_at) - parse_duration(every)).total_seconds()) > 0:
+            found[table] = over
+    return found
+
+
+def _needs(known: _Facts, table: str) -> tuple[Need, ...]:
+    found: dict[Need, bool] = {
+        "failed": table in known.failed,
+        "rejected": table in known.waiting,
+        "late": table in known.late,
+        "interrupted": table in known.interrupted,
+    }
+    return tuple(need for need in _ORDER if found.get(need))
+
+
+def _rank(needs: Sequence[Need]) -> int:
+    return min(map(_ORDER.index, needs), default=len(_ORDER))
+
+
+def _details(
+    model: ReadModel, known: _Facts, names: Sequence[str], problems: list[Problem]
+) -> tuple[TableOverview, ...]:
+    publishes: Mapping[str, RunLine] = {}
+    trends: Mapping[str, tuple[ChecksPoint, ...]] = {}
+    with model.reading("journal", problems):
+        publishes = model.journal.pages.last_publishes(names)
+        trends = checks_trends(model, names, limit=_TREND)
+    pointers = known.pointers or {}
+    present = [name for name in names if name in pointers]
+    read = dict(zip(present, model.each(present, lambda name: model.facts(pointers[name])), strict=True))
+    return tuple(
+        _detail(model, known, name, publishes.get(name), trends.get(name, ()), read.get(name)) for name in names
+    )
+
+
+def _detail(
+    model: ReadModel,
+    known: _Facts,
+    table: str,
+    publish: RunLine | None,
+    trend: tuple[ChecksPoint, ...],
+    facts: TableFacts | LakegateError | None,
+) -> TableOverview:
+    needs = _needs(known, table)
+    problem = None
+    if isinstance(facts, LakegateError):
+        problem, facts = Problem.of("table", facts, table), None
+        needs = ("unreadable", *needs)
+    at = None if publish is None else publish.finished_at or publish.started_at
+    waiting = known.waiting.get(table, ())
+    return TableOverview(
+        table=table,
+        needs=needs,
+        exists=None if known.pointers is None else table in known.pointers,
+        rows=None if facts is None else facts.rows,
+        rows_at_most=None if facts is None else facts.rows_at_most,
+        data_files=None if facts is None else facts.data_files,
+        size_bytes=None if facts is None else facts.size_bytes,
+        last_publish=None if publish is None or at is None else PublishPoint(run_id=publish.run_id, at=at),
+        expected_every=model.settings.notify.late.get(table),
+        age_s=None if at is None else max((model.now() - at).total_seconds(), 0.0),
+        late_s=known.late.get(table),
+        waiting=len(waiting),
+        waiting_runs=tuple(line.run_id for line in waiting[:5]),
+        last_run=trend[-1].run_id if trend else None,
+        last_status=trend[-1].status if trend else None,
+        rows_trend=tuple(RowsPoint(at=at, rows=rows) for at, rows in (facts.trend[-_TREND:] if facts else ())),
+        checks_trend=trend,
+        problem=problem,
+    )
+
+
+def checks_trends(model: ReadModel, tables: Sequence[str], *, limit: int) -> Mapping[str, tuple[ChecksPoint, ...]]:
+    """Return how many checks failed in the newest runs of each table, oldest run first.
+
+    Args:
+        model: The read model.
+        tables: The tables.
+        limit: Runs of each.
+
+    Returns:
+        The runs by table.
+
+    Raises:
+        RetryableError: The journal can't be reached.
+    """
+    pages = model.journal.pages
+    newest = pages.newest_of(tables, limit=limit)
+    failing = pages.failing({line.run_id for lines in newest.values() for line in lines})
+    return {
+        table: tuple(_point(line, failing.get((line.run_id, table), (0, 0))) for line in reversed(lines))
+        for table, lines in newest.items()
+    }
+
+
+def _point(line: RunLine, failing: tuple[int, int]) -> ChecksPoint:
+    return ChecksPoint(
+        run_id=line.run_id, at=line.started_at, status=line.status, errors=failing[0], warnings=failing[1]
+    )

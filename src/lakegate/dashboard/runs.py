@@ -1,0 +1,439 @@
+"""Runs, and one run: its steps, checks, files, commit, alerts, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from urllib.parse import quote, unquote
+
+from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.values import (
+    CheckLine,
+    Command,
+    Page,
+    Problem,
+    cut,
+    no_cursor,
+    page_size,
+    worst_first,
+)
+from lakegate.errors import NotFoundError
+from lakegate.journal.pages import RunFilter
+from lakegate.model.base import Value
+from lakegate.model.run import Acceptance, Notification, Run, RunError, RunKind, RunStatus, UndoneTable
+from lakegate.model.tables import ChangeKind
+
+_MOST_NAMED = 5
+
+
+class RunSummary(Value):
+    """One run in a list; what isn't said here is as in :class:`~lakegate.model.run.Run`.
+
+    Attributes:
+        seconds: Seconds that its steps took; ``None`` while it runs.
+        rows: Rows that it added, or would add; ``None`` if unknown.
+        rows_removed: Rows that it removed; ``None`` if unknown.
+        files: Number of its source files.
+        checks: Number of checks that ran.
+        failed_checks: Number of checks of severity ``error`` that failed.
+        warned_checks: Number of checks of severity ``warn`` that failed.
+        failing: Names of up to five failed checks.
+        commit: Its commit on ``main``, once published.
+        error_code: Code of the error it failed with.
+        matching_files: Up to five of its files that the search was for.
+    """
+
+    run_id: str
+    kind: RunKind
+    name: str | None = None
+    tables: tuple[str, ...]
+    branch: str
+    branch_kept: bool = False
+    status: RunStatus
+    started_at: datetime
+    finished_at: datetime | None = None
+    seconds: float | None = None
+    rows: int | None = None
+    rows_removed: int | None = None
+    files: int = 0
+    checks: int = 0
+    failed_checks: int = 0
+    warned_checks: int = 0
+    failing: tuple[str, ...] = ()
+    commit: str | None = None
+    accepted_by: str | None = None
+    reverted_by: str | None = None
+    reverts: tuple[str, ...] = ()
+    detail: str | None = None
+    error_code: str | None = None
+    matching_files: tuple[str, ...] = ()
+
+
+class StepLine(Value):
+    """One step of a run.
+
+    Attributes:
+        name: ``write``, ``audit`` or ``publish``.
+        starts_s: Seconds from the run's start to the step's.
+        seconds: Seconds that it took; ``None`` while it runs.
+        outcome: ``running``, ``done`` or ``failed``.
+    """
+
+    name: str
+    started_at: datetime
+    finished_at: datetime | None = None
+    starts_s: float
+    seconds: float | None = None
+    outcome: str
+
+
+class TableDelta(Value):
+    """What a run or branch did to one table, or would do.
+
+    Attributes:
+        change: ``append``, ``create``, ``rewrite``, ``metadata`` or ``drop``.
+        rows_added: Rows added, as far as known.
+        rows_removed: Rows removed; ``None`` if unknown.
+        rows_before: Rows before it; ``None`` if unknown.
+        rows_after: Rows after it; ``None`` if unknown.
+        data_files: Data files added.
+        reason: Why it isn't an append.
+        rebased: Whether it was rebased onto newer changes of ``main``.
+    """
+
+    table: str
+    change: ChangeKind
+    rows_added: int | None = None
+    rows_removed: int | None = None
+    rows_before: int | None = None
+    rows_after: int | None = None
+    data_files: int | None = None
+    reason: str | None = None
+    rebased: bool = False
+
+
+class RunFile(Value):
+    """One source file of a run.
+
+    Attributes:
+        uri: Its location.
+        name: Last part of its path, as people wrote it.
+        size_bytes: Length in bytes.
+        rows: Number of rows.
+        skipped_by: Run that published it before, if this run left it out.
+        same_as: URI of another file with the same bytes.
+    """
+
+    uri: str
+    name: str
+    size_bytes: int
+    rows: int
+    skipped_by: str | None = None
+    same_as: str | None = None
+
+
+class RunDetail(Value):
+    """One run.
+
+    Attributes:
+        summary: The run in a line.
+        target: Branch that it publishes to.
+        base: Commit that it started from.
+        steps: Its steps, in order.
+        checks: What each check found, failed ones first.
+        changes: What it did to each table.
+        undone: What a revert or restore did.
+        accepted: Who published it although its audit failed, and why.
+        error: Why it failed.
+        notifications: Alerts about it.
+        suspended_until: Until when it waits for its orchestrator.
+        branch_exists: Whether its branch exists; ``None`` if the catalog is away, or it had none.
+        commands: What to type next.
+        problems: What could not be read.
+    """
+
+    summary: RunSummary
+    target: str
+    base: str | None = None
+    steps: tuple[StepLine, ...] = ()
+    checks: tuple[CheckLine, ...] = ()
+    changes: tuple[TableDelta, ...] = ()
+    undone: tuple[UndoneTable, ...] = ()
+    accepted: Acceptance | None = None
+    error: RunError | None = None
+    notifications: tuple[Notification, ...] = ()
+    suspended_until: datetime | None = None
+    branch_exists: bool | None = None
+    commands: tuple[Command, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def list_runs(
+    model: ReadModel, wanted: RunFilter | None = None, *, limit: int = 50, cursor: str | None = None
+) -> Page[RunSummary]:
+    """Return a page of runs, newest first.
+
+    Args:
+        model: The read model.
+        wanted: Which runs. Default: all.
+        limit: Runs on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: The cursor is malformed.
+        RetryableError: The journal can't be reached.
+    """
+    wanted, size = wanted or RunFilter(), page_size(limit)
+    found = model.journal.pages.runs(wanted, limit=size + 1, after=None if cursor is None else _after(cursor))
+    shown = found[:size]
+    return Page[RunSummary](
+        items=tuple(summary_of(run, search=wanted.file) for run in shown),
+        next=f"{shown[-1].started_at.isoformat()} {shown[-1].run_id}" if len(found) > size else None,
+    )
+
+
+def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
+    """Return one run.
+
+    Args:
+        model: The read model.
+        run_id: Its id, or a unique beginning of it.
+        examples: Failing rows to show of each check, at most.
+
+    Returns:
+        The run.
+
+    Raises:
+        NotFoundError: No run, or more than one, starts with this.
+        RetryableError: The journal can't be reached.
+    """
+    run = find_run(model, run_id)
+    problems: list[Problem] = []
+    exists: bool | None = None
+    if run.branch:
+        with model.reading("catalog", problems):
+            exists = any(ref.name == run.branch for ref in model.branches())
+    return RunDetail(
+        summary=summary_of(run),
+        target=run.target,
+        base=run.base,
+        steps=tuple(_steps(run)),
+        checks=checks_of(run, examples=examples),
+        changes=changes_of(run),
+        undone=run.undone,
+        accepted=run.accepted,
+        error=run.error,
+        notifications=run.notifications,
+        suspended_until=model.journal.suspended().get(run.run_id) if run.finished_at is None else None,
+        branch_exists=exists,
+        commands=tuple(next_commands(run, branch_exists=exists is not False and (exists or run.branch_kept))),
+        problems=tuple(problems),
+    )
+
+
+def list_run_files(
+    model: ReadModel, run_id: str, *, search: str = "", limit: int = 50, cursor: str | None = None
+) -> Page[RunFile]:
+    """Return a page of a run's source files, in the order of its batch; files that it left out come last.
+
+    Args:
+        model: The read model.
+        run_id: Its id, or a unique beginning of it.
+        search: Only files whose name contains this text, in any case.
+        limit: Files on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: The cursor is malformed.
+        NotFoundError: No run, or more than one, starts with this.
+        RetryableError: The journal can't be reached.
+    """
+    files = [file for file in _files(find_run(model, run_id)) if search.lower() in file_name(file.uri).lower()]
+    items, following = cut(files, cursor, limit)
+    return Page[RunFile](items=items, next=following, total=len(files))
+
+
+def find_run(model: ReadModel, run_id: str) -> Run:
+    """Return the run whose id this is, or starts with it; raises as :func:`get_run`."""
+    found = model.journal.find(run_id) if run_id else []
+    exact = [run for run in found if run.run_id == run_id] or found
+    if len(exact) == 1:
+        return exact[0]
+    message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
+    raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
+
+
+def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
+    """Return a run in a line.
+
+    Args:
+        run: The run.
+        search: Text that its files were searched for.
+
+    Returns:
+        The line.
+    """
+    results = [result for report in run.reports for result in report.results]
+    failed = [result for result in results if result.verdict == "fail"]
+    uris = run.request.batch.uris if run.request is not None else ()
+    published = run.publication
+    rows: int | None = None
+    if published is not None:
+        rows = published.rows
+    elif run.staged:
+        rows = sum(one.rows for one in run.staged)
+    elif run.request is not None:
+        rows = run.request.batch.rows
+    matching = () if not search else tuple(uri for uri in uris if matches(uri, search))
+    return RunSummary(
+        run_id=run.run_id,
+        kind=run.kind,
+        name=run.name,
+        tables=run.tables,
+        branch=run.branch,
+        branch_kept=run.branch_kept,
+        status=run.status,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        seconds=run.seconds,
+        rows=rows,
+        rows_removed=None if published is None else published.rows_removed,
+        files=len(uris),
+        checks=len(results),
+        failed_checks=sum(1 for result in failed if result.severity == "error"),
+        warned_checks=sum(1 for result in failed if result.severity != "error"),
+        failing=tuple(result.name for result in failed[:_MOST_NAMED]),
+        commit=None if published is None else published.commit,
+        accepted_by=None if run.accepted is None else run.accepted.actor,
+        reverted_by=run.reverted_by,
+        reverts=run.reverts,
+        detail=run.detail,
+        error_code=None if run.error is None else run.error.code,
+        matching_files=tuple(map(file_name, matching[:_MOST_NAMED])),
+    )
+
+
+def checks_of(run: Run, *, examples: int = 0) -> tuple[CheckLine, ...]:
+    """Return what the checks of a run found, failed ones first, with up to ``examples`` rows each."""
+    found = (CheckLine.of(report.table, one, examples=examples) for report in run.reports for one in report.results)
+    return worst_first(found)
+
+
+def changes_of(run: Run) -> tuple[TableDelta, ...]:
+    """Return what a run did to each table, as it was staged."""
+    rebased = run.publication.replayed if run.publication is not None else ()
+    return tuple(
+        TableDelta(
+            table=str(one.table),
+            change=one.change,
+            rows_added=one.rows,
+            rows_removed=one.rows_removed,
+            data_files=one.data_files,
+            reason=one.reason,
+            rebased=str(one.table) in rebased,
+        )
+        for one in run.staged
+    )
+
+
+def next_commands(run: Run, *, branch_exists: bool) -> Iterator[Command]:
+    """Yield what to type next, given how the run ended.
+
+    Args:
+        run: The run.
+        branch_exists: Whether its branch still exists.
+
+    Yields:
+        The commands.
+    """
+
+    def command(purpose: str, *words: str) -> Command:
+        return Command(purpose=purpose, command=shlex.join(("lakegate", *words)))
+
+    if run.finished_at is None:
+        yield command("See how it goes", "runs", run.run_id)
+        if run.status == "running":
+            yield command("Settle it if its process died", "recover", run.run_id)
+    if branch_exists and run.status in ("rejected", "failed", "staged", "skipped"):
+        yield command("See what the branch changes", "diff", run.target, run.branch)
+        if run.status == "rejected":
+            yield command("Publish it anyway", "publish", run.branch, "--accept", "REASON")
+        elif run.staged:
+            yield command("Publish it", "publish", run.branch)
+        yield command("Discard it", "discard", run.branch)
+    if run.status == "published":
+        yield command("See what reverting it would do", "revert", run.run_id, "--dry-run")
+        yield command("Revert it", "revert", run.run_id)
+    if run.tables:
+        yield command("See the table's runs", "runs", "--table", run.tables[0])
+
+
+def file_name(uri: str) -> str:
+    """Return the last part of a URI's path as people wrote it.
+
+    Example:
+        >>> file_name("file:///data/10%25%20off.csv"), file_name("s3://lake/in/2026 01.parquet")
+        ('10% off.csv', '2026 01.parquet')
+    """
+    name = uri.rstrip("/").rpartition("/")[2]
+    return unquote(name, errors="replace") if uri.startswith("file:") else name
+
+
+def matches(uri: str, search: str) -> bool:
+    """Return whether ``search`` is part of a URI, as it is or as people wrote it, in any case."""
+    text = search.lower()
+    return text in uri.lower() or (uri.startswith("file:") and text in unquote(uri, errors="replace").lower())
+
+
+def as_in_uris(search: str) -> Sequence[str]:
+    """Return how a text that people wrote may stand in URIs: as it is, and percent-encoded."""
+    return tuple(dict.fromkeys((search, quote(search, safe="/"))))
+
+
+def _steps(run: Run) -> Iterator[StepLine]:
+    for step in run.steps:
+        yield StepLine(
+            name=step.name,
+            started_at=step.started_at,
+            finished_at=step.finished_at,
+            starts_s=max((step.started_at - run.started_at).total_seconds(), 0.0),
+            seconds=None if step.finished_at is None else (step.finished_at - step.started_at).total_seconds(),
+            outcome=step.outcome,
+        )
+
+
+def _files(run: Run) -> Iterator[RunFile]:
+    same = {known.file.uri: known.same_content_as for known in run.same_content_as}
+    for file in run.request.batch.files if run.request is not None else ():
+        yield RunFile(
+            uri=file.uri,
+            name=file_name(file.uri),
+            size_bytes=file.size_bytes,
+            rows=file.rows,
+            same_as=same.get(file.uri),
+        )
+    for known in run.skipped_files:
+        yield RunFile(
+            uri=known.file.uri,
+            name=file_name(known.file.uri),
+            size_bytes=known.file.size_bytes,
+            rows=known.file.rows,
+            skipped_by=known.run_id,
+            same_as=known.same_file_as or known.same_content_as,
+        )
+
+
+def _after(cursor: str) -> tuple[datetime, str]:
+    time, _, run_id = cursor.partition(" ")
+    try:
+        at = datetime.fromisoformat(time)
+    except ValueError:
+        raise no_cursor(cursor) from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)), run_id

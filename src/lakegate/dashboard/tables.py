@@ -1,0 +1,605 @@
+"""One table: columns, schema changes, snapshots, NULL rates and bounds, the history of its checks, its files."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from itertools import islice
+from typing import Any, Literal
+
+from lakegate.dashboard.model import MAIN, ReadModel, TableFacts, lineage_of, rows_after
+from lakegate.dashboard.overview import TableOverview, table_overview
+from lakegate.dashboard.values import Page, Problem, cut, page_size
+from lakegate.errors import LakegateError
+from lakegate.model.base import Value
+from lakegate.model.checks import Severity, Verdict
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import CheckRecord, RunLine
+from lakegate.model.refs import TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, RunStatus
+from lakegate.model.schema import Column
+from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, SchemaVersion, Snapshot
+
+Scalar = str | int | float | bool | None
+_MOST_FILES = 10_000
+_MOST_COLUMNS = 200
+_MOST_RUNS = 800
+_LONGEST_BOUND = 200
+
+
+class TableDetail(Value):
+    """A table at one commit.
+
+    Attributes:
+        table: ``namespace.table``.
+        ref: The ref that it was read at.
+        commit: The commit.
+        metadata_location: Its metadata file.
+        location: Its folder.
+        format_version: Iceberg's format version.
+        columns: Its columns.
+        partition_by: Its partition transforms.
+        properties: Its properties.
+        facts: Its rows, files and bytes.
+        overview: What the home page says of it, as of now; ``None`` if it's read at another ref or time.
+        problems: What could not be read.
+    """
+
+    table: str
+    ref: str
+    commit: str
+    metadata_location: str
+    location: str
+    format_version: int
+    columns: tuple[Column, ...]
+    partition_by: tuple[str, ...] = ()
+    properties: dict[str, str]
+    facts: TableFacts
+    overview: TableOverview | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+class ColumnChange(Value):
+    """One difference between a schema and the one before it.
+
+    Attributes:
+        change: ``added``, ``dropped``, ``renamed``, ``retyped``, ``required`` (no NULLs any more) or ``optional``.
+        column: The column, by its newest name.
+        before: Its name or type before.
+        after: Its name or type after.
+    """
+
+    change: Literal["added", "dropped", "renamed", "retyped", "required", "optional"]
+    column: str
+    before: str | None = None
+    after: str | None = None
+
+
+class SchemaChange(Value):
+    """A schema that a table has had.
+
+    Attributes:
+        schema_id: Its id.
+        since: Time of the first snapshot written with it.
+        run_id: The run that wrote that snapshot.
+        columns: Number of columns.
+        changes: What differs from the schema before; all columns for the first one.
+    """
+
+    schema_id: int
+    since: datetime | None = None
+    run_id: str | None = None
+    columns: int
+    changes: tuple[ColumnChange, ...]
+
+
+class SnapshotLine(Value):
+    """One snapshot of a table: a publish, or what another writer did.
+
+    Attributes:
+        operation: ``append``, ``overwrite``, ``delete`` or ``replace``.
+        rows_added: Rows added; ``None`` if its summary doesn't say.
+        rows_removed: Rows removed; ``None`` likewise.
+        rows: Rows of the table after it; ``None`` if delete files hide the number.
+        files_added: Data files added.
+        size_bytes: Bytes in all data files after it.
+        run_id: The run that wrote it; ``None`` for another writer's.
+        is_current: Whether it's the current one.
+    """
+
+    snapshot_id: str
+    parent_id: str | None = None
+    at: datetime
+    operation: str | None = None
+    rows_added: int | None = None
+    rows_removed: int | None = None
+    rows: int | None = None
+    files_added: int | None = None
+    size_bytes: int | None = None
+    run_id: str | None = None
+    is_current: bool = False
+
+
+class ColumnPoint(Value):
+    """What one snapshot added to a column, by the metrics of its data files.
+
+    Attributes:
+        rows: Rows added.
+        nulls: NULLs among them; ``None`` if a file lacks the count.
+        null_share: Their share, from 0 to 1.
+        lower: Lower bound of the values; ``None`` if unknown. Text may be cut short.
+        upper: Upper bound, likewise.
+    """
+
+    snapshot_id: str
+    run_id: str | None = None
+    at: datetime
+    rows: int
+    nulls: int | None = None
+    null_share: float | None = None
+    lower: Scalar = None
+    upper: Scalar = None
+
+
+class ColumnHistory(Value):
+    """A column over the newest snapshots that added rows, oldest first."""
+
+    column: str
+    type: str
+    points: tuple[ColumnPoint, ...] = ()
+
+
+class CheckPoint(Value):
+    """What a check found in one run."""
+
+    run_id: str
+    at: datetime
+    status: RunStatus
+    verdict: Verdict
+    failing_rows: int
+    total_rows: int
+
+
+class CheckHistory(Value):
+    """A check over the newest runs of a table that ran it, oldest first.
+
+    Attributes:
+        name: The check's name.
+        check: The check in its canonical text.
+        severity: Its severity in the newest run.
+        points: What it found in each run.
+        failing_since: The first run of those since which it has failed without a pass; ``None`` if the newest passed.
+        failing_runs: Number of those runs.
+        earlier: Whether it may have failed even before: the runs that were looked at all fail, and there are more.
+        last_pass: The newest run that it passed in, among those that were looked at.
+    """
+
+    name: str
+    check: str
+    severity: Severity
+    points: tuple[CheckPoint, ...] = ()
+    failing_since: CheckPoint | None = None
+    failing_runs: int = 0
+    earlier: bool = False
+    last_pass: CheckPoint | None = None
+
+
+class DataFileLine(Value):
+    """A data file of a table."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    partition: str
+
+
+class PartitionLine(Value):
+    """A partition of a table; ``partition`` is empty for a table without partitions."""
+
+    partition: str
+    rows: int
+    files: int
+    size_bytes: int
+
+
+class FilesPage(Page[DataFileLine]):
+    """Data files of a table. ``complete`` is false if it has more than were looked at."""
+
+    complete: bool = True
+
+
+class PartitionsPage(Page[PartitionLine]):
+    """Partitions of a table, the largest first. ``complete`` is false if it has more files than were looked at."""
+
+    complete: bool = True
+
+
+def get_table(model: ReadModel, table: str, *, ref: str = MAIN, at: str | datetime | None = None) -> TableDetail:
+    """Return a table.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        ref: Branch, tag or commit hash.
+        at: Commit hash or time: the table as ``ref`` had it then. Default: now.
+
+    Returns:
+        The table.
+
+    Raises:
+        InputError: A name or the time is malformed, or its metadata is damaged.
+        NotFoundError: The table or the ref doesn't exist, or its metadata file is gone.
+        CatalogUnavailableError: The catalog is away.
+    """
+    identifier = TableIdentifier.parse(table)
+    commit = model.resolve(ref, at)
+    pointer = model.table(identifier, commit)
+    found = model.metadata(pointer)
+    problems: list[Problem] = []
+    about = None
+    if ref == MAIN and not at:
+        about = table_overview(model, table, problems)
+    return TableDetail(
+        table=table,
+        ref=ref,
+        commit=commit.hash,
+        metadata_location=found.metadata_location,
+        location=found.location,
+        format_version=found.format_version,
+        columns=found.table_schema.columns,
+        partition_by=found.partition_by,
+        properties={key: str(value) for key, value in found.properties.items()},
+        facts=model.facts(pointer),
+        overview=about,
+        problems=tuple(problems),
+    )
+
+
+def schema_changes(
+    model: ReadModel, table: str, *, ref: str = MAIN, at: str | datetime | None = None
+) -> tuple[SchemaChange, ...]:
+    """Return how a table's schema came about, oldest schema first; arguments and errors as :func:`get_table`."""
+    versions = model.reader.schemas(_pointer(model, table, ref, at))
+    found = []
+    before: SchemaVersion | None = None
+    for version in versions:
+        found.append(
+            SchemaChange(
+                schema_id=version.schema_id,
+                since=version.since,
+                run_id=version.run_id,
+                columns=len(version.field_ids),
+                changes=tuple(_column_changes(before, version)),
+            )
+        )
+        before = version
+    return tuple(found)
+
+
+def list_snapshots(
+    model: ReadModel,
+    table: str,
+    *,
+    ref: str = MAIN,
+    at: str | datetime | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page[SnapshotLine]:
+    """Return a page of a table's snapshots that led to its current state, newest first.
+
+    Metadata keeps the newest 100 by default; :func:`lakegate.dashboard.runs.list_runs` knows older publishes.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        ref: Branch, tag or commit hash.
+        at: Commit hash or time. Default: now.
+        limit: Snapshots on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: A name, the time or the cursor is malformed, or the metadata is damaged.
+        NotFoundError: The table or the ref doesn't exist, or its metadata file is gone.
+        CatalogUnavailableError: The catalog is away.
+    """
+    pointer = _pointer(model, table, ref, at)
+    newest_first = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)[::-1]
+    shown, following = cut(newest_first, cursor, limit)
+    items = tuple(_snapshot(one, pointer) for one in shown)
+    return Page[SnapshotLine](items=items, next=following, total=len(newest_first))
+
+
+def column_history(
+    model: ReadModel, table: str, *, columns: Sequence[str] = (), limit: int = 20
+) -> tuple[ColumnHistory, ...]:
+    """Return the NULL rate and bounds of each column in what the newest snapshots on ``main`` added.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        columns: Only these columns. Default: the first 200.
+        limit: Snapshots to look at.
+
+    Returns:
+        The columns, in the table's order.
+
+    Raises:
+        InputError: The name is malformed, or the metadata is damaged.
+        NotFoundError: The table doesn't exist, or a metadata file is gone.
+        CatalogUnavailableError: The catalog is away.
+    """
+    pointer = _pointer(model, table, MAIN, None)
+    wanted = [one for one in model.metadata(pointer).table_schema.columns if not columns or one.name in columns]
+    snapshots = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)
+    adding = [one for one in snapshots if _number(one, "added-records") != 0][-page_size(limit) :]
+    found = model.each(adding, lambda snapshot: _added(model, pointer, snapshot))
+    for one in found:
+        if isinstance(one, LakegateError):
+            raise one
+    pairs = [(one, added) for one, added in zip(adding, found, strict=True) if not isinstance(added, LakegateError)]
+    return tuple(
+        ColumnHistory(
+            column=column.name,
+            type=column.type,
+            points=tuple(point for one, added in pairs if (point := _point(one, added, column.name)) is not None),
+        )
+        for column in wanted[:_MOST_COLUMNS]
+    )
+
+
+def check_history(model: ReadModel, table: str, *, limit: int = 50) -> tuple[CheckHistory, ...]:
+    """Return what each check of a table found in its newest runs, those that fail first.
+
+    Looks further back, through 800 runs at most, for the beginning of what has been failing all along.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        limit: Runs to return of each check.
+
+    Returns:
+        The checks.
+
+    Raises:
+        RetryableError: The journal can't be reached.
+    """
+    number = page_size(limit)
+    while True:
+        lines = list(model.journal.pages.newest_of([table], limit=number + 1)[table])
+        more, lines = len(lines) > number, lines[:number]
+        found = _histories(model, table, lines, limit=limit, more=more)
+        if number >= _MOST_RUNS or not any(one.earlier for one in found):
+            return tuple(sorted(found, key=lambda one: (one.failing_since is None, one.severity != "error", one.name)))
+        number = min(number * 4, _MOST_RUNS)
+
+
+def list_data_files(
+    model: ReadModel,
+    table: str,
+    *,
+    ref: str = MAIN,
+    at: str | datetime | None = None,
+    search: str = "",
+    limit: int = 50,
+    cursor: str | None = None,
+) -> FilesPage:
+    """Return a page of a table's data files, the largest first.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        ref: Branch, tag or commit hash.
+        at: Commit hash or time. Default: now.
+        search: Only files whose path or partition contains this text.
+        limit: Files on the page.
+        cursor: ``next`` of the page before.
+
+    Returns:
+        The page. At most 10,000 files are looked at.
+
+    Raises:
+        InputError: A name, the time or the cursor is malformed, or a file of the table is damaged.
+        NotFoundError: The table or the ref doesn't exist, or a metadata file is gone.
+        CatalogUnavailableError: The catalog is away.
+    """
+    files, complete = _files(model, _pointer(model, table, ref, at))
+    wanted = [one for one in files if search in one.path or search in one.partition] if search else files
+    items, following = cut(wanted, cursor, limit)
+    return FilesPage(items=items, next=following, total=len(wanted) if complete else None, complete=complete)
+
+
+def list_partitions(
+    model: ReadModel,
+    table: str,
+    *,
+    ref: str = MAIN,
+    at: str | datetime | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> PartitionsPage:
+    """Return a page of a table's partitions with their rows, files and bytes; otherwise as :func:`list_data_files`."""
+    files, complete = _files(model, _pointer(model, table, ref, at))
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for file in files:
+        known = sums[file.partition]
+        known[0], known[1], known[2] = known[0] + file.rows, known[1] + 1, known[2] + file.size_bytes
+    lines = [PartitionLine(partition=key, rows=one[0], files=one[1], size_bytes=one[2]) for key, one in sums.items()]
+    lines.sort(key=lambda one: (-one.size_bytes, one.partition))
+    items, following = cut(lines, cursor, limit)
+    return PartitionsPage(items=items, next=following, total=len(lines), complete=complete)
+
+
+def as_scalar(value: Any) -> Scalar:
+    """Return a bound or partition value so that it survives JSON.
+
+    Example:
+        >>> as_scalar(date(2026, 1, 31)), as_scalar(0.5), as_scalar(float("nan")), as_scalar(b"ab")
+        ('2026-01-31', 0.5, 'nan', '0x6162')
+    """
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case str():
+            return value[:_LONGEST_BOUND]
+        case bytes():
+            return f"0x{value[:_LONGEST_BOUND].hex()}"
+        case date() | time():
+            return value.isoformat()
+        case _:
+            return str(value)[:_LONGEST_BOUND]
+
+
+def _pointer(model: ReadModel, table: str, ref: str, at: str | datetime | None) -> TablePointer:
+    return model.table(TableIdentifier.parse(table), model.resolve(ref, at))
+
+
+def _column_changes(before: SchemaVersion | None, after: SchemaVersion) -> Iterator[ColumnChange]:
+    old = {} if before is None else dict(zip(before.field_ids, before.table_schema.columns, strict=True))
+    new = dict(zip(after.field_ids, after.table_schema.columns, strict=True))
+    for field_id, column in new.items():
+        known = old.get(field_id)
+        if known is None:
+            yield ColumnChange(change="added", column=column.name, after=column.type)
+            continue
+        if known.name != column.name:
+            yield ColumnChange(change="renamed", column=column.name, before=known.name, after=column.name)
+        if known.type != column.type:
+            yield ColumnChange(change="retyped", column=column.name, before=known.type, after=column.type)
+        if known.required != column.required:
+            yield ColumnChange(change="required" if column.required else "optional", column=column.name)
+    for field_id, column in old.items():
+        if field_id not in new:
+            yield ColumnChange(change="dropped", column=column.name, before=column.type)
+
+
+def _number(snapshot: Snapshot, key: str) -> int | None:
+    value = snapshot.summary.get(key)
+    return int(value) if value is not None and value.isdecimal() else None
+
+
+def _snapshot(one: Snapshot, pointer: TablePointer) -> SnapshotLine:
+    counted = "total-records" in one.summary
+    default = 0 if counted else None
+    added, removed, files = (
+        default if (found := _number(one, key)) is None else found
+        for key in ("added-records", "deleted-records", "added-data-files")
+    )
+    return SnapshotLine(
+        snapshot_id=str(one.snapshot_id),
+        parent_id=None if one.parent_id is None else str(one.parent_id),
+        at=one.time,
+        operation=one.operation,
+        rows_added=added,
+        rows_removed=removed,
+        rows=rows_after(one),
+        files_added=files,
+        size_bytes=_number(one, "total-files-size"),
+        run_id=one.summary.get(RUN_ID_PROPERTY),
+        is_current=one.snapshot_id == pointer.snapshot_id,
+    )
+
+
+_Sums = tuple[int, Mapping[str, tuple[int | None, Scalar, Scalar]]]
+
+
+def _added(model: ReadModel, pointer: TablePointer, snapshot: Snapshot) -> _Sums:
+    """Return the rows that a snapshot added, and of each column the NULLs and bounds."""
+    key = ("columns", pointer.content_id, snapshot.snapshot_id, pointer.schema_id)
+    return model.remembered(key, lambda: _summed(model.reader.added_files(pointer, [snapshot.snapshot_id])))
+
+
+def _summed(added: AddedFiles) -> _Sums:
+    columns: dict[str, list[ColumnStatistics]] = defaultdict(list)
+    for file in added.files:
+        for name, statistics in file.columns.items():
+            columns[name].append(statistics)
+    return added.rows, {name: _column(found) for name, found in columns.items()}
+
+
+def _column(found: Sequence[ColumnStatistics]) -> tuple[int | None, Scalar, Scalar]:
+    nulls = [one.null_count for one in found]
+    # A file with nothing but NULLs has no bounds, and moves none.
+    bounded = [one for one in found if one.value_count is None or one.value_count != one.null_count]
+    lower, upper = ([getattr(one, side) for one in bounded] for side in ("lower", "upper"))
+    known = [None if None in side or not side else side for side in (lower, upper)]
+    return (
+        None if None in nulls else sum(filter(None, nulls)),
+        as_scalar(None if known[0] is None else min(known[0])),
+        as_scalar(None if known[1] is None else max(known[1])),
+    )
+
+
+def _point(snapshot: Snapshot, added: _Sums, column: str) -> ColumnPoint | None:
+    rows, columns = added
+    if column not in columns:
+        return None
+    nulls, lower, upper = columns[column]
+    return ColumnPoint(
+        snapshot_id=str(snapshot.snapshot_id),
+        run_id=snapshot.summary.get(RUN_ID_PROPERTY),
+        at=snapshot.time,
+        rows=rows,
+        nulls=nulls,
+        null_share=nulls / rows if nulls is not None and rows else None,
+        lower=lower,
+        upper=upper,
+    )
+
+
+def _histories(model: ReadModel, table: str, lines: Sequence[RunLine], *, limit: int, more: bool) -> list[CheckHistory]:
+    by_id = {line.run_id: line for line in lines}
+    records: dict[str, list[CheckRecord]] = defaultdict(list)
+    for record in model.journal.pages.checks(table, list(by_id)):
+        records[record.check].append(record)
+    return [_history(found, by_id, limit=limit, more=more) for found in records.values()]
+
+
+def _history(records: Sequence[CheckRecord], lines: Mapping[str, RunLine], *, limit: int, more: bool) -> CheckHistory:
+    ordered = sorted(records, key=lambda one: (lines[one.run_id].started_at, one.run_id))
+    points = [_check_point(one, lines[one.run_id]) for one in ordered]
+    passes = [at for at, one in enumerate(points) if one.verdict == "pass"]
+    failing = points[passes[-1] + 1 :] if passes else points
+    return CheckHistory(
+        name=ordered[-1].name,
+        check=ordered[-1].check,
+        severity=ordered[-1].severity,
+        points=tuple(points[-limit:]),
+        failing_since=failing[0] if failing else None,
+        failing_runs=len(failing),
+        earlier=bool(failing) and not passes and more,
+        last_pass=points[passes[-1]] if passes else None,
+    )
+
+
+def _check_point(record: CheckRecord, line: RunLine) -> CheckPoint:
+    return CheckPoint(
+        run_id=record.run_id,
+        at=line.started_at,
+        status=line.status,
+        verdict=record.verdict,
+        failing_rows=record.failing_rows,
+        total_rows=record.total_rows,
+    )
+
+
+def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLine], bool]:
+    """Return the data files of a table, the largest first, and whether these are all."""
+
+    def read() -> tuple[Sequence[DataFileLine], bool]:
+        found = [_file(one) for one in islice(model.reader.files(pointer), _MOST_FILES + 1)]
+        complete = len(found) <= _MOST_FILES
+        return sorted(found[:_MOST_FILES], key=lambda one: (-one.size_bytes, one.path)), complete
+
+    return model.remembered(("files", pointer), read)
+
+
+def _file(file: DataFile) -> DataFileLine:
+    partition = ", ".join(f"{name}={as_scalar(value)}" for name, value in file.partition.items())
+    return DataFileLine(path=file.path, rows=file.rows, size_bytes=file.size_bytes, partition=partition)

@@ -1,0 +1,164 @@
+"""What the values of all pages have in common: pages of results, problems, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from lakegate.errors import InputError, LakegateError
+from lakegate.model.base import Value
+from lakegate.model.checks import CheckResult, Evidence, Severity, Verdict
+
+Part = Literal["catalog", "journal", "table", "engine"]
+MOST_ON_A_PAGE = 1_000
+"""Results that one page may have: what is asked for beyond that is cut."""
+
+
+class Problem(Value):
+    """A part of the lake that could not be read; what doesn't need it is shown.
+
+    Attributes:
+        part: What could not be read: the ``catalog``, the ``journal``, a ``table``'s files or the ``engine``.
+        subject: The table, branch or run it's about, if it's about one.
+        code: The error's code, such as ``catalog-unavailable``.
+        message: What happened.
+        hint: What to do about it.
+    """
+
+    part: Part
+    subject: str | None = None
+    code: str
+    message: str
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, part: Part, error: LakegateError, subject: str | None = None) -> Problem:
+        """Return the problem that ``error`` is."""
+        return cls(part=part, subject=subject, code=error.code, message=error.message, hint=error.hint)
+
+
+Item = TypeVar("Item")
+
+
+class Page(Value, Generic[Item]):
+    """Some of many results.
+
+    Attributes:
+        items: The results, in order.
+        next: Cursor of the page that follows; ``None`` on the last one.
+        total: Number of all results, where it's known without reading them.
+        problems: What could not be read.
+    """
+
+    items: tuple[Item, ...] = ()
+    next: str | None = None
+    total: int | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+class CheckLine(Value):
+    """What one check found in one run.
+
+    Attributes:
+        table: The table.
+        name: The check's name.
+        check: The check in its canonical text.
+        columns: Columns it's about.
+        severity: ``error`` blocks the publish, ``warn`` reports.
+        verdict: ``pass`` or ``fail``.
+        failing_rows: Rows that break it.
+        total_rows: Rows that were looked at.
+        evidence: ``manifest`` if file metrics proved it, ``scan`` if rows were read.
+        detail: One sentence where the numbers don't tell.
+        examples: Failing rows, column name to value, as far as the settings allow.
+        hidden_examples: Number of failing rows that the journal has and the settings hide.
+    """
+
+    table: str
+    name: str
+    check: str
+    columns: tuple[str, ...] = ()
+    severity: Severity
+    verdict: Verdict
+    failing_rows: int
+    total_rows: int
+    evidence: Evidence
+    detail: str | None = None
+    examples: tuple[dict[str, Any], ...] = Field(default=())
+    hidden_examples: int = 0
+
+    @property
+    def failing_share(self) -> float | None:
+        """Share of the rows that fail, from 0 to 1; ``None`` if no row was looked at."""
+        return min(self.failing_rows / self.total_rows, 1.0) if self.total_rows else None
+
+    @classmethod
+    def of(cls, table: str, result: CheckResult, *, examples: int = 0) -> CheckLine:
+        """Return the line of ``result`` with up to ``examples`` rows."""
+        shown = result.examples[: max(examples, 0)]
+        return cls(
+            table=table,
+            name=result.name,
+            check=result.check,
+            columns=result.columns,
+            severity=result.severity,
+            verdict=result.verdict,
+            failing_rows=result.failing_rows,
+            total_rows=result.total_rows,
+            evidence=result.evidence,
+            detail=result.detail,
+            examples=shown,
+            hidden_examples=len(result.examples) - len(shown),
+        )
+
+
+class Command(Value):
+    """A command to type next, and what it's for."""
+
+    purpose: str
+    command: str
+
+
+def page_size(limit: int) -> int:
+    """Return how many results a page has that is asked for ``limit``."""
+    return max(1, min(limit, MOST_ON_A_PAGE))
+
+
+def offset_of(cursor: str | None) -> int:
+    """Return the number of results before a page whose cursor counts them.
+
+    Raises:
+        InputError: It's no cursor.
+
+    Example:
+        >>> offset_of(None), offset_of("50")
+        (0, 50)
+    """
+    if cursor is None:
+        return 0
+    if not cursor.isdecimal() or not cursor.isascii():
+        raise no_cursor(cursor)
+    return int(cursor[:12])
+
+
+def no_cursor(cursor: str) -> InputError:
+    """Return the error for a text that is no cursor."""
+    return InputError(f"'{cursor[:80]}' is not the start of a page.", hint="Start at the first page.")
+
+
+def cut(items: Sequence[Item], cursor: str | None, limit: int) -> tuple[tuple[Item, ...], str | None]:
+    """Return the page of ``items`` that starts at ``cursor``, and the cursor of the next one.
+
+    Example:
+        >>> cut("abcde", "2", 2), cut("abcde", "4", 2)
+        ((('c', 'd'), '4'), (('e',), None))
+    """
+    start, size = offset_of(cursor), page_size(limit)
+    return tuple(items[start : start + size]), str(start + size) if start + size < len(items) else None
+
+
+def worst_first(results: Iterable[CheckLine]) -> tuple[CheckLine, ...]:
+    """Return failed errors, failed warnings and the rest, each in the order given."""
+    return tuple(sorted(results, key=lambda one: (one.verdict == "pass", one.severity != "error")))

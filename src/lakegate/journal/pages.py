@@ -1,0 +1,259 @@
+"""Runs, checks and files, a page at a time: what the dashboard asks of the journal.
+
+Each query finds its rows by an index and returns a bounded number of them, however many runs there are. Where a whole
+run isn't needed, its document isn't read: with its examples and files it may have megabytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, get_args
+
+from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
+
+from lakegate.journal import runs
+from lakegate.journal.database import Database, Transaction
+from lakegate.journal.files import PUBLISHED
+from lakegate.journal.schema import CHECK_RESULTS, CLAIMS, RUN_TABLES, RUNS, as_text
+from lakegate.model.base import Value
+from lakegate.model.journal import CheckRecord, FileRecord, RunLine
+from lakegate.model.run import Run, RunKind, RunStatus
+
+_LINE = [column for column in RUNS.c if column.name != "document"]
+_BRINGS_DATA = ("ingest", "transaction", "branch")
+
+
+class RunFilter(Value):
+    """Which runs to find.
+
+    Attributes:
+        table: Only runs that wrote to this table.
+        status: Only runs with this status.
+        kind: Only runs of this kind.
+        since: Only runs that began at this time or later.
+        until: Only runs that began before this time.
+        file: Only runs with a source file whose URI contains this text.
+    """
+
+    table: str | None = None
+    status: str | None = None
+    kind: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    file: str | None = None
+
+
+class JournalPages:
+    """Reads a journal a page at a time.
+
+    Args:
+        database: Where the journal is.
+
+    Raises:
+        RetryableError: From every method, if the database is locked for too long or unreachable.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Runs
+
+    def runs(self, wanted: RunFilter, *, limit: int, after: tuple[datetime, str] | None = None) -> Sequence[Run]:
+        """Return runs, newest first.
+
+        Args:
+            wanted: Which ones.
+            limit: Maximum number.
+            after: Start and id of the run before the first one.
+        """
+        started: Any = RUNS.c.started_at
+        number: Any = RUNS.c.run_id
+        query: Select[Any] = select(*runs.SHOWN)
+        if wanted.table is not None:
+            started, number = RUN_TABLES.c.started_at, RUN_TABLES.c.run_id
+            query = query.join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
+            query = query.where(RUN_TABLES.c.table_name == wanted.table)
+        query = query.where(*_conditions(wanted, started))
+        if after is not None:
+            query = query.where(_behind(started, number, after))
+        if wanted.file:
+            with_file = select(CLAIMS.c.run_id).where(CLAIMS.c.path.contains(wanted.file, autoescape=True))
+            in_document = RUNS.c.document.contains(wanted.file, autoescape=True)
+            query = query.where(or_(in_document, RUNS.c.run_id.in_(with_file)))
+        with self._database.reading() as tx:
+            return runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit))
+
+    def lines(self, run_ids: Collection[str]) -> Mapping[str, RunLine]:
+        """Return the runs of these ids that exist, by id."""
+        with self._database.reading() as tx:
+            found = tx.execute(select(*_LINE).where(RUNS.c.run_id.in_(tx.values(run_ids))))
+            return {row.run_id: _line(row) for row in found}
+
+    def runs_of(self, run_ids: Collection[str]) -> Mapping[str, Run]:
+        """Return whole runs of these ids that exist, by id."""
+        with self._database.reading() as tx:
+            found = runs.read(tx, select(*runs.SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))))
+            return {run.run_id: run for run in found}
+
+    def newest(self, status: str, *, since: datetime | None = None, limit: int) -> Sequence[RunLine]:
+        """Return runs with this status, newest first."""
+        query = select(*_LINE).where(RUNS.c.status == status).order_by(RUNS.c.started_at.desc())
+        if since is not None:
+            query = query.where(RUNS.c.started_at >= as_text(since))
+        with self._database.reading() as tx:
+            return [_line(row) for row in tx.execute(query.limit(limit))]
+
+    def by_branch(self, branches: Collection[str]) -> Mapping[str, RunLine]:
+        """Return the newest run that wrote to each of these branches, by branch."""
+        with self._database.reading() as tx:
+            query = select(*_LINE).where(RUNS.c.branch.in_(tx.values(branches)))
+            found = tx.execute(query.order_by(RUNS.c.started_at, RUNS.c.run_id))
+            return {row.branch: _line(row) for row in found}
+
+    # Tables
+
+    def tables(self, *, limit: int) -> Sequence[str]:
+        """Return the names of tables that runs wrote to, in order."""
+        found: list[str] = []
+        name = RUN_TABLES.c.table_name
+        with self._database.reading() as tx:
+            # From one name to the next by the index: DISTINCT would read all its entries.
+            while len(found) < limit:
+                query = select(func.min(name))
+                following: str | None = tx.scalar(query.where(name > found[-1]) if found else query)
+                if following is None:
+                    break
+                found.append(following)
+        return found
+
+    def tables_of(self, run_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Return the tables of each of these runs."""
+        found: dict[str, list[str]] = defaultdict(list)
+        with self._database.reading() as tx:
+            query = select(RUN_TABLES.c.run_id, RUN_TABLES.c.table_name)
+            for row in tx.execute(query.where(RUN_TABLES.c.run_id.in_(tx.values(run_ids)))):
+                found[row.run_id].append(row.table_name)
+        return found
+
+    def newest_of(self, tables: Sequence[str], *, limit: int) -> Mapping[str, Sequence[RunLine]]:
+        """Return the newest runs of each table, newest first."""
+        with self._database.reading() as tx:
+            return {table: _of_table(tx, table, limit) for table in tables}
+
+    def last_publishes(self, tables: Sequence[str]) -> Mapping[str, RunLine]:
+        """Return the last run that brought data to each table and wasn't reverted since, where there is one."""
+        found = {}
+        condition = RUNS.c.status == "published", RUNS.c.kind.in_(_BRINGS_DATA)
+        with self._database.reading() as tx:
+            for table in tables:
+                for line in _of_table(tx, table, 1, *condition):
+                    found[table] = line
+        return found
+
+    # Checks
+
+    def failing(self, run_ids: Collection[str]) -> Mapping[tuple[str, str], tuple[int, int]]:
+        """Return how many checks of severity ``error`` and ``warn`` failed, by run and table."""
+        of = CHECK_RESULTS.c
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        query = select(of.run_id, of.table_name, of.severity, func.count().label("number"))
+        query = query.group_by(of.run_id, of.table_name, of.severity).where(of.verdict == "fail")
+        with self._database.reading() as tx:
+            for row in tx.execute(query.where(of.run_id.in_(tx.values(run_ids)))):
+                errors, warnings = found.get((row.run_id, row.table_name), (0, 0))
+                blocks = row.severity == "error"
+                number = (errors + row.number, warnings) if blocks else (errors, warnings + row.number)
+                found[row.run_id, row.table_name] = number
+        return found
+
+    def checks(self, table: str, run_ids: Collection[str]) -> Sequence[CheckRecord]:
+        """Return what the checks of these runs found in a table."""
+        of = CHECK_RESULTS.c
+        with self._database.reading() as tx:
+            query = select(CHECK_RESULTS).where(of.run_id.in_(tx.values(run_ids)), of.table_name == table)
+            return [_check(row) for row in tx.execute(query.order_by(of.run_id, of.position))]
+
+    # Files
+
+    def files(
+        self, *, name: str | None = None, table: str | None = None, limit: int, before: int | None = None
+    ) -> Sequence[FileRecord]:
+        """Return source files that were published or are being ingested, newest first.
+
+        Args:
+            name: Only files whose URI contains this text.
+            table: Only files of this table.
+            limit: Maximum number.
+            before: Number of the file before the first one.
+        """
+        of = CLAIMS.c
+        query = select(CLAIMS).order_by(of.claim_id.desc())
+        if table is not None:
+            query = query.where(of.table_name == table)
+        if name:
+            query = query.where(of.path.contains(name, autoescape=True))
+        if before is not None:
+            query = query.where(of.claim_id < before)
+        with self._database.reading() as tx:
+            return [_file(row) for row in tx.execute(query.limit(limit))]
+
+
+def _of_table(tx: Transaction, table: str, limit: int, *conditions: ColumnElement[bool]) -> list[RunLine]:
+    query = select(*_LINE).join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
+    query = query.where(RUN_TABLES.c.table_name == table, *conditions)
+    query = query.order_by(RUN_TABLES.c.started_at.desc(), RUN_TABLES.c.run_id.desc())
+    return [_line(row) for row in tx.execute(query.limit(limit))]
+
+
+def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
+    found = []
+    if wanted.status is not None:
+        found.append(RUNS.c.status == wanted.status)
+    if wanted.kind is not None:
+        found.append(RUNS.c.kind == wanted.kind)
+    if wanted.since is not None:
+        found.append(started >= as_text(wanted.since))
+    if wanted.until is not None:
+        found.append(started < as_text(wanted.until))
+    return found
+
+
+def _behind(started: Any, number: Any, after: tuple[datetime, str]) -> ColumnElement[bool]:
+    time, run_id = as_text(after[0]), after[1]
+    return and_(started <= time, or_(started < time, number < run_id))
+
+
+def _line(row: Row[Any]) -> RunLine:
+    # A run of a newer lakegate must not hide the others.
+    known = {"status": row.status if row.status in get_args(RunStatus) else "failed"}
+    known["kind"] = row.kind if row.kind in get_args(RunKind) else "ingest"
+    return RunLine.model_validate({**{column.name: getattr(row, column.name) for column in _LINE}, **known})
+
+
+def _check(row: Row[Any]) -> CheckRecord:
+    return CheckRecord(
+        run_id=row.run_id,
+        table=row.table_name,
+        name=row.name,
+        check=row.check_text,
+        severity=row.severity,
+        verdict=row.verdict,
+        evidence=row.evidence,
+        failing_rows=row.failing_rows,
+        total_rows=row.total_rows,
+    )
+
+
+def _file(row: Row[Any]) -> FileRecord:
+    return FileRecord(
+        number=row.claim_id,
+        table=row.table_name,
+        uri=row.path,
+        version=row.version,
+        size_bytes=row.size_bytes,
+        rows=row.rows,
+        published=row.state == PUBLISHED,
+        run_id=row.run_id,
+    )
