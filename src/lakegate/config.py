@@ -9,6 +9,7 @@ import threading
 import tomllib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -495,6 +496,50 @@ def _downstream_name(value: str) -> str:
 DownstreamName = Annotated[str, AfterValidator(_downstream_name)]
 
 
+class UiSettings(_Section):
+    """The dashboard, ``lakegate ui``. Beyond this machine it needs a login: OpenID Connect, or a trusted proxy's."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=8484, ge=1, le=65_535)
+    """Port to listen on."""
+    url: str | None = None
+    """Address at which people reach it, such as ``https://lake.example.com``; required for OpenID Connect."""
+    users: Annotated[tuple[str, ...], _JSON] = ("*",)
+    """Who may see it: patterns of names or e-mail addresses, such as ``*@example.com``. Default: all who log in."""
+    actors: Annotated[tuple[str, ...], _JSON] = ("*",)
+    """Who of them may publish, discard and revert with ``--allow-actions``. Default: all."""
+    oidc_metadata_url: str | None = None
+    """The provider's ``…/.well-known/openid-configuration``."""
+    oidc_client_id: str | None = None
+    """Id of the client at the provider; its redirect address is ``ui.url`` followed by ``/oauth2callback``."""
+    oidc_client_secret: Reference | None = None
+    """The client's secret, by reference."""
+    cookie_secret: Reference | None = None
+    """Key that signs the cookie of who has logged in, by reference: 32 random characters or more."""
+    user_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,64}$")
+    """Header in which a proxy that logs people in passes on their name, such as ``X-Forwarded-Email``."""
+    trusted_proxies: Annotated[tuple[str, ...], _JSON] = ()
+    """Addresses or networks of that proxy. Requests from anywhere else are refused."""
+
+    @field_validator("url", "oidc_metadata_url")
+    @classmethod
+    def _validate_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^/@\s?#]+(?:/[^@\s?#]*)?", value):
+            raise ValueError("must be a URL such as 'https://lake.example.com', without user and password")
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _validate_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for one in value:
+            try:
+                ip_network(one, strict=False)
+            except ValueError:
+                raise ValueError(f"'{one}' is neither an IP address nor a network such as '10.0.0.0/8'") from None
+        return value
+
+
 class Settings(_Section):
     """All settings of one project."""
 
@@ -513,6 +558,7 @@ class Settings(_Section):
     notify: NotifySettings = NotifySettings()
     downstream: dict[DownstreamName, Annotated[AnyDownstream, _JSON]] = Field(default_factory=dict)
     """Systems that learn of each publish: ``[downstream.NAME]``. ``LAKEGATE_DOWNSTREAM_NAME`` holds one as JSON."""
+    ui: UiSettings = UiSettings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
 
     @property

@@ -33,6 +33,8 @@ FLAGS = {
     "tables.*.csv.header": "--no-header",
     "tables.*.csv.null_values": "--null-value",
     "tables.*.partition_by": "--partition-by",
+    "ui.host": "lakegate ui --host",
+    "ui.port": "lakegate ui --port",
     "watch.every": "--every",
     "watch.max_files": "--max-files",
     "watch.max_tries": "--max-tries",

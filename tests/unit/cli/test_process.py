@@ -29,6 +29,7 @@ HEAVY = {
     "slack_sdk",
     "sqlalchemy",
     "sqlglot",
+    "streamlit",
     "structlog",
     "watchfiles",
 }

@@ -1,0 +1,69 @@
+"""Open the dashboard: tables, branches, runs and checks in a browser."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.output import echo_json, safe, say
+from lakegate.errors import ConfigurationError
+
+
+@command("ui", examples=("lakegate ui", "lakegate ui --port 9000 --no-browser", "lakegate ui --allow-actions"))
+@click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: ui.host, which is 127.0.0.1.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    metavar="N",
+    help="Port to listen on; 0 for any free one. Default: ui.port, which is 8484.",
+)
+@click.option("--no-browser", is_flag=True, help="Don't open a browser.")
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Let visitors publish, accept, discard and revert. Each action is recorded with who did it.",
+)
+def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, allow_actions: bool) -> None:
+    """Open the dashboard in a browser, until you stop it with Ctrl-C.
+
+    It shows every table with its rows, freshness and failing checks, branches and what they would change, runs with
+    their audits, and the history of main. It's read-only unless you pass --allow-actions, and needs no Spark except for
+    queries. It sends nothing anywhere.
+
+    Only this machine can reach it. To let others in, set up a login in [ui] of lakegate.toml (OpenID Connect, or a
+    proxy that logs people in); without one, it refuses to listen elsewhere.
+    """
+    try:
+        from lakegate.dashboard.ui import server
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("streamlit", "starlette", "uvicorn", "markupsafe"):
+            raise
+        raise ConfigurationError(
+            "The dashboard needs the package streamlit, which isn't installed.", hint="pip install 'lakegate[ui]'"
+        ) from error
+    from lakegate.dashboard.model import open_read_model
+    from lakegate.dashboard.ui.access import decide_access
+    from lakegate.dashboard.ui.session import Shared
+
+    settings = app.settings().ui
+    host = host or settings.host
+    access = decide_access(settings, host, allow_actions=allow_actions)
+    opened = server.listen(host, settings.port if port is None else port)
+    address = server.address_of(opened) if settings.url is None else settings.url
+    with app.lake() as lake:
+
+        def ready() -> None:
+            if app.json:
+                echo_json({"url": address, "home": str(lake.home), "allow_actions": allow_actions})
+            else:
+                mode = "actions allowed" if allow_actions else "read-only"
+                say(f"Dashboard of {safe(lake.home)}: [bold]{safe(address)}[/]  ({mode}; Ctrl-C stops it)")
+            sys.stdout.flush()
+            if not no_browser and sys.stderr.isatty():
+                webbrowser.open(address)
+
+        server.serve(Shared(lake, open_read_model(lake), access), opened, when_ready=ready)

@@ -1,0 +1,1 @@
+"""The dashboard's server and pages. Only this package imports Streamlit."""

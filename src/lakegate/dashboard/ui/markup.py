@@ -1,0 +1,284 @@
+"""Pieces of HTML. All values are escaped where they come in: only what is written here is markup.
+
+Text from data may hold anything: tags, writing from right to left, invisible characters, a whole novel. It is shown
+escaped, isolated from its surroundings, and clipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from markupsafe import Markup, escape
+
+from lakegate.dashboard.ui.page import address
+from lakegate.model.figures import share
+from lakegate.model.run import Run
+from lakegate.progress import one_line
+
+Tone = Literal["ok", "bad", "warn", "live", "off"]
+Html = Markup
+
+_LONGEST = 200
+_LONGEST_TITLE = 2_000
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+_MONTH, _YEAR = 30 * _DAY, 365 * _DAY
+
+_SIGNS: Mapping[str, tuple[Tone, str]] = {
+    "published": ("ok", "✓"),
+    "rejected": ("bad", "✕"),
+    "failed": ("bad", "!"),
+    "running": ("live", "●"),
+    "staged": ("live", "…"),
+    "discarded": ("off", "–"),
+    "skipped": ("off", "»"),
+    "reverted": ("off", "↺"),
+    "pass": ("ok", "✓"),
+    "fail": ("bad", "✕"),
+    "warn": ("warn", "!"),
+    "late": ("warn", "!"),
+    "on time": ("ok", "✓"),
+}
+
+
+def badge(word: str, *, tone: Tone | None = None, sign: str | None = None) -> Html:
+    """Return a status as an icon and a word.
+
+    Args:
+        word: The status, such as ``published``, ``fail`` or ``late``.
+        tone: Its colour. Default: that of the status.
+        sign: Its icon. Default: that of the status.
+    """
+    known = _SIGNS.get(word, ("off", "·"))
+    return Markup('<span class="badge {}"><i aria-hidden="true">{}</i>{}</span>').format(
+        tone or known[0], sign or known[1], _label(word)
+    )
+
+
+def text(value: object, *, longest: int = _LONGEST) -> Html:
+    """Return a value from data. What is clipped shows when the mouse rests on it.
+
+    Example:
+        >>> text("<script>")
+        Markup('<bdi class="value">&lt;script&gt;</bdi>')
+    """
+    if value is None:
+        return Markup('<span class="null">NULL</span>')
+    words = one_line(_plain(value))
+    if len(words) <= longest:
+        return Markup('<bdi class="value">{}</bdi>').format(words)
+    title = words[:_LONGEST_TITLE] + ("…" if len(words) > _LONGEST_TITLE else "")
+    return Markup('<bdi class="value" title="{}">{}…</bdi>').format(title, words[: longest - 1])
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple, Mapping)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value
+
+
+def _label(value: object) -> str:
+    """Return a text for an attribute or a heading."""
+    words = one_line(value)
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+
+
+def _shown(value: object) -> object:
+    return value if isinstance(value, Markup) else _label(value)
+
+
+def code(value: object) -> Html:
+    """Return a name or a command in the font of code."""
+    return Markup("<code>{}</code>").format(one_line(value))
+
+
+def link(label: object, path: str, **parameters: str | int | None) -> Html:
+    """Return a link to a page of the dashboard."""
+    shown = label if isinstance(label, Markup) else text(label)
+    return Markup('<a class="lg-go" href="{}">{}</a>').format(address(path, **parameters), shown)
+
+
+def run_link(run_id: str, label: str | None = None) -> Html:
+    """Return a link to a run."""
+    return link(code(label or run_id), "run", run=run_id)
+
+
+def table_link(table: str) -> Html:
+    """Return a link to a table."""
+    return link(table, "table", table=table)
+
+
+def branch_link(branch: str) -> Html:
+    """Return a link to a branch."""
+    return link(code(branch), "branches", branch=branch)
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, roughly.
+
+    Example:
+        >>> age(3), age(200), age(90_000), age(40 * 86_400), age(-500)
+        ('just now', '3 min ago', '1 d ago', '1 mo ago', 'in 8 min')
+    """
+    size = abs(seconds)
+    if size < 45:  # noqa: PLR2004 - what feels like now
+        return "just now"
+    steps = ((_YEAR, "y"), (_MONTH, "mo"), (_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s"))
+    length, unit = next((length, unit) for length, unit in steps if size >= length)
+    whole = f"{int(size // length)} {unit}"
+    return f"in {whole}" if seconds < 0 else f"{whole} ago"
+
+
+def ago(moment: datetime | None, now: datetime | None = None) -> Html:
+    """Return how long ago a moment was; the exact time shows when the mouse rests on it."""
+    if moment is None:
+        return Markup('<span class="muted">never</span>')
+    exact = moment.astimezone(UTC)
+    since = ((now or datetime.now(UTC)) - exact).total_seconds()
+    return Markup('<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>').format(
+        exact.isoformat(), exact, age(since)
+    )
+
+
+def clock(at: datetime | None) -> str:
+    """Return a time as the dashboard writes it, in UTC."""
+    return "–" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def bar(part: int, whole: int, *, tone: Tone = "bad", wide: bool = False) -> Html:
+    """Return a bar that is filled as far as ``part`` is of ``whole``."""
+    filled = Markup('<i style="width:{:.2f}%"></i>').format(100 * min(part / whole, 1)) if part > 0 and whole else ""
+    return Markup('<span class="bar {}{}" role="img" aria-label="{}">{}</span>').format(
+        tone, " wide" if wide else "", share(part, whole), filled
+    )
+
+
+def sparkline(values: Sequence[float | None], *, label: str, tone: Tone | None = None) -> Html:
+    """Return a small chart of bars, the last value at the right.
+
+    Args:
+        values: The values; ``None`` where one isn't known.
+        label: What it shows, for people who can't see it.
+        tone: ``bad`` for what should be nothing.
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return Markup('<span class="muted">–</span>')
+    highest = max(known)
+    bars = Markup().join(
+        Markup('<i class="{}" style="height:{:.0f}%"></i>').format(
+            "" if value else "zero", 100 * (value or 0) / highest if highest > 0 else 0
+        )
+        for value in values
+    )
+    return Markup('<span class="spark {}" role="img" title="{}" aria-label="{}">{}</span>').format(
+        tone or "", _label(label), _label(label), bars
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading, and whether it holds numbers or should be as narrow as it can be."""
+
+    title: str
+    kind: Literal["text", "num", "fit"] = "text"
+
+
+def table(columns: Sequence[str | Column], rows: Iterable[Sequence[object]], *, caption: str) -> Html:
+    """Return a table. Cells are markup or text from data.
+
+    Args:
+        columns: The columns.
+        rows: A cell for each column.
+        caption: What the table holds, for people who can't see it.
+    """
+    known = [Column(one) if isinstance(one, str) else one for one in columns]
+    kinds = ["" if one.kind == "text" else one.kind for one in known]
+    head = Markup().join(
+        Markup('<th scope="col" class="{}">{}</th>').format(kind, _label(one.title))
+        for one, kind in zip(known, kinds, strict=True)
+    )
+    body = Markup().join(
+        Markup("<tr>{}</tr>").format(
+            Markup().join(
+                Markup('<td class="{}">{}</td>').format(kind, cell if isinstance(cell, Markup) else text(cell))
+                for cell, kind in zip(row, kinds, strict=True)
+            )
+        )
+        for row in rows
+    )
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><thead><tr>{}</tr></thead>'
+        "<tbody>{}</tbody></table></div>"
+    ).format(_label(caption), head, body)
+
+
+def example_rows(rows: Sequence[Mapping[str, Any]], marked: Sequence[str], *, caption: str) -> Html:
+    """Return example rows as a grid, the columns of a check first and their cells marked."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    ordered = [name for name in names if name in marked] + [name for name in names if name not in marked]
+    head = Markup().join(Markup('<th scope="col">{}</th>').format(text(name, longest=80)) for name in ordered)
+    body = Markup().join(
+        Markup("<tr>{}</tr>").format(
+            Markup().join(
+                Markup('<td class="{}">{}</td>').format("mark" if name in marked else "", text(row.get(name)))
+                for name in ordered
+            )
+        )
+        for row in rows
+    )
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="grid"><thead><tr>{}</tr></thead>'
+        "<tbody>{}</tbody></table></div>"
+    ).format(_label(caption), head, body)
+
+
+def figures(*pairs: tuple[object, str]) -> Html:
+    """Return a few numbers, large, each with what it counts."""
+    return Markup('<div class="figures">{}</div>').format(
+        Markup().join(
+            Markup("<div><b>{}</b><span>{}</span></div>").format(_shown(number), _shown(label))
+            for number, label in pairs
+        )
+    )
+
+
+def facts(*pairs: tuple[str, object]) -> Html:
+    """Return names with values, one a line; pairs whose value is ``None`` are left out."""
+    lines = (
+        Markup("<dt>{}</dt><dd>{}</dd>").format(
+            _label(name), value if isinstance(value, Markup) else text(value, longest=600)
+        )
+        for name, value in pairs
+        if value is not None
+    )
+    return Markup('<dl class="facts">{}</dl>').format(Markup().join(lines))
+
+
+def empty(title: str, *lines: object) -> Html:
+    """Return what a page shows when there is nothing yet: what this is, and what to do."""
+    return Markup('<div class="empty"><p><b>{}</b></p>{}</div>').format(
+        _shown(title), Markup().join(Markup('<p class="muted">{}</p>').format(_shown(line)) for line in lines)
+    )
+
+
+def commands(*lines: str) -> Html:
+    """Return commands to type."""
+    return Markup("<pre>{}</pre>").format("\n".join(one_line(line) for line in lines))
+
+
+def joined(*parts: object, by: str = " ") -> Html:
+    """Return parts in a row; text is escaped."""
+    return Markup(by).join(escape(part) for part in parts)  # noqa: S704 - written in the pages, never data
+
+
+def run_status(run: Run) -> Html:
+    """Return a run's status; one that was published although its audit failed says so."""
+    if run.status == "published" and run.accepted is not None:
+        return badge("accepted", tone="warn", sign="✓")
+    return badge(run.status)

@@ -1,0 +1,41 @@
+"""What a page is, and its address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page. A module in ``pages/`` becomes one with ``PAGE = Page(...)``.
+
+    Attributes:
+        title: Its name in the navigation.
+        path: Its address below the dashboard's, such as ``runs``; empty for the first page.
+        icon: Name of a Material symbol, such as ``table_rows``.
+        order: Where it comes in the navigation; pages with equal numbers are sorted by title.
+        show: Draws it. It reads what to show from the query parameters, so that its links can be shared.
+        listed: Whether the navigation names it; others are reached by links.
+    """
+
+    title: str
+    path: str
+    icon: str
+    order: int
+    show: Callable[[], None]
+    listed: bool = True
+
+
+def address(path: str, **parameters: str | int | None) -> str:
+    """Return a link to a page, as it can be shared. Parameters that are ``None`` are left out.
+
+    Example:
+        >>> address("run", run="20260131T070509-1a2b3c4d"), address("runs", table="nyc.trips", status=None)
+        ('/run?run=20260131T070509-1a2b3c4d', '/runs?table=nyc.trips')
+        >>> address("table", table="nyc.größen & co")
+        '/table?table=nyc.gr%C3%B6%C3%9Fen+%26+co'
+    """
+    given: Mapping[str, object] = {name: value for name, value in parameters.items() if value is not None}
+    return f"/{path}" + (f"?{urlencode(given)}" if given else "")

@@ -1,0 +1,96 @@
+"""What pages are made of: markup on the page, links that don't reload it, errors that leave the rest, page turning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import streamlit as st
+from markupsafe import Markup
+from structlog.stdlib import get_logger
+
+from lakegate.dashboard.ui import markup
+from lakegate.errors import InputError, LakegateError
+from lakegate.model.figures import counted
+from lakegate.progress import one_line
+
+_log = get_logger(__name__)
+
+
+def html(*parts: object) -> None:
+    """Put markup on the page; plain text among it is escaped."""
+    st.html(Markup('<div class="lg">{}</div>').format(markup.joined(*parts, by="")))
+
+
+def heading(title: str, about: object | None = None, *, level: int = 1) -> None:
+    """Put a heading on the page, with a line below it that says what the page or part is about."""
+    shown = markup.text(title, longest=300)
+    line = Markup('<p class="muted">{}</p>').format(about) if about is not None else ""
+    # Not st.title: it would read the text as Markdown.
+    html(Markup('<h{0} class="lg-title">{1}</h{0}>{2}').format(level, shown, line))
+
+
+def param(name: str) -> str | None:
+    """Return a query parameter, ``None`` if it's missing or empty."""
+    return st.query_params.get(name) or None
+
+
+@contextmanager
+def boundary(what: str) -> Iterator[None]:
+    """Show what goes wrong in the body where the body's part would be; the rest of the page goes on.
+
+    Args:
+        what: What the body shows, such as ``the branches``.
+    """
+    try:
+        yield
+    except LakegateError as error:
+        trouble(error.message, error.hint, tone="off" if isinstance(error, InputError) else "warn")
+    except Exception as error:  # noqa: BLE001 - what is unexpected must not take the page with it
+        _log.exception("the dashboard couldn't show something", what=what)
+        trouble(
+            f"Couldn't show {what}: {type(error).__name__}.",
+            "This is a bug in lakegate. The terminal of `lakegate ui` has the details.",
+            tone="bad",
+        )
+
+
+def trouble(message: str, hint: str | None = None, *, tone: markup.Tone = "warn") -> None:
+    """Say what couldn't be done, and what to do about it."""
+    about = Markup('<div class="muted">{}</div>').format(one_line(hint)) if hint else ""
+    html(
+        Markup('<div class="todo {}" role="alert"><div>{}</div>{}</div>').format(
+            tone, markup.text(message, longest=1_000), about
+        )
+    )
+
+
+def problems(found: Iterable[Any]) -> None:
+    """Show what of the lake couldn't be read: a page's ``problems``."""
+    for one in found:
+        trouble(one.message, one.hint)
+
+
+def turn_pages(*, cursor_name: str, following: str | None, shown: int, noun: str, total: int | None = None) -> None:
+    """Offer the next page of results, and the way back to the first.
+
+    Args:
+        cursor_name: Name of the query parameter that holds the cursor.
+        following: Cursor of the next page; ``None`` on the last one.
+        shown: Number of results on this page.
+        noun: What the results are, such as ``run``.
+        total: Number of all results, if known.
+    """
+    at = param(cursor_name)
+    if at is None and following is None:
+        return
+    words = counted(shown, noun) + (f" of {total:,}" if total is not None else "")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        html(Markup('<span class="muted">{}</span>').format(words))
+        if at is not None and st.button("First page", key=f"lg-first-{cursor_name}"):
+            del st.query_params[cursor_name]
+            st.rerun()
+        if following is not None and st.button("Next page", key=f"lg-next-{cursor_name}"):
+            st.query_params[cursor_name] = following
+            st.rerun()

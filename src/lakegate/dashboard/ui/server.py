@@ -1,0 +1,230 @@
+"""The dashboard's server: Streamlit on uvicorn, listening where it was asked to and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import streamlit as st
+import uvicorn
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+from streamlit.web import bootstrap
+
+from lakegate.dashboard.ui import session
+from lakegate.dashboard.ui.access import Access, OnlyTrustedProxies, auth_secrets
+from lakegate.dashboard.ui.navigation import find_pages
+from lakegate.dashboard.ui.session import Shared
+from lakegate.dashboard.ui.theme import theme_options
+from lakegate.errors import ConfigurationError, RetryableError
+from lakegate.model.secrets import is_loopback
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_SCRIPT = Path(__file__).with_name("script.py")
+_BACKLOG = 128
+_GOODBYE_S = 2
+# Vega draws charts with code it makes, and Streamlit loads components from blobs; all of it comes from here.
+_POLICY = {
+    "default-src": "'self'",
+    "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob: data:",
+    "style-src": "'self' 'unsafe-inline'",
+    "img-src": "'self' data: blob:",
+    "font-src": "'self' data:",
+    "connect-src": "'self' ws: wss: data: blob:",
+    "worker-src": "'self' blob:",
+    "object-src": "'none'",
+    "base-uri": "'self'",
+    "frame-ancestors": "'none'",
+}
+_HEADERS = {
+    "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on ``host`` and ``port``; port 0 is any free one.
+
+    Raises:
+        RetryableError: Another program listens there.
+        ConfigurationError: It isn't an address of this machine, or the port may not be used.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Can't listen on '{host}': {error.strerror or error}.", hint="lakegate ui --host 127.0.0.1", host=host
+        ) from error
+    family, kind, protocol, _, address = found[0]
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+        opened.listen(_BACKLOG)
+    except PermissionError as error:
+        opened.close()
+        raise ConfigurationError(
+            f"You may not listen on port {port} of {host}.", hint="lakegate ui --port 8484", port=port
+        ) from error
+    except OSError as error:
+        opened.close()
+        if error.errno is not None and "in use" in (error.strerror or ""):
+            raise RetryableError(
+                f"Port {port} of {host} is in use by another program, perhaps another dashboard.",
+                hint=f"lakegate ui --port {port + 1 if port < 65_535 else 8484}",  # noqa: PLR2004 - the last port
+                port=port,
+            ) from error
+        raise ConfigurationError(
+            f"Can't listen on {host}:{port}: {error.strerror or error}.", hint="lakegate ui --host 127.0.0.1", host=host
+        ) from error
+    return opened
+
+
+def address_of(opened: socket.socket) -> str:
+    """Return the URL at which a browser on this machine reaches a listening socket."""
+    host, port = opened.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - it's compared, not listened on
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def serve(shared: Shared, opened: socket.socket, *, when_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve the dashboard until SIGINT or SIGTERM.
+
+    Args:
+        shared: What the pages work with.
+        opened: The listening socket. It's closed at the end.
+        when_ready: Called once the server answers.
+
+    Raises:
+        ConfigurationError: A secret of the login is missing or too short.
+    """
+    app = make_app(shared, opened)
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        # The peer's own address decides whom we trust, and no header that claims another.
+        proxy_headers=False,
+        access_log=False,
+        server_header=False,
+        log_config=None,
+        timeout_graceful_shutdown=_GOODBYE_S,
+    )
+    try:
+        _Server(config, when_ready).run(sockets=[opened])
+    except KeyboardInterrupt:
+        pass  # uvicorn has stopped, and raises the signal again
+    finally:
+        opened.close()
+        session.share(None)
+
+
+def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
+    """Return the dashboard as an ASGI app, with Streamlit set up for it.
+
+    Args:
+        shared: What the pages work with.
+        opened: The socket it will be served on.
+    """
+    secrets = auth_secrets(shared.access)
+    bootstrap.load_config_options(dict(options(shared.access, opened)))
+    session.share(shared)
+    middleware = [Middleware(_Headers)]
+    settings = shared.access.settings
+    if shared.access.login == "proxy":
+        middleware.append(
+            Middleware(OnlyTrustedProxies, header=settings.user_header or "", proxies=settings.trusted_proxies)
+        )
+    return st.App(_SCRIPT, secrets=secrets, middleware=middleware, routes=_documents(shared.access))
+
+
+def _documents(access: Access) -> list[Route]:
+    """Return the routes of the pages' documents: Streamlit's, with our name, and with the server's address.
+
+    Without that, a browser looks for the server below each page's own address first, and logs errors.
+    """
+    base = urlsplit(access.settings.url or "").path.strip("/")
+    shown = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
+    address = json.dumps(f"/{base}/" if base else "/")
+    script = f"<script>window.__streamlit = {{ BACKEND_BASE_URL: new URL({address}, location.origin).href }}</script>"
+    shown = shown.replace("<title>Streamlit</title>", f"<title>lakegate</title>{script}")
+    shown = shown.replace('href="./favicon.png"', 'href="data:,"')
+
+    async def document(_: Request) -> HTMLResponse:
+        return HTMLResponse(shown, headers={"Cache-Control": "no-cache"})
+
+    prefix = f"/{base}" if base else ""
+    paths = {f"{prefix}/{page.path}" for page in find_pages()}
+    return [Route(path, document, methods=["GET"]) for path in sorted(paths)]
+
+
+def options(access: Access, opened: socket.socket) -> Mapping[str, Any]:
+    """Return Streamlit's options. They go before the user's own, from files and variables."""
+    host, port = opened.getsockname()[:2]
+    known = urlsplit(access.settings.url or "")
+    if known.hostname is not None:
+        hosts = [known.hostname]
+    else:
+        # A page elsewhere whose name was made to lead here must not read anything.
+        hosts = ["localhost", "127.0.0.1", "::1"] if is_loopback(host) else []
+    return {
+        **theme_options(),
+        "browser.gatherUsageStats": False,
+        "browser.serverAddress": known.hostname or "localhost",
+        "client.showErrorDetails": "none",
+        "client.showErrorLinks": False,
+        "client.toolbarMode": "minimal",
+        "client.allowedOrigins": [],
+        "global.developmentMode": False,
+        "logger.level": "error",
+        "magic.displayRootDocString": False,
+        "runner.magicEnabled": False,
+        "server.address": host,
+        "server.allowedHosts": hosts,
+        "server.baseUrlPath": known.path.strip("/"),
+        "server.enableCORS": True,
+        "server.enableStaticServing": False,
+        "server.enableXsrfProtection": True,
+        "server.fileWatcherType": "none",
+        "server.headless": True,
+        "server.maxUploadSize": 1,
+        "server.port": port,
+        "server.runOnSave": False,
+        "server.trustedUserHeaders": {access.settings.user_header: "user"} if access.login == "proxy" else {},
+    }
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_ready = when_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._when_ready()
+
+
+class _Headers:
+    """ASGI middleware: has browsers load nothing from elsewhere, and show the dashboard in nobody's frame."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, answer if scope["type"] == "http" else send)

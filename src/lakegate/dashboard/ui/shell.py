@@ -1,0 +1,133 @@
+"""What is around each page: navigation, login, style, links, and looking for news."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import streamlit as st
+from markupsafe import Markup
+
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.access import Visitor
+from lakegate.dashboard.ui.navigation import find_pages
+from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.session import current_visitor, shared
+from lakegate.dashboard.ui.theme import style
+from lakegate.errors import LakegateError
+from lakegate.progress import redact
+
+_LOOK_EVERY_S = 4.0
+_LOGO = (Path(__file__).parent / "logo.svg").read_text(encoding="utf-8")
+# A click on one of our links would load the whole page anew; the browser still opens it in a new tab or copies it.
+_FOLLOW_LINKS = """
+export default function ({ setTriggerValue, parentElement }) {
+  const page = parentElement.ownerDocument;
+  const follow = (event) => {
+    const link = event.target.closest && event.target.closest("a.lg-go");
+    if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    setTriggerValue("to", link.getAttribute("href"));
+  };
+  page.addEventListener("click", follow);
+  return () => page.removeEventListener("click", follow);
+}
+"""
+
+
+def show() -> None:
+    """Draw the page that the visitor asked for."""
+    pages = find_pages()
+    st.set_page_config(page_title="lakegate", page_icon=_LOGO, layout="wide", initial_sidebar_state="auto")
+    st.html(style(pages))
+    visitor = current_visitor()
+    if not visitor.may_see:
+        st.navigation([st.Page(lambda: _ask_to_log_in(visitor), title="Log in")], position="hidden").run()
+        return
+    st.logo(_LOGO, size="large")
+    known = {page.path: _streamlit_page(page) for page in pages}
+    opened = st.navigation(list(known.values()), position="sidebar")
+    _follow_links(known)
+    with st.sidebar:
+        _say_where(visitor)
+    with parts.boundary("this page"):
+        opened.run()
+    _look_for_news()
+
+
+def _streamlit_page(page: Page) -> Any:
+    return st.Page(
+        page.show,
+        title=page.title,
+        url_path=page.path or None,
+        default=not page.path,
+        visibility="visible" if page.listed else "hidden",
+    )
+
+
+def _ask_to_log_in(visitor: Visitor) -> None:
+    if visitor.name is not None:
+        parts.html(
+            markup.empty(
+                "You may not see this dashboard",
+                Markup("You are logged in as {}.").format(markup.text(visitor.name)),
+                Markup("Whoever runs it can add you to {} in lakegate.toml.").format(markup.code("ui.users")),
+            )
+        )
+        if shared().access.login == "oidc" and st.button("Log out"):
+            st.logout()
+        return
+    parts.html(markup.empty("This lakehouse's dashboard", "Log in to see it."))
+    if shared().access.login == "oidc" and st.button("Log in", type="primary"):
+        st.login()
+
+
+def _follow_links(pages: dict[str, Any]) -> None:
+    mounted = _link_follower()(key="lg-links", on_to_change=lambda: None)
+    to = urlsplit(mounted.to or "")
+    if mounted.to and (page := pages.get(to.path.strip("/"))) is not None:
+        st.switch_page(page, query_params=dict(parse_qsl(to.query)))
+
+
+@cache
+def _link_follower() -> Any:
+    return st.components.v2.component("lakegate_links", js=_FOLLOW_LINKS, isolate_styles=False)
+
+
+def _say_where(visitor: Visitor) -> None:
+    lake = shared().lake
+    where = lake.settings.catalog.uri
+    lines = [
+        Markup('<div title="{}"><b>{}</b></div>').format(lake.home, markup.text(lake.home.name or "/", longest=40)),
+        Markup("<div>{}</div>").format(markup.text("local stack" if where is None else redact(where), longest=60)),
+        Markup("<div>{}</div>").format("actions allowed" if visitor.may_act else "read-only"),
+    ]
+    if visitor.name is not None:
+        lines.append(Markup("<div>{}</div>").format(markup.text(visitor.name, longest=60)))
+    parts.html(Markup('<div class="who">{}</div>').format(Markup("").join(lines)))
+    if shared().access.login == "oidc" and st.button("Log out", type="tertiary"):
+        st.logout()
+
+
+def _look_for_news() -> None:
+    """Draw the page again when the journal has news; a dialog that is open isn't disturbed."""
+    version = _version()
+
+    @st.fragment(run_every=_LOOK_EVERY_S)
+    def look() -> None:
+        if _version() != version and not st.session_state.get("lg-busy"):
+            st.rerun()
+
+    with st.container(key="lg-pulse"):
+        look()
+
+
+def _version() -> object:
+    """Return something that changes when a run begins, moves on or ends."""
+    try:
+        known = shared().lake.journal_status()
+        return tuple(sorted(known.runs.items())), known.newest
+    except LakegateError as error:
+        return error.code

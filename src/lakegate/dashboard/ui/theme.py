@@ -1,0 +1,68 @@
+"""How the dashboard looks: Streamlit's theme, light and dark, and the style of our own elements.
+
+The status colours are from Okabe and Ito's palette, which colour-blind people tell apart, darkened or lightened until
+text in them has a contrast of 4.5 on its background. A status never shows by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lakegate.dashboard.ui.page import Page
+
+_LIGHT = {
+    "backgroundColor": "#ffffff",
+    "secondaryBackgroundColor": "#f5f6f8",
+    "textColor": "#1c2430",
+    "primaryColor": "#1f5fbf",
+    "linkColor": "#1f5fbf",
+    "borderColor": "#e1e5ea",
+    "dataframeBorderColor": "#e1e5ea",
+    "chartCategoricalColors": ["#1f5fbf", "#b4530a", "#00785a", "#8a4f9e", "#7a6a00", "#5b6573"],
+}
+_DARK = {
+    "backgroundColor": "#12161c",
+    "secondaryBackgroundColor": "#1a1f27",
+    "textColor": "#e4e8ee",
+    "primaryColor": "#6ea8fe",
+    "linkColor": "#8ab8ff",
+    "borderColor": "#2b323d",
+    "dataframeBorderColor": "#2b323d",
+    "chartCategoricalColors": ["#6ea8fe", "#f0995a", "#4cc9a0", "#cf9fdd", "#d8c44a", "#9aa5b4"],
+}
+_COMMON = {
+    "baseFontSize": 14,
+    "baseRadius": "6px",
+    "buttonRadius": "6px",
+    "headingFontSizes": ["1.6rem", "1.2rem", "1.05rem", "1rem", "1rem", "1rem"],
+    "headingFontWeights": [650, 600, 600, 600, 600, 600],
+    "codeFontSize": "0.86rem",
+    "linkUnderline": False,
+    "showWidgetBorder": True,
+    "showSidebarBorder": True,
+}
+_STYLE = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+_SIDEBAR = {"light": "#f7f8fa", "dark": "#0e1116"}
+
+
+def theme_options() -> Mapping[str, Any]:
+    """Return Streamlit's options for the theme, by dotted name."""
+    options: dict[str, Any] = {f"theme.{name}": value for name, value in _COMMON.items()}
+    for kind, colours in (("light", _LIGHT), ("dark", _DARK)):
+        options |= {f"theme.{kind}.{name}": value for name, value in colours.items()}
+        options[f"theme.{kind}.sidebar.backgroundColor"] = _SIDEBAR[kind]
+    return options
+
+
+# The symbols' font comes with Streamlit. An icon that is given to st.Page would also become the tab's, and that one
+# browsers would fetch from Google.
+_ICON = """
+[data-testid="stSidebarNavLink"][href$="/{path}"]::before {{ content: "{icon}" / ""; }}"""
+
+
+def style(pages: tuple[Page, ...]) -> str:
+    """Return the style sheet of all pages."""
+    icons = "".join(_ICON.format(path=page.path, icon=page.icon) for page in pages if page.listed)
+    return f"<style>{_STYLE}{icons}</style>"
