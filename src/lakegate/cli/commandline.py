@@ -76,7 +76,7 @@ class LakegateCommand(_Documented):
             output = click.Option(
                 ["--output", "-o"],
                 type=click.Choice(formats),
-                default="table",
+                default=formats[0],
                 show_default=True,
                 is_eager=True,  # so that errors in other options are reported in the same format
                 expose_value=False,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
@@ -73,6 +74,40 @@ def limit_option(default: int) -> Callable[[F], F]:
         show_default=True,
         metavar="N",
         help="Maximum number to show.",
+    )
+
+
+def since_option(text: str, *, default: str | None = None) -> Callable[[F], F]:
+    """Add ``--since``, which becomes a time: one that is given, or so long ago."""
+    return click.option(
+        "--since", metavar="TIME|SPAN", callback=_since, default=default, show_default=default is not None, help=text
+    )
+
+
+def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        return datetime.now(UTC) - parse_duration(value)
+    except (ConfigurationError, OverflowError):
+        pass
+    try:
+        given = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"'{value}' is neither a time (2026-01-31T07:00:00Z) nor a duration (90m, 24h, 7d)."
+        ) from None
+    return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+
+
+def file_option() -> Callable[[F], F]:
+    """Add ``--file``/``-f``: where a report goes."""
+    return click.option(
+        "--file",
+        "-f",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write it to this file. Default: standard output; a page goes to a file when that is a terminal.",
     )
 
 

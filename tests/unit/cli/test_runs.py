@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -351,3 +352,23 @@ def test_the_catalog_is_asked_only_when_it_is_there() -> None:
     outcome = invoke("runs 2026", away)
     assert (outcome.exit_code, outcome.stderr) == (0, "")
     assert "newer changes to nyc.trips" in outcome.stdout
+
+
+def test_one_run_can_be_written_for_others(tmp_path: Path) -> None:
+    lake = FakeLake(run=REJECTED)
+    page = invoke("runs 2026 -o html", lake).stdout
+    assert page.startswith("<!doctype html>")
+    assert invoke("runs 2026 -o junit", lake).stdout.startswith("<?xml")
+    file = tmp_path / "report.html"
+    done = invoke(["runs", "2026", "-o", "html", "--file", str(file)], lake)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert file.as_uri() in done.stderr
+    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
+    lost = invoke(["runs", "2026", "-o", "html", "--file", str(tmp_path / "no" / "where")], lake)
+    assert lost.exit_code == 2
+    assert "Choose another --file" in lost.stderr
+
+
+@pytest.mark.parametrize("words", ["runs -o html", "runs -o junit", "runs 2026 --file x", "runs 2026 -o json -f x"])
+def test_only_one_run_can_be_written_for_others(words: str) -> None:
+    assert invoke(words, FakeLake(run=REJECTED, runs=[])).exit_code == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -13,7 +13,7 @@ from lakegate.cli.app import App
 from lakegate.cli.check_output import show_all
 from lakegate.cli.commandline import command
 from lakegate.cli.commands.notify import show_notifications
-from lakegate.cli.options import complete_runs, complete_tables, limit_option
+from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
 from lakegate.cli.output import (
     Styled,
     clip,
@@ -28,10 +28,10 @@ from lakegate.cli.output import (
     show_rows,
     size,
 )
+from lakegate.cli.report_output import RUN_FORMATS, write_run
 from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
-from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.errors import LakegateError
 from lakegate.model.run import RunKind, RunStatus
-from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
@@ -47,22 +47,6 @@ _SHORT = 12
 _MESSAGE = 60
 
 
-def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        return datetime.now(UTC) - parse_duration(value)
-    except (ConfigurationError, OverflowError):
-        pass
-    try:
-        given = datetime.fromisoformat(value)
-    except ValueError:
-        raise click.BadParameter(
-            f"'{value}' is neither a time (2026-01-31T07:00:00Z) nor a duration (90m, 24h, 7d)."
-        ) from None
-    return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-
-
 @command(
     "runs",
     examples=(
@@ -70,28 +54,39 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> d
         "lakegate runs --table nyc.trips --status rejected --since 7d",
         "lakegate runs --kind transaction --since 2026-01-31T07:00:00Z -o json",
         "lakegate runs 20260131T0705",
+        "lakegate runs 20260131T0705 -o html --file report.html",
+        "lakegate runs 20260131T0705 -o junit > checks.xml",
     ),
+    formats=("table", "json", *RUN_FORMATS),
 )
 @click.argument("run", required=False, shell_complete=complete_runs)
 @click.option("--table", metavar="TABLE", help="Only runs of this table.", shell_complete=complete_tables)
 @click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs with this status.")
 @click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs of this kind.")
-@click.option(
-    "--since", metavar="TIME|SPAN", callback=_since, help="Only runs started since: 2026-01-31T07:00:00Z, 24h, 7d."
-)
+@since_option("Only runs started since: 2026-01-31T07:00:00Z, 24h, 7d.")
 @limit_option(50)
-def runs(app: App, /, *, run: str | None, limit: int, **filters: Any) -> None:
+@file_option()
+def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filters: Any) -> None:
     """List runs, newest first; or show one RUN (a run id or a prefix of one).
 
     For one run, shows its history relative to main, the duration of each step, its files and its audit report. A run id
-    starts with the time the run started, in UTC.
+    starts with the time the run started, in UTC. One run can also be written as a page to send to others (html), for
+    CI systems (junit), and for lineage tools (openlineage).
     """
     given = [f"--{name}" for name, value in filters.items() if value is not None]
     if run is not None and given:
         raise click.UsageError(f"{', '.join(given)} can't be combined with a RUN.")
+    if app.output in RUN_FORMATS and run is None:
+        raise click.UsageError(f"--output {app.output} needs a RUN. A report about many runs: lakegate report")
+    if file is not None and app.output not in RUN_FORMATS:
+        raise click.UsageError(f"--file goes with --output {', '.join(RUN_FORMATS)}.")
     with app.lake() as lake:
         if run is not None:
-            _show(app, lake, lake.run(run))
+            found_run = lake.run(run)
+            if app.output in RUN_FORMATS:
+                write_run(app, lake, found_run, file)
+            else:
+                _show(app, lake, found_run)
             return
         found = lake.runs(**filters, limit=limit)
     if app.json:

@@ -1,0 +1,60 @@
+"""Reports that travel, written to a file or to standard output."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lakegate.errors import InputError
+from lakegate.model.figures import size
+
+if TYPE_CHECKING:
+    from lakegate.cli.app import App
+    from lakegate.lake import Lake
+    from lakegate.model.run import Run
+
+RUN_FORMATS = ("html", "junit")
+"""Values of ``--output`` that write one run for others."""
+
+
+def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
+    """Write one run in the format that ``--output`` names."""
+    del lake
+    if app.output == "junit":
+        from lakegate.reports.junit import junit
+
+        write(app, junit(run), file)
+    else:
+        from lakegate.reports.run_page import run_page
+
+        write(app, run_page(run), file, page=f"lakegate-run-{run.run_id}.html")
+
+
+def write(app: App, text: str, file: Path | None, *, page: str | None = None) -> None:
+    """Write a report as UTF-8, whatever the terminal's encoding is.
+
+    Args:
+        app: The invocation.
+        text: The report.
+        file: Where to; ``None`` for standard output.
+        page: Name of the file that a page goes to when standard output is a terminal, where nobody could read it.
+    """
+    if file is None and page is not None and sys.stdout.isatty():
+        file = Path(page)
+    data = text.encode()
+    if file is None:
+        click.echo(data, nl=False)
+        return
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        raise InputError(
+            f"The report can't be written to {file}: {error.strerror or error}",
+            hint="Choose another --file.",
+            file=str(file),
+        ) from error
+    if not app.quiet:
+        click.echo(f"Wrote {file} ({size(len(data))}). Open it: {file.absolute().as_uri()}", err=True)

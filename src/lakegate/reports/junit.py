@@ -1,0 +1,129 @@
+"""A run's checks as JUnit's XML, which CI systems show: a suite for each table, a test case for each check.
+
+It keeps both schemas in use: the one of Ant's task (windyroad's ``JUnit.xsd``), and the one of Jenkins's xUnit plugin
+(``junit-10.xsd``).
+"""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.figures import count
+from lakegate.model.run import Run
+from lakegate.progress import one_line, without_secrets
+from lakegate.reports.examples import Examples
+from lakegate.reports.markup import CELL, clipped
+from lakegate.reports.story import failing, tell
+
+_TEXT = 1000
+_HOST = "localhost"
+"""The schema wants one, and where a run was reported from says nothing."""
+
+
+def junit(run: Run, *, examples: Examples | None = None) -> str:
+    """Return a run's checks as JUnit's XML.
+
+    A check of severity ``error`` that failed is a failure, with the rows that fail. One of severity ``warn``, and one
+    that a person accepted, is skipped: it doesn't fail a build, and its message is shown. A run that couldn't finish is
+    an error.
+
+    Args:
+        run: The run.
+        examples: How rows of data may be shown. Default: as the audit recorded them.
+    """
+    shown = examples or Examples()
+    root = ET.Element("testsuites")
+    for report in run.reports:
+        if report.results:
+            _suite(root, run, report, shown)
+    if run.error is not None or not len(root):
+        _whole(root, run)
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _suite(root: ET.Element, run: Run, report: AuditReport, examples: Examples) -> None:
+    accepted = run.accepted is not None
+    failed = 0 if accepted else len(report.failures)
+    skipped = len(report.warnings) + (len(report.failures) if accepted else 0)
+    suite = _begun(root, run, report.table, tests=len(report.results), failures=failed, skipped=skipped)
+    suite.set("time", f"{report.seconds:.3f}")
+    for result in report.results:
+        case = ET.SubElement(suite, "testcase", name=_line(result.check), classname=_line(report.table), time="0")
+        if result.verdict == "fail":
+            _failed(case, run, report.table, result, examples)
+    _end(suite, run)
+
+
+def _failed(case: ET.Element, run: Run, table: str, result: CheckResult, examples: Examples) -> None:
+    message = f"{count(result.failing_rows)}{failing(result)}"
+    if result.severity == "warn":
+        ET.SubElement(case, "skipped", message=f"Warning: {message}")
+    elif run.accepted is not None:
+        said = f"Accepted by {run.accepted.actor}: {run.accepted.reason}. {message}"
+        ET.SubElement(case, "skipped", message=_line(said))
+    else:
+        failure = ET.SubElement(case, "failure", message=message, type=_line(result.check.partition("(")[0]))
+        rows = examples.permitted(table, result)
+        lines = [_line(without_secrets(result.detail))] if result.detail else []
+        lines += [_line(json.dumps({k: _value(v) for k, v in row.items()}, ensure_ascii=False)) for row in rows]
+        if rows and result.failing_rows > len(rows):
+            lines.append(f"… and {count(result.failing_rows - len(rows))} more")
+        failure.text = "\n".join(lines)
+
+
+def _whole(root: ET.Element, run: Run) -> None:
+    """Add the run itself: it had no check, or couldn't finish."""
+    failed = run.error is not None
+    suite = _begun(root, run, "run", tests=1, errors=int(failed))
+    suite.set("time", f"{run.seconds or 0:.3f}")
+    case = ET.SubElement(
+        suite, "testcase", name=_line(f"run {run.run_id}"), classname=_line(run.table or "run"), time="0"
+    )
+    if run.error is not None:
+        error = ET.SubElement(case, "error", message=_line(without_secrets(run.error.message)), type=run.error.code)
+        error.text = _line(without_secrets(run.error.hint or ""))
+    _end(suite, run)
+
+
+def _begun(
+    root: ET.Element, run: Run, name: str, *, tests: int, failures: int = 0, errors: int = 0, skipped: int = 0
+) -> ET.Element:
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        id=str(len(root)),
+        name=_line(name),
+        package="lakegate",
+        hostname=_HOST,
+        timestamp=f"{run.started_at:%Y-%m-%dT%H:%M:%S}",
+        tests=str(tests),
+        failures=str(failures),
+        errors=str(errors),
+        skipped=str(skipped),
+    )
+    about = {"run_id": run.run_id, "status": run.status, "branch": run.branch}
+    if run.publication is not None:
+        about["commit"] = run.publication.commit
+    properties = ET.SubElement(suite, "properties")
+    for key, value in about.items():
+        ET.SubElement(properties, "property", name=key, value=_line(value))
+    return suite
+
+
+def _end(suite: ET.Element, run: Run) -> None:
+    story = tell(run)
+    lines = [f"{story.title}: {story.happened} {story.means}", *(f"{what}: {line}" for what, line in story.commands)]
+    ET.SubElement(suite, "system-out").text = "\n".join(map(_line, lines))
+    ET.SubElement(suite, "system-err")
+
+
+def _value(value: object) -> object:
+    return clipped(value, CELL) if isinstance(value, str) else value
+
+
+def _line(text: str) -> str:
+    """Return text without what XML 1.0 can't hold."""
+    return one_line(clipped(text, _TEXT))

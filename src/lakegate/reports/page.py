@@ -1,0 +1,195 @@
+"""A page in one file: the frame around a report, and the pieces that reports share."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+
+from lakegate import __version__
+from lakegate.reports.markup import Child, Html, tag, text
+from lakegate.reports.story import Mood, Story
+
+# Signs differ in shape, not in colour alone. 16 units wide and high.
+_SIGNS: dict[Mood, str] = {
+    "good": "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1Zm3.6 5.3-4.2 4.9a.8.8 0 0 1-1.2 0L4.3 9"
+    "a.8.8 0 1 1 1.2-1.1l1.3 1.5 3.6-4.2a.8.8 0 0 1 1.2 1.1Z",
+    "bad": "M5 1h6l4 4v6l-4 4H5l-4-4V5l4-4Zm.3 3.2L4.2 5.3 6.9 8l-2.7 2.7 1.1 1.1L8 9.1l2.7 2.7 1.1-1.1L9.1 8l2.7-2.7"
+    "-1.1-1.1L8 6.9 5.3 4.2Z",
+    "warn": "M8 1 .8 14.5h14.4L8 1Zm-.8 4.8h1.6v4.4H7.2V5.8Zm0 5.6h1.6V13H7.2v-1.6Z",
+    "idle": "M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1ZM4.2 7.2h7.6v1.6H4.2V7.2Z",
+}
+_FULL = 1000
+
+
+@cache
+def _sheet() -> str:
+    return files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+
+
+def page(title: str, *content: Child, now: datetime | None = None) -> str:
+    """Return a whole page. It runs no script and loads nothing; its policy allows its own sheet and nothing else.
+
+    Args:
+        title: Of the browser's window.
+        *content: What is on it.
+        now: When it is made.
+    """
+    sheet = _sheet()
+    digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = (
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="generator", content=f"lakegate {__version__}"),
+        tag("title", title),
+        tag("style", Html(sheet)),
+    )
+    made = (f"Made by lakegate {__version__}, ", when(now or datetime.now(UTC)), ". All times are UTC.")
+    body = (tag("main", *content), tag("footer", tag("p", made, " This page is one file and loads nothing.")))
+    return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
+
+
+def when(time: datetime | None) -> Html:
+    """Return a time in UTC, to the second; nothing if there is none."""
+    if time is None:
+        return Html("")
+    at = time.astimezone(UTC)
+    # A narrow page may break it between date and time, and nowhere else.
+    parts = tag("span", f"{at:%Y-%m-%d}"), " ", tag("span", f"{at:%H:%M:%S}")
+    return tag("time", parts, datetime=f"{at:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def sign(mood: Mood) -> Html:
+    """Return a mood's sign, for eyes only: a word always stands beside it."""
+    path = tag("path", d=_SIGNS[mood], fill="currentColor", fill_rule="evenodd")
+    return tag("svg", path, class_="sign", viewBox="0 0 16 16", aria_hidden="true")
+
+
+def word(mood: Mood, what: str) -> Html:
+    """Return a word in its mood's colour, with its sign."""
+    return tag("span", sign(mood), what, class_=f"word {mood}")
+
+
+def status(story: Story, *more: Child) -> Html:
+    """Return the box on top of a page: how it ended, what happened, what it means."""
+    return tag(
+        "section",
+        tag("p", sign(story.mood), story.title, class_="title"),
+        tag("p", story.happened, class_="happened"),
+        tag("p", story.means) if story.means else None,
+        more,
+        class_=f"status {story.mood}",
+        aria_label="Status",
+    )
+
+
+def commands(pairs: Iterable[tuple[str, str]]) -> Html:
+    """Return commands to copy, each below its purpose."""
+    return tag(
+        "dl",
+        [tag("div", tag("dt", purpose), tag("dd", tag("code", line))) for purpose, line in pairs],
+        class_="commands",
+    )
+
+
+def facts(pairs: Iterable[tuple[str, Child]], *, long: Sequence[str] = ()) -> Html:
+    """Return names and values; those without a value are left out, those named in ``long`` have room for two."""
+    shown = [(name, markup) for name, value in pairs if (markup := text(value))]
+    return tag(
+        "dl",
+        [
+            tag("div", tag("dt", name), tag("dd", value), class_="long" if name in long else None)
+            for name, value in shown
+        ],
+        class_="facts",
+    )
+
+
+def figures(items: Iterable[tuple[str, Child, Mood | None]]) -> Html:
+    """Return a few large numbers, each with its name and mood."""
+    return tag(
+        "dl",
+        [tag("div", tag("dt", name), tag("dd", value), class_=mood) for name, value, mood in items],
+        class_="facts big",
+    )
+
+
+def table(
+    columns: Sequence[Child],
+    rows: Iterable[Sequence[Child]],
+    *,
+    label: str,
+    caption: str | None = None,
+    numbers: Sequence[int] = (),
+    wide: Sequence[int] = (),
+) -> Html:
+    """Return a table that scrolls inside its own frame when it is wider than the page.
+
+    Args:
+        columns: Their headings.
+        rows: The cells of each row; the first one is the row's heading.
+        label: What it holds, for those who can't see it.
+        caption: The same for everybody, or nothing.
+        numbers: Positions of columns that hold numbers.
+        wide: Positions of columns that hold long text, which may wrap.
+    """
+
+    def kind(at: int) -> str | None:
+        return "number" if at in numbers else "wide" if at in wide else None
+
+    head = tag("tr", [tag("th", name, scope="col", class_=kind(at)) for at, name in enumerate(columns)])
+    body = [
+        tag(
+            "tr",
+            [
+                tag("td" if at else "th", value, class_=kind(at), scope=None if at else "row")
+                for at, value in enumerate(row)
+            ],
+        )
+        for row in rows
+    ]
+    written = tag("caption", caption) if caption else None
+    return framed(tag("table", written, tag("thead", head), tag("tbody", body)), label=label)
+
+
+def framed(inner: Html, *, label: str) -> Html:
+    """Return a wide element in a frame that scrolls, by keyboard too."""
+    return tag("div", inner, class_="scroll", role="region", aria_label=label, tabindex=0)
+
+
+def bar(part: float, whole: float, mood: Mood | None = None) -> Html:
+    """Return a bar for a share of the whole; anything above zero shows. The numbers stand beside it."""
+    share = 0.0 if whole <= 0 else min(max(part / whole, 0.0), 1.0)
+    width = 0 if share == 0 else max(round(_FULL * share), 12)
+    return tag(
+        "svg",
+        tag("rect", class_="ground", width=_FULL, height=8, rx=4),
+        tag("rect", class_="part", width=width, height=8, rx=4),
+        class_=f"bar {mood or ''}".strip(),
+        viewBox=f"0 0 {_FULL} 8",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+
+
+def span(begins: float, ends: float, whole: float, mood: Mood | None = None) -> Html:
+    """Return when something took place on an axis of ``whole`` seconds."""
+    scale = _FULL / whole if whole > 0 else 0.0
+    width = max(round(scale * (ends - begins)), 6)
+    left = min(round(scale * begins), _FULL - width)
+    return tag(
+        "svg",
+        tag("rect", class_="ground", width=_FULL, height=12, rx=2),
+        tag("rect", class_="part", x=max(left, 0), width=width, height=12, rx=2),
+        class_=f"time {mood or ''}".strip(),
+        viewBox=f"0 0 {_FULL} 12",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )

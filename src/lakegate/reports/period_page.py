@@ -1,0 +1,251 @@
+"""The page of a period: what needs somebody first, then each table, the checks that failed, and the runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from lakegate.model.figures import count, counted
+from lakegate.model.run import Run
+from lakegate.reports.markup import Child, Html, clipped, tag
+from lakegate.reports.page import commands, figures, page, status, table, when, word
+from lakegate.reports.period import FailingCheck, PeriodReport, TableReport, waiting
+from lakegate.reports.story import Mood, Story, failing, rows_of, tell
+
+_DECISIONS = 20
+_CHECKS = 100
+_TABLES = 300
+_RUNS = 100
+_STRIP = 40
+"""Runs in a table's strip."""
+_OPEN = 25
+"""Runs that are shown without being asked for."""
+_TEXT = 200
+_DAY = timedelta(days=1)
+_HOUR = timedelta(hours=1)
+
+
+def period_page(report: PeriodReport, runs: Sequence[Run], *, link: str | None = None) -> str:
+    """Return the page of a period, in one file that loads nothing.
+
+    Args:
+        report: What the runs add up to.
+        runs: The runs, newest first.
+        link: Address of the dashboard.
+    """
+    story = _story(report)
+    about = report.table or "All tables"
+    undecided = waiting(runs)
+    return page(
+        f"{story.title}: {about} · lakegate",
+        tag("p", _period(report), class_="eyebrow"),
+        tag("h1", about),
+        status(story, _cut(report)),
+        _figures(report) if runs else commands(story.commands),
+        tag("p", tag("a", "Open the dashboard", href=link)) if link else None,
+        _decisions(undecided),
+        _tables(report, runs),
+        _checks(report.checks),
+        _runs(runs),
+        now=report.until,
+    )
+
+
+def _period(report: PeriodReport) -> list[str | Html]:
+    begins: list[str | Html] = ["Everything so far"] if report.since is None else [when(report.since)]
+    return [*begins, " to ", when(report.until)] if report.since is not None else begins
+
+
+def _cut(report: PeriodReport) -> Html | None:
+    if report.is_complete:
+        return None
+    return tag(
+        "p", f"Only the newest {count(sum(report.runs.values()))} runs of this time are counted.", class_="small"
+    )
+
+
+def _story(report: PeriodReport) -> Story:
+    undecided = sum(len(one.waiting) for one in report.tables)
+    late = [one.table for one in report.tables if one.is_late]
+    failed, total = report.runs.get("failed", 0), sum(report.runs.values())
+    published = report.runs.get("published", 0)
+    happened = (
+        f"{count(published)} of {counted(total, 'run')} published {counted(report.rows, 'row')}." if total else ""
+    )
+    if undecided or late:
+        parts = [f"{counted(undecided, 'rejected batch', 'rejected batches')} for you to decide on"] * bool(undecided)
+        parts += [f"{counted(len(late), 'table')} later than expected: {', '.join(late[:3])}"] * bool(late)
+        means = f"Open: {'; '.join(parts)}. What was rejected isn't on main; no reader sees it."
+        return Story("bad", "Needs a decision" if undecided else "Late", happened or "No run in this time.", means, ())
+    if not total:
+        table = () if report.table is None else ("--table", report.table)
+        longer = ("Look further back", shlex.join(("lakegate", "report", *table, "--since", "90d")))
+        return Story("idle", "Quiet", "No run in this time.", "Nothing was published, and nothing waits.", (longer,))
+    if failed:
+        means = f"{counted(failed, 'run')} couldn't finish; nothing of {'it' if failed == 1 else 'them'} was published."
+        return Story("warn", "Some runs failed", happened, means, ())
+    return Story("good", "All is well", happened, "Nothing waits for a decision.", ())
+
+
+def _figures(report: PeriodReport) -> Html:
+    total, published = sum(report.runs.values()), report.runs.get("published", 0)
+    undecided = sum(len(one.waiting) for one in report.tables)
+    rejected, failed = report.runs.get("rejected", 0), report.runs.get("failed", 0)
+    of = tag("small", f" of {counted(total, 'run')}")
+    items: list[tuple[str, Child, Mood | None]] = [
+        ("Published", [count(published), of], None),
+        ("Rows published", count(report.rows), None),
+        ("Rejected", count(rejected), "bad" if undecided else None),
+        ("Failed", count(failed), "warn" if failed else None),
+    ]
+    return figures(items)
+
+
+def _decisions(undecided: Sequence[Run]) -> Html | None:
+    if not undecided:
+        return None
+    left = len(undecided) - _DECISIONS
+    more = (
+        tag("p", f"… and {count(left)} more: lakegate runs --status rejected", class_="small soft")
+        if left > 0
+        else None
+    )
+    return tag("section", tag("h2", "For you to decide"), [_decision(run) for run in undecided[:_DECISIONS]], more)
+
+
+def _decision(run: Run) -> Html:
+    failed = [
+        tag("li", tag("code", clipped(result.check, _TEXT)), f": {count(result.failing_rows)}{failing(result)}")
+        for result in run.failures[:5]
+    ]
+    rows = rows_of(run)
+    what = "" if rows is None else f"{counted(rows, 'row')}, "
+    return tag(
+        "article",
+        tag("header", tag("h3", run.table), word("bad", f"{len(run.failures)} failed")),
+        tag("p", what, "run ", tag("code", run.run_id), ", ", when(run.started_at), class_="small soft"),
+        tag("ul", failed, class_="list small"),
+        commands(tell(run).commands),
+        class_="card bad",
+    )
+
+
+def _tables(report: PeriodReport, runs: Sequence[Run]) -> Html | None:
+    if not report.tables:
+        return None
+    by_table: dict[str, list[Run]] = {}
+    for run in runs:
+        for name in run.tables:
+            by_table.setdefault(name, []).append(run)
+    rows = [
+        (
+            one.table,
+            _health(one),
+            [*_ago(one.last_publish, report.until)],
+            count(one.rows),
+            _strip(by_table.get(one.table, [])),
+        )
+        for one in report.tables[:_TABLES]
+    ]
+    columns = ("Table", "Now", "Last publish", "Rows published", "Recent runs, newest on the right")
+    return tag("section", tag("h2", "Tables"), table(columns, rows, label="Tables", numbers=(3,)))
+
+
+def _health(one: TableReport) -> Html:
+    if one.waiting:
+        return word("bad", f"{len(one.waiting)} to decide")
+    if one.is_late:
+        return word("bad", f"Late (every {one.late_after})")
+    if one.runs.get("failed", 0):
+        return word("warn", f"{one.runs['failed']} failed")
+    return word("good", "Well") if one.runs.get("published") else word("idle", "Quiet")
+
+
+def _ago(time: datetime | None, now: datetime) -> tuple[str | Html, ...]:
+    if time is None:
+        return ("not in this time",)
+    passed = now.astimezone(UTC) - time
+    if passed < _HOUR:
+        said = f"{max(int(passed.total_seconds() // 60), 0)} min ago"
+    elif passed < 2 * _DAY:
+        said = f"{int(passed / _HOUR)} h ago"
+    else:
+        said = f"{int(passed / _DAY)} days ago"
+    return (
+        tag("time", said, datetime=f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", title=f"{time:%Y-%m-%d %H:%M:%S}"),
+    )
+
+
+def _strip(newest_first: Sequence[Run]) -> Html:
+    """Return a mark for each run: its height differs with its outcome as well as its colour."""
+    shown = list(reversed(newest_first[:_STRIP]))
+    moods = [tell(run).mood for run in shown]
+    heights: dict[Mood, int] = {"good": 14, "warn": 20, "bad": 26, "idle": 8}
+    first = _STRIP - len(shown)
+    marks = [
+        tag("rect", class_=mood, x=10 * (first + at), y=26 - heights[mood], width=7, height=heights[mood], rx=1)
+        for at, mood in enumerate(moods)
+    ]
+    told = ", ".join(f"{moods.count(mood)} {name}" for mood, name in _SAID if mood in moods) or "none"
+    return tag(
+        "svg",
+        tag("title", told),
+        marks,
+        class_="strip",
+        viewBox=f"0 0 {10 * _STRIP} 26",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=told,
+    )
+
+
+_SAID: tuple[tuple[Mood, str], ...] = (
+    ("good", "published"),
+    ("warn", "published with warnings"),
+    ("bad", "rejected or failed"),
+    ("idle", "other"),
+)
+
+
+def _checks(checks: Sequence[FailingCheck]) -> Html | None:
+    if not checks:
+        return None
+    rows = [
+        (
+            one.table,
+            tag("code", clipped(one.check, _TEXT)),
+            word("bad", "Failed") if one.severity == "error" else word("warn", "Warning"),
+            f"{count(one.runs)} of {count(one.of_runs)}",
+            count(one.failing_rows),
+            tag("code", one.last, class_="id"),
+        )
+        for one in checks[:_CHECKS]
+    ]
+    columns = ("Table", "Check", "Verdict", "Runs", "Failing rows", "Last in run")
+    left = len(checks) - _CHECKS
+    more = tag("p", f"… and {count(left)} more", class_="small soft") if left > 0 else None
+    shown = table(columns, rows, label="Checks that failed", numbers=(3, 4), wide=(1,))
+    return tag("section", tag("h2", "Checks that failed"), shown, more)
+
+
+def _runs(runs: Sequence[Run]) -> Html | None:
+    if not runs:
+        return None
+    rows = []
+    for run in runs[:_RUNS]:
+        story = tell(run)
+        cells = (
+            tag("code", run.run_id, class_="id"),
+            run.table,
+            word(story.mood, story.title),
+            count(rows_of(run)),
+            when(run.started_at),
+        )
+        rows.append((*cells, clipped(story.happened, _TEXT)))
+    left = len(runs) - _RUNS
+    more = tag("p", f"… and {counted(left, 'earlier run')}", class_="small soft") if left > 0 else None
+    columns = ("Run", "Table", "Status", "Rows", "Started", "What happened")
+    shown = table(columns, rows, label="Runs", numbers=(3,), wide=(5,))
+    summary = tag("summary", f"{counted(len(runs), 'run')}, newest first")
+    return tag("section", tag("h2", "Runs"), tag("details", summary, shown, more, open=len(runs) <= _OPEN))

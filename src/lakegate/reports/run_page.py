@@ -1,0 +1,245 @@
+"""The page of one run: how it ended, its checks with the rows that fail, its steps, its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.figures import count, counted, duration, size
+from lakegate.model.run import Run, RunStep, StagedTable
+from lakegate.progress import redact, without_secrets
+from lakegate.reports.examples import Examples
+from lakegate.reports.markup import Html, clipped, tag
+from lakegate.reports.page import bar, commands, facts, page, span, status, table, when, word
+from lakegate.reports.story import Mood, checks_of, failing, rows_of, tell
+
+_FILES = 50
+_OPEN = 25
+"""Passed checks that are shown without being asked for."""
+_TEXT = 300
+_SHORT = 12
+_PROVEN: dict[str, str] = {"manifest": "file metrics", "scan": "rows read"}
+
+
+def run_page(
+    run: Run, *, examples: Examples | None = None, link: str | None = None, now: datetime | None = None
+) -> str:
+    """Return the page of a run, in one file that loads nothing.
+
+    Args:
+        run: The run.
+        examples: How rows of data may be shown. Default: as the audit recorded them.
+        link: Where the run is on a dashboard.
+        now: When the page is made.
+    """
+    shown = examples or Examples()
+    story = tell(run)
+    kind = {"ingest": "Ingest", "branch": "Branch"}.get(run.kind, run.kind.capitalize())
+    name = f"{kind} {run.name}" if run.name else kind
+    return page(
+        f"{story.title}: {run.table or 'a transaction'} · lakegate",
+        tag("p", f"{name} · run ", tag("code", run.run_id), class_="eyebrow"),
+        tag("h1", run.table or "No table"),
+        status(story),
+        _facts(run),
+        tag("section", tag("h2", "What to do next"), commands(story.commands), _linked(link)),
+        _error(run),
+        _tables(run),
+        [_report(report, shown, alone=len(run.reports) == 1) for report in run.reports],
+        _steps(run.steps),
+        _files(run),
+        _alerts(run),
+        now=now,
+    )
+
+
+def _linked(link: str | None) -> Html | None:
+    return None if link is None else tag("p", tag("a", "See this run on the dashboard", href=link))
+
+
+def _facts(run: Run) -> Html:
+    publication = run.publication
+    return facts(
+        (
+            ("Rows", count(rows_of(run))),
+            ("Checks", _checks(run)),
+            ("Took", "" if run.seconds is None else duration(run.seconds)),
+            ("Started", when(run.started_at)),
+            ("Finished", when(run.finished_at)),
+            (
+                "Branch",
+                [tag("code", run.branch), " ", "(kept)" if run.branch_kept else "(deleted)"] if run.branch else "",
+            ),
+            ("Commit", tag("code", publication.commit[:_SHORT], title=publication.commit) if publication else ""),
+            ("Rebased", ", ".join(publication.replayed) if publication else ""),
+            ("Accepted by", run.accepted.actor if run.accepted else ""),
+            ("Undid", ", ".join(run.reverts)),
+            ("Note", run.detail or ""),
+        ),
+        long=("Branch", "Undid", "Note"),
+    )
+
+
+def _checks(run: Run) -> str:
+    total = checks_of(run)
+    if not total:
+        return ""
+    failed, warned = len(run.failures), sum(len(report.warnings) for report in run.reports)
+    parts = [f"{failed} failed"] * bool(failed) + [counted(warned, "warning")] * bool(warned)
+    return f"{total} ({', '.join(parts) or 'all passed'})"
+
+
+def _error(run: Run) -> Html | None:
+    if run.error is None:
+        return None
+    # Its message is in the box on top.
+    hint = without_secrets(run.error.hint) if run.error.hint else None
+    return tag(
+        "section",
+        tag("h2", "Why it failed"),
+        tag("p", tag("code", run.error.code)),
+        tag("p", hint) if hint else None,
+    )
+
+
+def _tables(run: Run) -> Html | None:
+    if len(run.staged) < 2 and not run.undone:  # noqa: PLR2004 - one table is on top of the page
+        return None
+    if run.undone:
+        rows = [
+            (
+                one.table,
+                "unknown" if one.rows is None else f"{one.rows:+,}",
+                f"{one.data_files:+,}",
+                "dropped" * one.dropped,
+            )
+            for one in run.undone
+        ]
+        columns = ("Table", "Rows", "Data files", "")
+    else:
+        rows = [(str(one.table), count(one.rows), count(one.data_files), _change(one)) for one in run.staged]
+        columns = ("Table", "Rows added", "Files added", "Change")
+    return tag("section", tag("h2", "Tables"), table(columns, rows, label="Tables", numbers=(1, 2)))
+
+
+def _change(staged: StagedTable) -> str:
+    if staged.before is None:
+        return "created"
+    return {"append": "appended", "metadata": "redefined"}.get(staged.change, "changed")
+
+
+def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | None:
+    if not report.results:
+        return None
+    passed = [result for result in report.results if result.verdict == "pass"]
+    title = "Checks" if alone else f"Checks of {report.table}"
+    return tag(
+        "section",
+        tag("h2", title),
+        [_failing(report.table, result, examples) for result in (*report.failures, *report.warnings)],
+        _passed(passed),
+    )
+
+
+def _failing(name: str, result: CheckResult, examples: Examples) -> Html:
+    mood: Mood = "bad" if result.severity == "error" else "warn"
+    columns = ", ".join(result.columns)
+    about = tag(
+        "span", f"{'Columns' if len(result.columns) > 1 else 'Column'} ", tag("code", clipped(columns, _TEXT)), " · "
+    )
+    return tag(
+        "article",
+        tag(
+            "header",
+            tag("h3", clipped(result.name, _TEXT)),
+            word(mood, "Failed" if mood == "bad" else "Warning"),
+        ),
+        tag("p", about if columns else None, tag("code", clipped(result.check, _TEXT)), class_="small soft")
+        if columns or result.check != result.name
+        else None,
+        tag("p", tag("b", count(result.failing_rows)), failing(result)),
+        bar(result.failing_rows, result.total_rows, mood),
+        tag("p", clipped(without_secrets(result.detail), 2 * _TEXT), class_="small") if result.detail else None,
+        examples.of(name, result, mood),
+        class_=f"card {mood}",
+    )
+
+
+def _passed(results: Sequence[CheckResult]) -> Html | None:
+    if not results:
+        return None
+    rows = [
+        (
+            tag("code", clipped(result.check, _TEXT)),
+            word("good", "Passed"),
+            count(result.total_rows),
+            _PROVEN.get(result.evidence, result.evidence),
+        )
+        for result in results
+    ]
+    shown = table(("Check", "Verdict", "Rows", "Proven by"), rows, label="Passed checks", numbers=(2,), wide=(0,))
+    summary = tag("summary", f"{counted(len(results), 'check')} passed")
+    return tag("details", summary, shown, open=len(results) <= _OPEN)
+
+
+def _steps(steps: Sequence[RunStep]) -> Html | None:
+    if not steps:
+        return None
+    first = steps[0].started_at
+    last = max(step.finished_at or step.started_at for step in steps)
+    whole = (last - first).total_seconds()
+    return tag(
+        "section",
+        tag("h2", "Steps"),
+        table(
+            ("Step", "When", "Took", "Started", ""),
+            [_step(step, first, whole) for step in steps],
+            label="Steps",
+            numbers=(2,),
+        ),
+    )
+
+
+def _step(step: RunStep, first: datetime, whole: float) -> tuple[str | Html | None, ...]:
+    began = (step.started_at - first).total_seconds()
+    ended = began if step.finished_at is None else (step.finished_at - first).total_seconds()
+    mood: Mood | None = "bad" if step.outcome == "failed" else None
+    words = {"failed": word("bad", "Failed"), "running": word("idle", "In progress")}
+    took = "" if step.finished_at is None else duration(ended - began)
+    return step.name, span(began, ended, whole, mood), took, when(step.started_at), words.get(step.outcome)
+
+
+def _files(run: Run) -> Html | None:
+    rows = list(_file_rows(run))
+    if not rows:
+        return None
+    shown = table(("File", "Rows", "Size", ""), rows[:_FILES], label="Source files", numbers=(1, 2), wide=(0,))
+    left = len(rows) - _FILES
+    more = (
+        tag("p", f"… and {counted(left, 'more file')}: lakegate runs {run.run_id}", class_="small soft")
+        if left > 0
+        else None
+    )
+    return tag("section", tag("h2", "Source files"), shown, more)
+
+
+def _file_rows(run: Run) -> Iterator[tuple[str | Html, str, str, str]]:
+    written = run.request.batch.files if run.request else ()
+    owners = {known.file.uri: known.run_id for known in run.skipped_files}
+    for file in written:
+        note = f"skipped: run {owners[file.uri]} has it" if file.uri in owners else ""
+        yield tag("code", clipped(redact(file.uri), _TEXT)), count(file.rows), size(file.size_bytes), note
+    uris = {file.uri for file in written}
+    for known in run.skipped_files:
+        if known.file.uri not in uris:
+            file, note = known.file, f"skipped: run {known.run_id} has it"
+            yield tag("code", clipped(redact(file.uri), _TEXT)), count(file.rows), size(file.size_bytes), note
+
+
+def _alerts(run: Run) -> Html | None:
+    if not run.notifications:
+        return None
+    rows = [(one.channel, one.event, one.outcome, when(one.at), one.reason or "") for one in run.notifications]
+    columns = ("Channel", "About", "Outcome", "At", "")
+    return tag("section", tag("h2", "Alerts"), table(columns, rows, label="Alerts", wide=(4,)))

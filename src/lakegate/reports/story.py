@@ -1,0 +1,189 @@
+"""What a run's end means, in words: what happened, what that means for readers, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from lakegate.model.checks import CheckResult
+from lakegate.model.figures import count, counted, share
+from lakegate.model.run import Run, changed_rows
+from lakegate.progress import without_secrets
+
+Mood = Literal["good", "bad", "warn", "idle"]
+"""How a run ended, as a reader feels it: a page has a colour and a sign for each."""
+_TITLES = {
+    "published": "Published",
+    "rejected": "Rejected",
+    "failed": "Failed",
+    "skipped": "Nothing to do",
+    "discarded": "Discarded",
+    "reverted": "Reverted",
+    "running": "Running",
+    "staged": "Waiting for its next step",
+}
+_MOODS: dict[str, Mood] = {"published": "good", "rejected": "bad", "failed": "bad"}
+_SHORT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A run in words.
+
+    Attributes:
+        mood: How it ended.
+        title: The same in a word or two.
+        happened: What happened.
+        means: What that means for those who read the tables.
+        commands: What to type next, each with its purpose.
+    """
+
+    mood: Mood
+    title: str
+    happened: str
+    means: str
+    commands: tuple[tuple[str, str], ...]
+
+
+def tell(run: Run) -> Story:
+    """Return a run in words."""
+    mood = _MOODS.get(run.status, "idle")
+    if mood == "good" and (run.accepted is not None or any(report.warnings for report in run.reports)):
+        mood = "warn"
+    return Story(mood, title_of(run), _happened(run), _means(run), tuple(_commands(run)))
+
+
+def title_of(run: Run) -> str:
+    """Return a run's status as a heading."""
+    if run.status == "published" and run.kind in ("revert", "restore"):
+        return "Reverted" if run.kind == "revert" else "Restored"
+    if run.status == "published" and run.accepted is not None:
+        return "Published despite failed checks"
+    if run.status == "published" and any(report.warnings for report in run.reports):
+        return "Published with warnings"
+    return _TITLES[run.status]
+
+
+def rows_of(run: Run) -> int | None:
+    """Return the rows that a run brought; ``None`` if it isn't known."""
+    if run.publication is not None:
+        return run.publication.rows
+    if run.request is not None:
+        return run.request.batch.rows
+    return sum(staged.rows for staged in run.staged) if run.staged else None
+
+
+def checks_of(run: Run) -> int:
+    """Return the number of checks that a run's audits ran."""
+    return sum(len(report.results) for report in run.reports)
+
+
+def failing(result: CheckResult) -> str:
+    """Return what follows the number of failing rows: of how many, and the share."""
+    if not 0 < result.failing_rows <= result.total_rows:
+        return " row" if result.failing_rows == 1 else " rows"
+    verb = "fails" if result.failing_rows == 1 else "fail"
+    return f" of {counted(result.total_rows, 'row')} {verb} ({share(result.failing_rows, result.total_rows)})"
+
+
+def _happened(run: Run) -> str:
+    rows = rows_of(run)
+    batch = "The batch" if rows is None else f"The batch of {counted(rows, 'row')}"
+    match run.status:
+        case "published" | "reverted" if run.publication is not None:
+            return _published(run)
+        case "rejected":
+            return f"{_failed_of(run)}, so nothing was published."
+        case "failed":
+            return without_secrets(run.error.message) if run.error is not None else "It couldn't finish."
+        case "skipped":
+            owners = dict.fromkeys(known.run_id for known in run.skipped_files)
+            by = f" by run {next(iter(owners))}" if len(owners) == 1 else f" by {len(owners)} other runs"
+            return run.detail or f"All its files were taken{by} before."
+        case "discarded":
+            return f"{batch} was dropped; nothing of it was published."
+        case _:
+            return f"{batch} is on its way: {run.steps[-1].name if run.steps else 'just begun'}."
+
+
+def _published(run: Run) -> str:
+    publication = run.publication
+    assert publication is not None  # noqa: S101 - the caller's case
+    tables = ", ".join(publication.tables)
+    if run.kind in ("revert", "restore"):
+        what = "restored to an earlier state" if run.kind == "restore" else "taken back to before what was undone"
+        return f"{tables}: {what}."
+    added, removed = publication.rows, publication.rows_removed
+    if removed == 0:
+        return f"{counted(added, 'row')} {'was' if added == 1 else 'were'} added to {tables}."
+    return f"{tables} changed by {changed_rows(added, removed)}."
+
+
+def _failed_of(run: Run) -> str:
+    return f"{count(len(run.failures))} of {counted(checks_of(run), 'check')} failed"
+
+
+def _means(run: Run) -> str:  # noqa: PLR0911 - a sentence for each ending
+    target, publication = run.target, run.publication
+    if run.status == "reverted":
+        by = f" by run {run.reverted_by}" if run.reverted_by else ""
+        return f"It was published to {target} and undone later{by}. Readers no longer see it."
+    if publication is not None:
+        seen = f"Readers of {target} see it since {_at(run.finished_at)}, in commit {publication.commit[:_SHORT]}."
+        if run.accepted is not None:
+            return f"{seen} {_failed_of(run)}; {run.accepted.actor} published it anyway: {run.accepted.reason}"
+        return f"{seen} {_verdict(run)}".strip()
+    unchanged = f"{target} is unchanged: no reader has seen any of these rows."
+    if run.status == "failed" and run.error is not None and run.error.code == "outcome-unknown":
+        return "The catalog went away in the middle of the publish: it may or may not have happened."
+    if run.status in ("rejected", "failed") and run.branch_kept:
+        return f"{unchanged} They wait on branch {run.branch} for a decision."
+    if run.status in ("running", "staged"):
+        return f"Readers of {target} see nothing of it until all checks have passed."
+    return unchanged if run.status != "skipped" else f"{target} holds these files already, once."
+
+
+def _at(time: datetime | None) -> str:
+    return "then" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _verdict(run: Run) -> str:
+    checks = checks_of(run)
+    if not checks:
+        return "" if run.kind in ("revert", "restore") else "No check was configured."
+    warned = sum(len(report.warnings) for report in run.reports)
+    if not warned:
+        return f"All {counted(checks, 'check')} passed." if checks > 1 else "Its check passed."
+    verb = "raises a warning" if warned == 1 else "raise warnings"
+    return f"{warned} of {counted(checks, 'check')} {verb}, which doesn't stop a publish."
+
+
+def _commands(run: Run) -> Iterator[tuple[str, str]]:
+    undecided = run.status in ("rejected", "failed") and bool(run.branch) and run.branch_kept
+    if undecided:
+        query = f"SELECT * FROM {_sql(run.tables[0])} LIMIT 20"  # noqa: S608 - shown, not run; the name is quoted
+        yield "See the rows", _join("query", query, "--ref", run.branch)
+        yield "See what the branch changes", _join("diff", run.target, run.branch)
+        yield "Discard it", _join("discard", run.branch)
+        if run.status == "rejected":
+            yield "Or publish it anyway", _join("publish", run.branch, "--accept", "REASON")
+        else:
+            yield "Or publish it", _join("publish", run.branch)
+        return
+    yield "See the run", _join("runs", run.run_id)
+    if run.status == "published" and run.kind not in ("revert", "restore"):
+        yield "Undo it", _join("revert", run.run_id, "--dry-run")
+
+
+def _sql(name: str) -> str:
+    parts = (
+        part if part.isidentifier() and part.isascii() else f"`{part.replace('`', '``')}`" for part in name.split(".")
+    )
+    return ".".join(parts)
+
+
+def _join(*words: str) -> str:
+    return shlex.join(("lakegate", *words))
