@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -30,7 +31,7 @@ from lakegate.model.downstream import DownstreamKind
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.notices import Event, Level
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
-from lakegate.model.secrets import FORMS, SecretReference
+from lakegate.model.secrets import FORMS, SecretReference, is_loopback
 from lakegate.model.words import nearest, parse_duration
 
 FILE_NAME = "lakegate.toml"
@@ -42,6 +43,8 @@ _MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 _ENDPOINT = re.compile(r"https?://[^/@\s?#]+/?", re.IGNORECASE)
 _CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
+_SNOWFLAKE_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+_LONGEST_SNOWFLAKE_NAME = 255
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
@@ -98,6 +101,12 @@ def _table_name(value: str) -> str:
     return value
 
 
+def _snowflake_name(value: str) -> str:
+    if not 0 < len(value) <= _LONGEST_SNOWFLAKE_NAME or not value.isprintable():
+        raise ValueError(f"must be a name of 1 to {_LONGEST_SNOWFLAKE_NAME} printable characters")
+    return value
+
+
 _JSON = BeforeValidator(_read_json)
 Duration = Annotated[str, AfterValidator(_duration)]
 Interval = Annotated[str, AfterValidator(_interval)]
@@ -106,6 +115,7 @@ Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Reference = Annotated[str, AfterValidator(_reference)]
 """Where a secret is: ``env:NAME``, ``file:/path`` or ``aws-secret:name#json-key``."""
 TableName = Annotated[str, AfterValidator(_table_name)]
+SnowflakeName = Annotated[str, AfterValidator(_snowflake_name)]
 
 
 class CatalogSettings(_Section):
@@ -482,7 +492,79 @@ class GlueDownstream(DownstreamSettings):
     """Seconds that one delivery may take. The process that published waits no longer."""
 
 
-AnyDownstream = Annotated[CommandDownstream | WebhookDownstream | GlueDownstream, Field(discriminator="type")]
+class SnowflakeDownstream(DownstreamSettings):
+    """Iceberg tables in Snowflake that follow the lake's: ``type = "snowflake"``.
+
+    Names are taken exactly as written, upper and lower case included; Snowflake's own are upper case.
+    """
+
+    type: Literal["snowflake"]
+    """``snowflake``."""
+    account: str
+    """Account identifier, such as ``myorg-myaccount``."""
+    url: Endpoint | None = None
+    """Another address than ``https://ACCOUNT.snowflakecomputing.com``, such as PrivateLink's."""
+    user: SnowflakeName
+    """The user that lakegate signs in as, best of type ``SERVICE``."""
+    private_key: Reference | None = None
+    """The user's private key (PEM), by reference."""
+    private_key_passphrase: Reference | None = None
+    """Passphrase of an encrypted private key, by reference."""
+    token: Reference | None = None
+    """OAuth access token, or programmatic access token, by reference, instead of ``private_key``."""
+    token_type: Literal["oauth", "programmatic"] = "oauth"  # noqa: S105 - a kind, no token
+    """What ``token`` is: ``oauth`` or ``programmatic``."""
+    role: SnowflakeName
+    """The role that lakegate uses; it owns what lakegate creates."""
+    warehouse: SnowflakeName
+    """The virtual warehouse that creates tables; the smallest will do."""
+    database: SnowflakeName
+    """Database of the tables; created if it doesn't exist."""
+    external_volume: SnowflakeName = "LAKEGATE"
+    """External volume of the lake's files; created if it doesn't exist."""
+    catalog_integration: SnowflakeName = "LAKEGATE"
+    """Catalog integration of the tables; created if it doesn't exist."""
+    storage_role_arn: str | None = Field(
+        default=None, pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/[A-Za-z0-9_+=,.@/-]+$"
+    )
+    """AWS role through which Snowflake reads the bucket. Needed to create a volume on S3."""
+    storage_external_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_+=,.@:/-]+$", max_length=1224)
+    """External id that the AWS role asks of Snowflake. Default: one that Snowflake makes."""
+    azure_tenant_id: str | None = Field(default=None, pattern=r"^[0-9a-fA-F-]{36}$")
+    """Id of the Microsoft Entra tenant of the storage account. Needed to create a volume on Azure."""
+    schemas: Annotated[dict[str, SnowflakeName], _JSON] = Field(default_factory=dict)
+    """Schemas of namespaces: ``nyc = "TAXI"``. Default: called like the namespace."""
+    case: Literal["keep", "upper"] = "keep"
+    """Names of schemas and tables: ``keep`` them as in the lake, or make them ``upper`` case, so that no query needs
+    quotes."""
+    readers: tuple[SnowflakeName, ...] = ()
+    """Roles that may read the tables."""
+    timeout_s: float = Field(default=120.0, gt=0, le=86_400)
+    """Seconds that one delivery may take. The process that published waits no longer."""
+
+    @field_validator("account")
+    @classmethod
+    def _validate_account(cls, value: str) -> str:
+        if not _SNOWFLAKE_ACCOUNT.fullmatch(value) or ".snowflakecomputing." in value.lower():
+            raise ValueError(
+                "must be an account identifier such as 'myorg-myaccount', without '.snowflakecomputing.com'"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_sign_in(self) -> SnowflakeDownstream:
+        if (self.private_key is None) == (self.token is None):
+            raise ValueError("needs either 'private_key' or 'token'")
+        if self.private_key_passphrase is not None and self.private_key is None:
+            raise ValueError("'private_key_passphrase' goes with 'private_key'")
+        if self.url is not None and self.url.startswith("http:") and not is_loopback(urlsplit(self.url).hostname or ""):
+            raise ValueError("'url' must start with https://")
+        return self
+
+
+AnyDownstream = Annotated[
+    CommandDownstream | WebhookDownstream | GlueDownstream | SnowflakeDownstream, Field(discriminator="type")
+]
 """The settings of a downstream system. A new type is a class above, a member here and an entry in
 :data:`lakegate.downstream.registry.TYPES`."""
 

@@ -1,0 +1,331 @@
+"""A session with a Snowflake account through the official connector, and its errors in words that help."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from lakegate.config import SnowflakeDownstream
+from lakegate.credentials.secret import Secret
+from lakegate.downstream.snowflake.sql import as_parameter
+from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError, LakegateError
+from lakegate.model.secrets import is_loopback
+from lakegate.progress import one_line, without_secrets
+
+_SESSION_OVER = frozenset({390111, 390112, 390114, 390115})
+"""The session or its master token is gone: a new sign-in helps."""
+_TOKEN_REFUSED = frozenset({390303, 390318, 394300, 394301})
+_TRY_AGAIN = frozenset({603, 604, 630})
+"""An internal error, a cancelled statement, one that took too long."""
+_LONGEST_LOGIN_S = 60
+_HTTP_STATUS = re.compile(r"error status: (\d{3})")
+_UNAVAILABLE = re.compile(r"after retries|timed out|timeout|Connection|connection|name or service|dns", re.IGNORECASE)
+_VOLUME_RIGHTS = re.compile(r"assum\w+ AWS_ROLE|access denied|AccessDenied|not authorized to (?:access|perform)|403")
+
+
+OPTIONS: dict[str, Any] = {
+    "application": "lakegate",
+    "session_parameters": {"QUERY_TAG": "lakegate", "CLIENT_TELEMETRY_ENABLED": False},
+    "client_store_temporary_credential": False,
+    # We leave no statement running behind.
+    "enable_server_session_keep_alive_auto_detection": False,
+}
+"""What the connector is told in every session."""
+
+
+class SnowflakeError(DownstreamError):
+    """Snowflake refused a statement or a sign-in; ``number`` is its error number."""
+
+    def __init__(self, message: str, *, number: int = 0, hint: str | None = None, **context: object) -> None:
+        super().__init__(message, hint=hint, number=number or None, **context)
+        self.number = number
+
+
+class Session:
+    """Runs statements, one after another. Signs in on first use, and again when the session is over.
+
+    Not for several threads at once.
+
+    Args:
+        name: The downstream's name in the settings, for messages.
+        settings: Where and as whom to sign in.
+        limit_s: Seconds after which no further statement is begun. Default: no limit.
+    """
+
+    def __init__(self, name: str, settings: SnowflakeDownstream, *, limit_s: float = math.inf) -> None:
+        self.name = name
+        self.settings = settings
+        self._ends_at = time.monotonic() + limit_s
+        self._connection: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody is signed in."""
+        return self._connection is not None
+
+    def close(self) -> None:
+        """Sign out. The next statement signs in again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except Exception:  # noqa: BLE001 - the work is done; Snowflake ends idle sessions by itself
+                return
+
+    def run(self, sql: str) -> list[dict[str, Any]]:
+        """Run a statement.
+
+        Args:
+            sql: One statement.
+
+        Returns:
+            Its rows, by the names of the columns in lower case.
+
+        Raises:
+            SnowflakeError: Snowflake refuses the statement, or the sign-in.
+            DownstreamUnavailableError: Snowflake doesn't answer, or can't serve now.
+            ConfigurationError: The connector isn't installed, or a secret can't be used.
+        """
+        connector = require_connector()
+        if time.monotonic() >= self._ends_at:
+            raise DownstreamUnavailableError(
+                f"Snowflake took longer than {self.settings.timeout_s:g} s; the rest is sent later.",
+                hint=f"If this happens often, raise {self._setting('timeout_s')}.",
+            )
+        for has_renewed in (False, True):
+            try:
+                self._connection = self._connection or self._sign_in(connector)
+                with self._connection.cursor(connector.DictCursor) as cursor:
+                    cursor.execute(sql)
+                    return [{key.lower(): value for key, value in row.items()} for row in cursor.fetchall()]
+            except connector.Error as error:
+                if has_renewed or not self._may_sign_in_again(error):
+                    raise self._explained(error, sql) from None
+                self.close()
+        raise AssertionError  # pragma: no cover - the second round returns or raises
+
+    def _sign_in(self, connector: Any) -> Any:
+        settings = self.settings
+        address = urlsplit(settings.url or f"https://{settings.account}.snowflakecomputing.com")
+        try:
+            return connector.connect(
+                account=settings.account,
+                host=address.hostname,
+                port=address.port or (443 if address.scheme == "https" else 80),
+                protocol=address.scheme,
+                user=settings.user,
+                role=as_parameter(settings.role),
+                warehouse=as_parameter(settings.warehouse),
+                **self._credentials(),
+                login_timeout=int(min(_LONGEST_LOGIN_S, settings.timeout_s)) or 1,
+                query_timeout=int(settings.timeout_s) or 1,
+                request_timeout=int(settings.timeout_s) or 1,
+                **({"use_proxy_env": False} if is_loopback(address.hostname or "") else {}),
+                **OPTIONS,
+            )
+        except connector.Error as error:
+            if _number(error) in _TOKEN_REFUSED and settings.token is not None:
+                # A token that is kept elsewhere may have been replaced since it was read.
+                self._secret(settings.token, "token").renew()
+            raise
+
+    def _credentials(self) -> Mapping[str, Any]:
+        settings = self.settings
+        if settings.token is not None:
+            token = self._secret(settings.token, "token").value()
+            return {
+                "authenticator": "OAUTH" if settings.token_type == "oauth" else "PROGRAMMATIC_ACCESS_TOKEN",  # noqa: S105
+                "token": token,
+            }
+        assert settings.private_key is not None  # noqa: S101 - the settings have one or the other
+        passphrase = settings.private_key_passphrase
+        given = None if passphrase is None else self._secret(passphrase, "private_key_passphrase").value()
+        key = _read_key(self._secret(settings.private_key, "private_key").value(), given, self._setting("private_key"))
+        return {"authenticator": "SNOWFLAKE_JWT", "private_key": key}
+
+    def _secret(self, reference: str, field: str) -> Secret:
+        return Secret(reference, setting=self._setting(field))
+
+    def _setting(self, field: str) -> str:
+        return f"downstream.{self.name}.{field}"
+
+    def _may_sign_in_again(self, error: Exception) -> bool:
+        number = _number(error)
+        # A session that can't be renewed shows as a failed connection, so only one that was open counts.
+        is_over = self._connection is not None and (number in _SESSION_OVER or "refresh session" in str(error))
+        return is_over or (number in _TOKEN_REFUSED and self.settings.token is not None)
+
+    def _explained(self, error: Exception, sql: str) -> LakegateError:
+        number, said = _number(error), _said(error)
+        status = _HTTP_STATUS.search(said)
+        if status and self._connection is None and status[1] in {"403", "404"}:
+            return SnowflakeError(
+                f"Snowflake has no account '{self.settings.account}' at this address (HTTP {status[1]}).",
+                number=number,
+                hint=f"Set {self._setting('account')} to the account identifier: in Snowsight, Account > View account "
+                "details, or run SELECT CURRENT_ORGANIZATION_NAME() || '-' || CURRENT_ACCOUNT_NAME(). "
+                "For PrivateLink, set its url.",
+            )
+        explain = _EXPLANATIONS.get(number)
+        if explain is not None:
+            return explain(self, said, number)
+        if (
+            number in _TRY_AGAIN
+            or number < _FIRST_OF_SNOWFLAKE
+            or (number == _CANT_CONNECT and _UNAVAILABLE.search(said))
+            or status
+        ):
+            return DownstreamUnavailableError(
+                f"Snowflake account '{self.settings.account}' doesn't answer: {said}",
+                hint=f"Check the network, and that {self._setting('account')} is right; then run: "
+                "lakegate snowflake refresh",
+            )
+        if _VOLUME_RIGHTS.search(said) and not sql.startswith(("SHOW", "DESC")):
+            return SnowflakeError(
+                f"Snowflake can't read the lake's files through external volume '{self.settings.external_volume}': "
+                f"{said}",
+                number=number,
+                hint="Give it the rights that this prints: lakegate snowflake status",
+            )
+        return SnowflakeError(f"Snowflake refuses a statement: {said}", number=number, hint=_statement_hint(sql))
+
+
+_FIRST_OF_SNOWFLAKE = 100
+"""Smaller numbers are the connector's own, for what happened on the way."""
+_CANT_CONNECT = 250001
+
+
+def require_connector() -> Any:
+    """Return the official connector; raise if it isn't installed."""
+    if importlib.util.find_spec("snowflake") is None or importlib.util.find_spec("snowflake.connector") is None:
+        raise ConfigurationError(
+            "Snowflake needs the package snowflake-connector-python; it is not installed.",
+            hint="pip install 'lakegate[snowflake]'",
+        )
+    import snowflake.connector
+
+    return snowflake.connector
+
+
+def _read_key(pem: str, passphrase: str | None, setting: str) -> Any:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        # A variable may hold the key on one line, its line breaks written as \n.
+        content = pem.replace("\\n", "\n").encode()
+        key = load_pem_private_key(content, None if passphrase is None else passphrase.encode())
+    except (ValueError, TypeError) as error:
+        needs = "it's encrypted, and private_key_passphrase isn't set" if isinstance(error, TypeError) else None
+        raise ConfigurationError(
+            f"Setting {setting} doesn't refer to a private key that can be used: "
+            f"{needs or 'it is not PEM, is damaged, or its passphrase is wrong'}.",
+            hint="Make one: openssl genrsa 2048 | openssl pkcs8 -topk8 -nocrypt -out key.p8",
+            setting=setting,
+        ) from None
+    if not isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
+        raise ConfigurationError(f"Setting {setting} refers to a key that is neither RSA nor EC.", setting=setting)
+    return key
+
+
+def _number(error: Exception) -> int:
+    number = getattr(error, "errno", None)
+    return number if isinstance(number, int) else 0
+
+
+def _said(error: Exception) -> str:
+    """Return Snowflake's own message on one line, without what the connector adds to it."""
+    raw = getattr(error, "raw_msg", None) or str(error)
+    lines = [line.strip() for line in without_secrets(str(raw)).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].endswith(":"):
+        lines = lines[1:]
+    said = one_line(" ".join(lines))
+    said = said.removeprefix("Failed to login: ").removeprefix("Login error: ")
+    return re.sub(r",? ?(?:code: \d+|\((?:request_id|sfqid)=[^)]*\))", "", said).strip()
+
+
+def _statement_hint(sql: str) -> str:
+    first = sql.partition("\n")[0]
+    return f"The statement was: {first[:200]}"
+
+
+def _signed_out(session: Session, said: str, number: int) -> LakegateError:
+    settings = session.settings
+    what = "token" if settings.token is not None else "private_key"
+    if what == "token":
+        fix = f"Put a new token where downstream.{session.name}.token points, then run: lakegate snowflake status"
+    else:
+        fix = (
+            f"Check downstream.{session.name}.account and .user, and give the user the key's public half: "
+            f"ALTER USER {settings.user} SET RSA_PUBLIC_KEY = '…'. Then run: lakegate snowflake status"
+        )
+    return SnowflakeError(f"Snowflake refuses user '{settings.user}': {said}", number=number, hint=fix)
+
+
+def _no_role(session: Session, said: str, number: int) -> LakegateError:
+    role, user = session.settings.role, session.settings.user
+    return SnowflakeError(
+        f"Role '{role}' doesn't exist, or user '{user}' may not use it: {said}",
+        number=number,
+        hint=f"Run in Snowflake: GRANT ROLE {as_parameter(role)} TO USER {as_parameter(user)}; "
+        f"or change downstream.{session.name}.role.{_case_hint(role)}",
+    )
+
+
+def _no_warehouse(session: Session, said: str, number: int) -> LakegateError:
+    warehouse, role = session.settings.warehouse, session.settings.role
+    return SnowflakeError(
+        f"Warehouse '{warehouse}' doesn't exist, or role '{role}' may not use it: {said}",
+        number=number,
+        hint=f"Run in Snowflake: GRANT USAGE ON WAREHOUSE {as_parameter(warehouse)} TO ROLE {as_parameter(role)}; "
+        f"or change downstream.{session.name}.warehouse.{_case_hint(warehouse)}",
+    )
+
+
+def _no_privilege(session: Session, said: str, number: int) -> LakegateError:
+    return SnowflakeError(
+        f"Role '{session.settings.role}' may not do this: {said}",
+        number=number,
+        hint="Have an administrator run what it lacks; this prints all statements and needs no connection: "
+        "lakegate snowflake plan --offline",
+    )
+
+
+def _absent(_session: Session, said: str, number: int) -> LakegateError:
+    return SnowflakeError(said, number=number, hint="To create what is missing, run: lakegate snowflake apply")
+
+
+def _case_hint(name: str) -> str:
+    return f" Names are taken exactly: did you mean '{name.upper()}'?" if name != name.upper() else ""
+
+
+_EXPLANATIONS: Mapping[int, Callable[[Session, str, int], LakegateError]] = {
+    606: _no_warehouse,
+    2003: _absent,
+    2043: _absent,
+    3001: _no_privilege,
+    390100: _signed_out,
+    390101: _signed_out,
+    390144: _signed_out,
+    390186: _no_role,
+    390189: _no_role,
+    390303: _signed_out,
+    390318: _signed_out,
+    **dict.fromkeys(range(394300, 394308), _signed_out),
+}
+ABSENT = frozenset({2003, 2043})
+"""Numbers of errors that say that something doesn't exist, or isn't visible to the role."""
+EXISTS = 2002
+"""Number of the error that says that an object of this name exists."""
