@@ -48,6 +48,7 @@ TYPES: Mapping[str, Type] = {
     "command": Type("command"),
     "webhook": Type("webhook"),
     "glue": Type("glue", extra="aws", mirrors=True),
+    "snowflake": Type("snowflake.target", extra="snowflake", mirrors=True),
 }
 """By the ``type`` of a section ``[downstream.NAME]``."""
 

@@ -67,6 +67,7 @@ class IcebergTableReader:
             properties=dict(metadata.properties(document)),
             snapshot=None if snapshot is None else metadata.snapshot_value(snapshot),
             format_version=document["format-version"],
+            uuid=document["table-uuid"],
         )
 
     def snapshots(self, pointer: TablePointer) -> Sequence[Snapshot]:

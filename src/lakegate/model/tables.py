@@ -121,6 +121,8 @@ class TableMetadata(Value):
     snapshot: Snapshot | None
     """The current snapshot; ``None`` for a table never written to."""
     format_version: int = 2
+    uuid: str | None = None
+    """The table over its whole life: another one of the same name has another."""
 
     @property
     def rows(self) -> int | None:

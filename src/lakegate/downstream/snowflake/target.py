@@ -1,0 +1,113 @@
+"""Snowflake as a downstream system: after each publish, every table of it is refreshed, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakegate.config import SnowflakeDownstream
+from lakegate.downstream.registry import Around
+from lakegate.downstream.snowflake import sql
+from lakegate.downstream.snowflake.plan import describe_volume, require_warehouse
+from lakegate.downstream.snowflake.session import Session, require_connector
+from lakegate.downstream.snowflake.storage import VolumeLocation, volume_location
+from lakegate.downstream.snowflake.tables import LakeTable, drop, put
+from lakegate.errors import DownstreamError, LakegateError, RetryableError
+from lakegate.model.downstream import ChangedTable, DownstreamEvent
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import TablePointer
+from lakegate.model.run import Run
+
+
+class SnowflakeTarget:
+    """A Snowflake account whose tables follow the lake's.
+
+    Args:
+        name: The downstream's name in the settings.
+        settings: Its settings.
+        location: Where the warehouse is.
+        uuid_of: Returns the id of the table whose metadata file is at a location.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: SnowflakeDownstream,
+        location: VolumeLocation,
+        uuid_of: Callable[[TableIdentifier, str], str],
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._location = location
+        self._uuid_of = uuid_of
+
+    def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
+        """Create, refresh or drop each table of a publish. A table that fails doesn't keep the others back.
+
+        Raises:
+            DownstreamUnavailableError: Snowflake can't serve now.
+            DownstreamError: Snowflake refuses one of the tables.
+        """
+        del run
+        failed: list[LakegateError] = []
+        with Session(self._name, self._settings, limit_s=self._settings.timeout_s) as session:
+            for table in event.tables:
+                try:
+                    self._deliver(session, table)
+                except RetryableError:
+                    raise
+                except LakegateError as error:
+                    if not session.is_open:
+                        raise  # no table would fare better without a session
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def test(self) -> str:
+        """Sign in, and look for the volume, the database and the warehouse. Changes nothing.
+
+        Raises:
+            DownstreamError: Something doesn't exist, or the role may not use it.
+        """
+        with Session(self._name, self._settings) as session:
+            current = require_warehouse(session)
+            if describe_volume(session) is None:
+                raise DownstreamError(
+                    f"Snowflake has no external volume '{self._settings.external_volume}', or role "
+                    f"'{self._settings.role}' may not use it.",
+                    hint="To create what is missing, run: lakegate snowflake apply",
+                )
+            session.run(f"SHOW SCHEMAS IN DATABASE {sql.identifier(self._settings.database)}")
+        return (
+            f"signed in to {current['account']} as {current['user']} with role {current['role']}; warehouse, external "
+            "volume and database exist"
+        )
+
+    def _deliver(self, session: Session, table: ChangedTable) -> None:
+        identifier = TableIdentifier.stored(table.table)
+        if table.dropped:
+            drop(session, identifier)
+        elif table.after is not None:
+            uuid = self._uuid_of(identifier, table.after)
+            put(session, self._location, LakeTable(identifier, table.after, uuid))
+
+
+def make(name: str, settings: SnowflakeDownstream, around: Around) -> SnowflakeTarget:
+    """Return the downstream system of a section of the settings."""
+    from lakegate.iceberg.files import TableFiles
+
+    require_connector()
+    files = TableFiles(around.settings.storage)
+
+    def uuid_of(table: TableIdentifier, location: str) -> str:
+        pointer = TablePointer(
+            table=table,
+            content_id=None,
+            metadata_location=location,
+            snapshot_id=-1,
+            schema_id=0,
+            spec_id=0,
+            sort_order_id=0,
+        )
+        return str(files.metadata(pointer).document["table-uuid"])
+
+    return SnowflakeTarget(name, settings, volume_location(around.warehouse), uuid_of)

@@ -1,0 +1,279 @@
+"""Tables in Snowflake follow the lake's: what is created, refreshed, replaced and dropped, and what is left alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from lakegate.downstream.snowflake.setup import Setup
+from lakegate.downstream.snowflake.target import SnowflakeTarget
+from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
+from lakegate.model.downstream import ChangedTable, DownstreamEvent
+from lakegate.model.identifiers import TableIdentifier
+from support.snowflake_server import Object, SnowflakeAccount
+from support.snowflake_support import ROLE_ARN, lake_table, open_setup, path_of
+
+TRIPS, ZONES = lake_table("nyc.trips"), lake_table("nyc.zones", uuid="77aa")
+
+
+@pytest.fixture
+def setup(account: SnowflakeAccount) -> Setup:
+    """An account in which everything is there but the tables."""
+    setup = open_setup(account.url, readers=["ANALYST"])
+    with setup.session() as session:
+        done = list(setup.apply(setup.plan([], session), session))
+    assert [error for _, error in done if error] == []
+    account.statements.clear()
+    return setup
+
+
+def make_target(setup: Setup, **changes: Any) -> SnowflakeTarget:
+    def uuid_of(table: TableIdentifier, location: str) -> str:
+        assert str(table) in location
+        return location.split("_")[1].partition("/")[0]
+
+    return SnowflakeTarget("snowflake", setup.section.model_copy(update=changes), setup.location, uuid_of)
+
+
+def event(*tables: ChangedTable) -> DownstreamEvent:
+    return DownstreamEvent(event_id="e1", kind="published", at=datetime(2026, 1, 31, tzinfo=UTC), tables=tables)
+
+
+def changed(table: Any) -> ChangedTable:
+    return ChangedTable(table=str(table.table), after=table.metadata_location)
+
+
+def dropped(table: Any) -> ChangedTable:
+    return ChangedTable(table=str(table.table), before=table.metadata_location, dropped=True)
+
+
+# what a publish does --------------------------------------------------------------------------------------------------
+
+
+def test_a_new_table_is_created_with_its_schema_and_its_readers(account: SnowflakeAccount, setup: Setup) -> None:
+    make_target(setup).deliver(event(changed(TRIPS)), None)
+    assert account.table("nyc", "trips").path == path_of(TRIPS)
+    assert account.table("nyc", "trips").comment == "lakegate nyc.trips (table 6c1f)"
+    assert ("USAGE", "SCHEMA", 'LAKE."nyc"', "ANALYST") in account.grants
+    assert ("SELECT", "ICEBERG_TABLE", 'LAKE."nyc"."trips"', "ANALYST") in account.grants
+
+
+def test_a_publish_refreshes_and_a_second_delivery_changes_nothing(account: SnowflakeAccount, setup: Setup) -> None:
+    target = make_target(setup)
+    target.deliver(event(changed(TRIPS)), None)
+    account.statements.clear()
+    later = lake_table("nyc.trips", version=2)
+    for _ in range(2):
+        target.deliver(event(changed(later)), None)
+        assert account.table("nyc", "trips").path == path_of(later)
+    assert set(account.made()) == {f'ALTER ICEBERG TABLE "LAKE"."nyc"."trips" REFRESH \'{path_of(later)}\''}
+    # A revert goes back to a metadata file before: the same statement.
+    target.deliver(event(changed(TRIPS)), None)
+    assert account.table("nyc", "trips").path == path_of(TRIPS)
+
+
+def test_a_table_of_the_same_name_that_is_another_replaces_it(account: SnowflakeAccount, setup: Setup) -> None:
+    target = make_target(setup)
+    target.deliver(event(changed(TRIPS)), None)
+    account.grants.clear()
+    another = lake_table("nyc.trips", uuid="beef")
+    target.deliver(event(changed(another)), None)
+    assert account.table("nyc", "trips").path == path_of(another)
+    assert "(table beef)" in account.table("nyc", "trips").comment
+    # Replacing takes the grants away.
+    assert ("SELECT", "ICEBERG_TABLE", 'LAKE."nyc"."trips"', "ANALYST") in account.grants
+
+
+def test_a_dropped_table_is_dropped_if_it_is_ours(account: SnowflakeAccount, setup: Setup) -> None:
+    target = make_target(setup)
+    target.deliver(event(changed(TRIPS), changed(ZONES)), None)
+    account.table("nyc", "zones").comment = "by hand"
+    for _ in range(2):
+        target.deliver(event(dropped(TRIPS), dropped(ZONES), dropped(lake_table("other.gone"))), None)
+    assert set(account.databases["LAKE"]["nyc"]) == {"zones"}
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        Object("ICEBERG TABLE", "made by hand", "x", "LAKEGATE"),
+        Object("ICEBERG TABLE", "lakegate other.trips (table 6c1f)", "x", "LAKEGATE"),
+        Object("ICEBERG TABLE", "lakegate nyc.trips (table 6c1f)", "x", "ANOTHER_LAKE"),
+        Object("TABLE"),
+        Object("VIEW"),
+    ],
+)
+def test_what_others_made_is_never_touched(account: SnowflakeAccount, setup: Setup, there: Object) -> None:
+    account.databases["LAKE"]["nyc"] = {"trips": there}
+    with pytest.raises(DownstreamError, match=r'"LAKE"."nyc"."trips" exists in Snowflake') as caught:
+        make_target(setup).deliver(event(changed(TRIPS), changed(ZONES)), None)
+    assert "another schema in [downstream.snowflake.schemas]" in str(caught.value.hint)
+    assert account.databases["LAKE"]["nyc"]["trips"] is there
+    # The other tables of the publish don't wait for it.
+    assert account.table("nyc", "zones").path == path_of(ZONES)
+
+
+def test_a_table_whose_files_snowflake_cannot_read(account: SnowflakeAccount, setup: Setup) -> None:
+    account.readable = False
+    with pytest.raises(
+        DownstreamError, match="can't read the lake's files through external volume 'LAKEGATE'"
+    ) as caught:
+        make_target(setup).deliver(event(changed(TRIPS)), None)
+    assert "lakegate snowflake status" in str(caught.value.hint)
+    account.readable = True
+    account.missing.add(path_of(TRIPS))
+    with pytest.raises(DownstreamError, match="was not found"):
+        make_target(setup).deliver(event(changed(TRIPS)), None)
+
+
+def test_a_rejected_run_changes_nothing(account: SnowflakeAccount, setup: Setup) -> None:
+    make_target(setup).deliver(event(ChangedTable(table="nyc.trips")), None)
+    assert account.made() == []
+
+
+def test_an_account_that_is_away_holds_up_no_table_twice(account: SnowflakeAccount, setup: Setup) -> None:
+    account.fail("query-request|SHOW", status=503, times=99)
+    with pytest.raises(DownstreamUnavailableError):
+        make_target(setup, timeout_s=1).deliver(event(changed(TRIPS), changed(ZONES)), None)
+    assert not any("zones" in statement for _, statement in account.requests)
+
+
+def test_the_warehouse_that_is_missing_shows_when_a_table_is_created(account: SnowflakeAccount, setup: Setup) -> None:
+    with pytest.raises(DownstreamError, match="Warehouse 'NOPE' doesn't exist") as caught:
+        make_target(setup, warehouse="NOPE").deliver(event(changed(TRIPS)), None)
+    assert "GRANT USAGE ON WAREHOUSE NOPE" in str(caught.value.hint)
+
+
+def test_a_test_looks_for_everything_and_changes_nothing(account: SnowflakeAccount, setup: Setup) -> None:
+    assert "signed in to ACME as LAKEGATE" in make_target(setup).test()
+    with pytest.raises(DownstreamError, match="Warehouse 'NOPE'"):
+        make_target(setup, warehouse="NOPE").test()
+    with pytest.raises(DownstreamError, match="no external volume 'OTHER'"):
+        make_target(setup, external_volume="OTHER").test()
+    with pytest.raises(DownstreamError, match="'OTHER' does not exist"):
+        make_target(setup, database="OTHER").test()
+    assert account.made() == []
+
+
+# plan and apply -------------------------------------------------------------------------------------------------------
+
+
+def test_apply_makes_everything_once(account: SnowflakeAccount) -> None:
+    setup = open_setup(account.url, readers=["ANALYST"])
+    with setup.session() as session:
+        steps = setup.plan([TRIPS, ZONES], session)
+        assert {step.action for step in steps} == {"create"}
+        assert all(error is None for _, error in setup.apply(steps, session))
+        assert {step.action for step in setup.plan([TRIPS, ZONES], session)} == {"none"}
+        made = account.made()
+        assert list(setup.apply(setup.plan([TRIPS, ZONES], session), session)) == []
+    assert account.made() == made
+    assert account.volumes["LAKEGATE"]["STORAGE_AWS_ROLE_ARN"] == ROLE_ARN
+
+
+def test_apply_stops_until_the_volume_may_be_read(account: SnowflakeAccount) -> None:
+    account.readable = False
+    setup = open_setup(account.url)
+    with setup.session() as session:
+        [(step, error)] = setup.apply(setup.plan([TRIPS], session), session)
+        assert (step.kind, error) == ("external volume", None)
+        assert "storageLocationSelectionResult: FAILED" in str(setup.problem_of_volume(session))
+        trust = setup.rights(session).documents["trust.json"]["Statement"][0]
+        assert trust["Principal"]["AWS"].startswith("arn:aws:iam::940482405254:user/")
+        account.readable = True
+        assert all(error is None for _, error in setup.apply(setup.plan([TRIPS], session), session))
+    assert account.table("nyc", "trips").path == path_of(TRIPS)
+
+
+def test_apply_stops_where_a_privilege_lacks(account: SnowflakeAccount) -> None:
+    account.denied.add("CREATE INTEGRATION")
+    setup = open_setup(account.url)
+    with setup.session() as session:
+        done = list(setup.apply(setup.plan([TRIPS], session), session))
+    assert [step.kind for step, _ in done] == ["external volume", "catalog integration"]
+    assert "may not do this" in str(done[1][1])
+
+
+def test_a_plan_shows_what_is_in_the_way_and_what_is_gone(account: SnowflakeAccount, setup: Setup) -> None:
+    make_target(setup).deliver(event(changed(TRIPS), changed(ZONES)), None)
+    account.databases["LAKE"]["nyc"] |= {"view": Object("VIEW"), "hand": Object("ICEBERG TABLE", "by hand")}
+    tables = [lake_table("nyc.trips", uuid="beef"), lake_table("nyc.view"), lake_table("nyc.hand")]
+    with setup.session() as session:
+        steps = {step.name.rpartition(".")[2]: step for step in setup.plan(tables, session) if step.kind == "table"}
+    assert {name: step.action for name, step in steps.items()} == {
+        '"trips"': "replace",
+        '"view"': "refuse",
+        '"hand"': "refuse",
+        '"zones"': "drop",
+    }
+    assert "a view of this name exists" in str(steps['"view"'].reason)
+    assert "lakegate didn't make it" in str(steps['"hand"'].reason)
+
+
+def test_a_plan_never_uses_a_volume_or_integration_that_is_for_something_else(account: SnowflakeAccount) -> None:
+    setup = open_setup(account.url)
+    account.volumes["LAKEGATE"] = {"NAME": "x", "STORAGE_BASE_URL": "s3://elsewhere/"}
+    with setup.session() as session:
+        with pytest.raises(
+            ConfigurationError, match="is for s3://elsewhere/, and the lake's files are in s3://lake/wh/"
+        ):
+            setup.plan([TRIPS], session)
+        account.volumes["LAKEGATE"]["STORAGE_BASE_URL"] = "s3compat://lake/wh"
+        account.integrations["LAKEGATE"] = {"CATALOG_SOURCE": "GLUE"}
+        with pytest.raises(ConfigurationError, match="has CATALOG_SOURCE = GLUE"):
+            setup.plan([TRIPS], session)
+
+
+def test_a_reader_that_does_not_exist(account: SnowflakeAccount) -> None:
+    setup = open_setup(account.url, readers=["NOBODY"])
+    with setup.session() as session, pytest.raises(DownstreamError, match="Role 'NOBODY', which should read"):
+        setup.plan([TRIPS], session)
+
+
+# status ---------------------------------------------------------------------------------------------------------------
+
+
+def test_status_says_which_tables_are_behind(account: SnowflakeAccount, setup: Setup) -> None:
+    make_target(setup).deliver(event(changed(TRIPS), changed(ZONES)), None)
+    account.databases["LAKE"]["nyc"]["hand"] = Object("ICEBERG TABLE", "by hand", "x", "LAKEGATE")
+    tables = [
+        TRIPS,
+        lake_table("nyc.zones", version=2, uuid="77aa"),
+        lake_table("nyc.new"),
+        lake_table("nyc.hand"),
+    ]
+    with setup.session() as session:
+        status = setup.status(tables, session)
+        assert [table.state for table in status.tables] == ["current", "behind", "missing", "taken"]
+        assert status.readable
+        assert any("not on Snowflake itself" in note for note in status.notes)
+        assert any("one by one" in note for note in status.notes)
+        # One table that can't be read doesn't hide the others.
+        account.fail("T1", code="003001", message="Insufficient privileges.")
+        account.fail(r"zones.+ AS T0$", code="003001", message="Insufficient privileges.")
+        status = setup.status(tables, session)
+    assert [table.state for table in status.tables] == ["current", "unknown", "missing", "taken"]
+    assert "Insufficient privileges" in str(status.tables[1].reason)
+
+
+def test_status_of_an_account_that_has_nothing(account: SnowflakeAccount) -> None:
+    setup = open_setup(account.url)
+    with setup.session() as session:
+        status = setup.status([TRIPS], session)
+    assert status.readable is None
+    assert [table.state for table in status.tables] == ["missing"]
+
+
+def test_refresh_catches_up_and_recreates_on_request(account: SnowflakeAccount, setup: Setup) -> None:
+    make_target(setup).deliver(event(changed(TRIPS)), None)
+    later = lake_table("nyc.trips", version=2)
+    account.databases["LAKE"]["nyc"]["view"] = Object("VIEW")
+    with setup.session() as session:
+        results = dict(setup.refresh([later, ZONES, lake_table("nyc.view")], session))
+        assert results[TRIPS.table] == "refreshed"
+        assert results[ZONES.table] == "created"
+        assert isinstance(results[TableIdentifier.parse("nyc.view")], DownstreamError)
+        assert dict(setup.refresh([later], session, recreate=True)) == {TRIPS.table: "replaced"}
+    assert account.table("nyc", "trips").path == path_of(later)
