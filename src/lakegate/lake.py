@@ -142,6 +142,11 @@ class Lake:
         """The project's folder."""
         return self._components.home
 
+    @property
+    def warehouse(self) -> str:
+        """Root of the tables' files, a URI."""
+        return self._components.warehouse
+
     def __enter__(self) -> Self:
         return self
 

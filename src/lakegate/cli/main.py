@@ -28,7 +28,7 @@ PANELS = {
     "Ingest": ("ingest", "watch", "backfill", "checks", "audit", "publish", "discard", "runs", "report"),
     "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query"),
     "Maintenance": ("revert", "recover", "gc", "journal", "notify"),
-    "Other": ("aws", "config", "completion", "version"),
+    "Other": ("aws", "snowflake", "config", "completion", "version"),
 }
 """Headings of the help, and the order below each. A command that isn't listed comes last."""
 _COMMANDS = Path(__file__).parent / "commands"

@@ -1,0 +1,317 @@
+"""Let Snowflake read the published tables: plan, apply, status, refresh."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import group
+from lakegate.cli.options import complete_tables
+from lakegate.cli.output import Styled, counted, echo_json, next_commands, safe, say, show_rows
+from lakegate.errors import ExitCode, LakegateError, NotFoundError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.progress import one_line
+
+if TYPE_CHECKING:
+    from lakegate.downstream.snowflake.plan import Step
+    from lakegate.downstream.snowflake.setup import AccountStatus, Setup
+    from lakegate.downstream.snowflake.storage import Rights
+    from lakegate.downstream.snowflake.tables import LakeTable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STYLES = {"create": "green", "replace": "yellow", "drop": "red", "refuse": "bold red", "none": "dim"}
+_WORDS = {"none": "exists", "refuse": "can't be made"}
+_STATE_STYLES = {"behind": "yellow", "missing": "yellow", "taken": "bold red", "unknown": "yellow"}
+
+
+def _name_option(function: F) -> F:
+    return click.option(
+        "--name", metavar="NAME", help="Which account, if the settings have several: NAME of [downstream.NAME]."
+    )(function)
+
+
+@group(
+    "snowflake",
+    examples=(
+        "lakegate snowflake plan",
+        "lakegate snowflake apply",
+        "lakegate snowflake status",
+        "lakegate snowflake refresh nyc.trips",
+    ),
+)
+def snowflake() -> None:
+    """Let a Snowflake account read the published tables, as Iceberg tables that are refreshed after each publish.
+
+    Needs a section [downstream.snowflake] in the settings, and tables in an object store. Nothing is copied: Snowflake
+    reads the lake's files, and can't write them.
+    """
+
+
+@snowflake.command(
+    "plan",
+    formats=("table", "json", "sql"),
+    examples=("lakegate snowflake plan", "lakegate snowflake plan --offline -o sql > snowflake.sql"),
+)
+@_name_option
+@click.option("--offline", is_flag=True, help="Don't connect: plan for an account that has nothing yet.")
+def plan(app: App, /, *, name: str | None, offline: bool) -> None:
+    """Show what the account has and what it lacks, and the SQL that would make it. Changes nothing."""
+    with _opened(app, name) as (setup, tables):
+        if offline:
+            steps = setup.plan(tables, None)
+        else:
+            with setup.session() as session:
+                steps = setup.plan(tables, session)
+    if app.output == "sql":
+        click.echo("\n\n".join(f"{step.sql};" for step in steps if step.sql))
+    elif app.json:
+        echo_json([step.model_dump(mode="json") for step in steps])
+    else:
+        _show_steps(steps)
+        if any(step.sql for step in steps):
+            next_commands(("Do it", app.command("snowflake", "apply", *_named(name))))
+
+
+@snowflake.command("apply", examples=("lakegate snowflake apply", "lakegate snowflake apply --yes -o json"))
+@_name_option
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+def apply(app: App, /, *, name: str | None, yes: bool) -> None:
+    """Make what the account lacks: external volume, catalog integration, database, schemas, tables, grants.
+
+    Shows its SQL and asks for confirmation. After it made the volume, it prints the rights that the volume needs, and
+    stops until Snowflake can use them; then run it again. Running it again makes only what is missing. Exits with 3 if
+    it stopped, and with 2 if something couldn't be made.
+    """
+    with _opened(app, name) as (setup, tables), setup.session() as session:
+        steps = setup.plan(tables, session)
+        to_do = [step for step in steps if step.sql]
+        if to_do:
+            _announce(to_do)
+        if to_do and not _agreed(f"Run {counted(len(to_do), 'statement')} on {setup.section.account}?", yes=yes):
+            raise click.Abort
+        results = list(setup.apply(to_do, session))
+        errors = [error for _, error in results if error is not None]
+        made_volume = any(step.kind == "external volume" and not error for step, error in results)
+        problem = setup.problem_of_volume(session) if made_volume else None
+        rights = setup.rights(session) if made_volume or errors else None
+    refused = [step for step in steps if step.action == "refuse"]
+    left = len(to_do) - len(results) + len(errors)
+    again = app.command("snowflake", "apply", *_named(name))
+    if app.json:
+        payload = {
+            "done": [step.model_dump(mode="json") for step, error in results if error is None],
+            "failed": [
+                {**step.model_dump(mode="json"), "error": error.to_dict()}
+                for step, error in results
+                if error is not None
+            ],
+            "refused": [step.model_dump(mode="json") for step in refused],
+            "left": left,
+            "volume_problem": problem,
+            "rights": _rights_payload(rights),
+        }
+        echo_json(payload)
+    else:
+        _show_applied([(step, error) for step, error in results], left, refused)
+        if problem is not None and rights is not None:
+            say("", f"[yellow]Snowflake can't read the files yet[/]  {safe(problem)}")
+        if rights is not None:
+            _show_rights(rights)
+        if left:
+            next_commands(("Then make the rest", again))
+    if errors or refused:
+        raise click.exceptions.Exit(ExitCode.USAGE)
+    raise click.exceptions.Exit(ExitCode.RETRYABLE if left else ExitCode.OK)
+
+
+@snowflake.command("status", examples=("lakegate snowflake status", "lakegate snowflake status -o json"))
+@_name_option
+def status(app: App, /, *, name: str | None) -> None:
+    """Sign in, and show whether Snowflake can read the files, and which tables are behind main."""
+    with _opened(app, name) as (setup, tables), setup.session() as session:
+        found = setup.status(tables, session)
+        rights = None if found.readable else setup.rights(session)
+    if app.json:
+        echo_json({**found.model_dump(mode="json"), "rights": _rights_payload(rights)})
+        return
+    _show_status(found)
+    if rights is not None and found.readable is not None:
+        _show_rights(rights)
+    commands = []
+    if found.readable is None or any(table.state in {"missing", "taken"} for table in found.tables):
+        commands.append(("Show what is missing", app.command("snowflake", "plan", *_named(name))))
+    if any(table.state == "behind" for table in found.tables):
+        commands.append(("Catch up", app.command("snowflake", "refresh", *_named(name))))
+    if commands:
+        next_commands(*commands)
+
+
+@snowflake.command(
+    "refresh",
+    examples=("lakegate snowflake refresh", "lakegate snowflake refresh nyc.trips --recreate"),
+)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
+@_name_option
+@click.option("--recreate", is_flag=True, help="Create the tables anew instead of refreshing them, in one step each.")
+def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: bool) -> None:
+    """Let TABLEs, or all tables, show what main has now. Creates those that Snowflake lacks.
+
+    Publishing does this by itself. Run it after Snowflake was out of reach for long, or refused a refresh.
+    """
+    with _opened(app, name) as (setup, known), setup.session() as session:
+        chosen = _chosen(known, tables) if tables else known
+        results = list(setup.refresh(chosen, session, recreate=recreate))
+    failed = [(table, what) for table, what in results if isinstance(what, LakegateError)]
+    if app.json:
+        echo_json(
+            [
+                {"table": str(table), "error": what.to_dict()}
+                if isinstance(what, LakegateError)
+                else {"table": str(table), "done": what}
+                for table, what in results
+            ]
+        )
+    else:
+        rows = (
+            Styled((str(table), "failed", what.message), "red")
+            if isinstance(what, LakegateError)
+            else (str(table), what, "")
+            for table, what in results
+        )
+        show_rows(("table", "", ""), rows, empty="No tables.")
+        for hint in dict.fromkeys(what.hint for _, what in failed if what.hint):
+            click.echo(hint, err=True)
+    if failed:
+        raise click.exceptions.Exit(failed[0][1].exit_code)
+
+
+# what they share ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(app: App, name: str | None) -> Iterator[tuple[Setup, Sequence[LakeTable]]]:
+    """Open the lake, and yield the account's setup with the tables that go there."""
+    from lakegate.downstream.snowflake.setup import Setup, accounts
+
+    with app.lake() as lake:
+        if name is None:
+            found = accounts(lake.settings)
+            if len(found) > 1:
+                raise click.UsageError(
+                    f"The settings have several Snowflake accounts. Pass --name: {', '.join(found)}."
+                )
+            name = found[0] if found else "snowflake"
+        setup = Setup(name, lake.settings, lake.warehouse)
+        yield setup, setup.chosen(lake.tables())
+
+
+def _chosen(known: Sequence[LakeTable], names: Iterable[str]) -> list[LakeTable]:
+    by_name = {table.table: table for table in known}
+    chosen = []
+    for name in names:
+        table = by_name.get(TableIdentifier.parse(name))
+        if table is None:
+            raise NotFoundError(
+                f"Table {name} isn't on main, or the settings don't send it to Snowflake.",
+                hint="See which tables there are: lakegate snowflake status",
+                table=name,
+            )
+        chosen.append(table)
+    return chosen
+
+
+def _named(name: str | None) -> tuple[str, ...]:
+    return () if name is None else ("--name", name)
+
+
+def _agreed(question: str, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
+    return click.confirm(question, err=True)
+
+
+def _announce(steps: Iterable[Step]) -> None:
+    """Print the SQL on standard error, before asking for confirmation."""
+    for step in steps:
+        if step.reason:
+            click.echo(f"-- {one_line(step.reason)}", err=True)
+        click.echo(f"{step.sql};\n", err=True)
+
+
+def _show_steps(steps: Sequence[Step]) -> None:
+    to_do = [step for step in steps if step.sql]
+    refused = [step for step in steps if step.action == "refuse"]
+    there = sum(step.action == "none" for step in steps)
+    if not to_do and not refused:
+        say(f"[bold green]up to date[/]  all {counted(there, 'object')} exist; nothing would change")
+    else:
+        say(f"[bold]plan[/]  {counted(len(to_do), 'statement')}, {there} exist already; nothing was changed")
+    rows = (
+        Styled((step.name, step.kind, _WORDS.get(step.action, step.action), step.reason or ""), _STYLES[step.action])
+        for step in steps
+    )
+    show_rows(("object", "kind", "", "why"), rows)
+    if to_do:
+        say("", "[bold]SQL[/]")
+        say(*(f"{safe_lines(step.sql or '')};\n" for step in to_do))
+
+
+def safe_lines(text: str) -> str:
+    """Return lines for use inside markup."""
+    return "\n".join(safe(line) for line in text.split("\n"))
+
+
+def _show_applied(results: Sequence[tuple[Step, LakegateError | None]], left: int, refused: Sequence[Step]) -> None:
+    if not results and not refused:
+        say("[bold green]up to date[/]  nothing was missing")
+        return
+    made = sum(error is None for _, error in results)
+    say(f"[bold]applied[/]  {counted(made, 'statement')}" + (f"; {left} left" if left else ""))
+    rows = [
+        Styled((step.name, step.kind, "failed", error.message), "red")
+        if error is not None
+        else (step.name, step.kind, "done", step.reason or "")
+        for step, error in results
+    ]
+    rows += [Styled((step.name, step.kind, "can't be made", step.reason or ""), "bold red") for step in refused]
+    show_rows(("object", "kind", "", "why"), rows)
+    for hint in dict.fromkeys(error.hint for _, error in results if error is not None and error.hint):
+        say(f"  [cyan]{safe(hint)}[/]")
+
+
+def _rights_payload(rights: Rights | None) -> dict[str, Any] | None:
+    return None if rights is None else {"what": rights.what, "documents": rights.documents}
+
+
+def _show_rights(rights: Rights) -> None:
+    say("", "[bold]Rights that the external volume needs[/]")
+    for name, document in rights.documents.items():
+        say(f"  [dim]{safe(name)}[/]")
+        say(*(f"    {safe(line)}" for line in json.dumps(document, indent=2).splitlines()))
+    say(*(f"  [cyan]{safe(line)}[/]" for line in rights.what))
+
+
+def _show_status(found: AccountStatus) -> None:
+    readable = {True: "[green]Snowflake can read it[/]", False: "[red]Snowflake can't read it[/]"}
+    volume = "[yellow]doesn't exist[/]" if found.readable is None else readable[found.readable]
+    facts = {
+        "account": safe(f"{found.account}, Snowflake {found.version}"),
+        "signed in": safe(f"{found.user}, role {found.role}, warehouse {found.warehouse}"),
+        "volume": f"{safe(found.volume)}: {volume}" + (f" ({safe(found.reason)})" if found.reason else ""),
+    }
+    say(*(f"[dim]{name:<10}[/] {value}" for name, value in facts.items()), "")
+    rows = (
+        Styled((one.table, one.snowflake, one.state, one.reason or ""), _STATE_STYLES.get(one.state))
+        for one in found.tables
+    )
+    show_rows(("table", "in Snowflake", "state", "why"), rows, empty="No tables on main are sent there.")
+    say("", *(f"[dim]{safe(note)}[/]" for note in found.notes))

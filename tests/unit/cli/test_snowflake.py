@@ -1,0 +1,136 @@
+"""``lakegate snowflake``: what it prints, asks and exits with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakegate.config import Settings
+from lakegate.model.identifiers import TableIdentifier
+from support.cli_support import METADATA, FakeLake, invoke
+from support.snowflake_server import Object, SnowflakeAccount, snowflake_account
+from support.snowflake_support import KEY_VARIABLE, WAREHOUSE, lake_settings, lake_table, private_key, section
+
+
+class SnowflakeLake(FakeLake):
+    """A lake with two tables, whose settings name an account."""
+
+    def __init__(self, settings: Settings, *names: str, warehouse: str = WAREHOUSE) -> None:
+        super().__init__(tables=[_metadata(name) for name in names or ("nyc.trips", "nyc.zones")])
+        self.settings = settings
+        self.warehouse = warehouse
+
+
+def _metadata(name: str) -> Any:
+    table = lake_table(name)
+    changes = {"table": TableIdentifier.parse(name), "metadata_location": table.metadata_location, "uuid": table.uuid}
+    return METADATA.model_copy(update=changes)
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[SnowflakeAccount]:
+    monkeypatch.setenv(KEY_VARIABLE, private_key())
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with snowflake_account() as served:
+        yield served
+
+
+def test_from_plan_to_tables(account: SnowflakeAccount) -> None:
+    lake = SnowflakeLake(lake_settings(account.url, readers=["ANALYST"]))
+    planned = invoke("snowflake plan", lake)
+    assert planned.exit_code == 0, planned.output
+    assert 'CREATE ICEBERG TABLE "LAKE"."nyc"."trips"' in planned.stdout
+    assert "10 statements, 0 exist already; nothing was changed" in planned.stdout
+    assert "lakegate snowflake apply" in planned.stdout
+    assert account.made() == []
+    assert invoke("snowflake apply", lake).exit_code == 2  # nobody to ask
+    assert account.made() == []
+
+    account.readable = False
+    stopped = invoke("snowflake apply --yes", lake)
+    assert stopped.exit_code == 3
+    assert "9 left" in stopped.stdout
+    assert '"sts:ExternalId": "ACME_SFCRole=2_iMI2Dcus3iSF+A="' in stopped.stdout
+    assert "Snowflake can't read the files yet" in stopped.stdout
+    assert "CREATE EXTERNAL VOLUME" in stopped.stderr
+    told = invoke("snowflake status", lake).stdout
+    assert "Snowflake can't read it" in told
+    assert "aws iam update-assume-role-policy --role-name snowflake-lake" in told
+
+    account.readable = True
+    done = json.loads(invoke("snowflake apply --yes -o json", lake).stdout)
+    assert (len(done["done"]), done["failed"], done["left"]) == (9, [], 0)
+    again = invoke("snowflake apply --yes", lake)
+    assert (again.exit_code, "nothing was missing" in again.stdout) == (0, True)
+    assert "nothing would change" in invoke("snowflake plan", lake).stdout
+    status = invoke("snowflake status", lake).stdout
+    assert status.count("current") == 2
+    assert "not on Snowflake itself" in status
+    assert "one by one" in status
+
+
+def test_a_plan_without_a_connection_is_sql_for_somebody_else(account: SnowflakeAccount) -> None:
+    lake = SnowflakeLake(lake_settings(account.url))
+    text = invoke("snowflake plan --offline -o sql", lake).stdout
+    assert text.startswith('CREATE EXTERNAL VOLUME IF NOT EXISTS "LAKEGATE"\n')
+    assert text.count(";\n") == 6
+    assert account.requests == []
+    steps = json.loads(invoke("snowflake plan --offline -o json", lake).stdout)
+    assert [step["kind"] for step in steps] == [
+        "external volume",
+        "catalog integration",
+        "database",
+        "schema",
+        "table",
+        "table",
+    ]
+
+
+def test_refresh_says_what_was_done_and_what_was_not(account: SnowflakeAccount) -> None:
+    lake = SnowflakeLake(lake_settings(account.url))
+    invoke("snowflake apply --yes", lake)
+    account.databases["LAKE"]["nyc"]["zones"] = Object("VIEW")
+    found = invoke("snowflake refresh", lake)
+    assert found.exit_code == 2
+    assert "refreshed" in found.stdout
+    assert "lakegate didn't make it" in found.stdout
+    assert "[downstream.snowflake.schemas]" in found.stderr
+    told = json.loads(invoke("snowflake refresh nyc.trips --recreate -o json", lake).stdout)
+    assert told == [{"table": "nyc.trips", "done": "replaced"}]
+    unknown = invoke("snowflake refresh nyc.nope", lake)
+    assert unknown.exit_code == 2
+    assert "nyc.nope isn't on main" in unknown.stderr
+
+
+def test_what_is_in_the_way_shows_in_apply(account: SnowflakeAccount) -> None:
+    lake = SnowflakeLake(lake_settings(account.url))
+    account.databases["LAKE"] = {"nyc": {"trips": Object("VIEW")}}
+    account.denied.add("CREATE INTEGRATION")
+    found = invoke("snowflake apply --yes", lake)
+    assert found.exit_code == 2
+    assert "a view of this name exists" in found.stdout
+    assert "may not do this" in found.stdout
+    assert "plan --offline" in found.stdout
+
+
+def test_only_the_tables_that_the_settings_choose(account: SnowflakeAccount) -> None:
+    lake = SnowflakeLake(lake_settings(account.url, tables=["*.zones"]))
+    steps = json.loads(invoke("snowflake plan --offline -o json", lake).stdout)
+    assert [step["name"] for step in steps if step["kind"] == "table"] == ['"LAKE"."nyc"."zones"']
+
+
+def test_settings_that_do_not_fit_say_what_to_do() -> None:
+    none = invoke("snowflake status", SnowflakeLake(Settings()))
+    assert none.exit_code == 2
+    assert "no Snowflake account called 'snowflake'" in none.stderr
+    assert "docs/how-to/read-from-snowflake.md" in none.stderr
+    two = Settings.model_validate({"downstream": {"eu": section(), "us": section()}})
+    several = invoke("snowflake status", SnowflakeLake(two))
+    assert "Pass --name: eu, us" in several.stderr
+    assert invoke("snowflake plan --offline --name us", SnowflakeLake(two)).exit_code == 0
+    local = invoke("snowflake plan --offline", SnowflakeLake(lake_settings(), warehouse="file:///home/ada/lake"))
+    assert local.exit_code == 2
+    assert "are on this machine, in file:///home/ada/lake" in " ".join(local.stderr.split())
