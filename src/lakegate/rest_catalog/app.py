@@ -1,0 +1,281 @@
+"""Iceberg's REST API, as much of it as reading takes (``open-api/rest-catalog-open-api.yaml`` in apache/iceberg)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, unquote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lakegate.errors import IdentifierError, InputError, LakegateError
+from lakegate.iceberg.files import TableFiles
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.ports import Catalog
+from lakegate.rest_catalog.access import LOG, Access
+from lakegate.rest_catalog.answers import (
+    RefusedError,
+    bad_request,
+    explained,
+    internal,
+    json_response,
+    no_namespace,
+    no_table,
+    read_only,
+    unavailable,
+)
+from lakegate.rest_catalog.contents import Contents, Namespace, Snapshots
+from lakegate.rest_catalog.published import MAIN, Published
+
+ENDPOINTS = (
+    "GET /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+)
+"""What clients may ask besides the configuration. Those that know the list don't try anything else."""
+
+_SEPARATOR = "\x1f"
+_LARGEST_PAGE = 10_000
+
+
+def create_app(catalog: Catalog, files: TableFiles, *, token: Callable[[], str] | None = None) -> ASGIApp:
+    """Return the API as an ASGI app.
+
+    Args:
+        catalog: The catalog with all branches; only what is in the history of ``main`` can be seen through the app.
+        files: The tables' files.
+        token: Returns the bearer token that requests must bring, read anew for each; ``None`` for no token, which lets
+            only requests to ``localhost`` through.
+
+    Returns:
+        The app.
+    """
+    api = _Api(Published(catalog), Contents(catalog, files))
+    namespaces = "/v1/{prefix}/namespaces"
+    routes = [
+        Route("/health", api.health),
+        Route("/ready", api.ready),
+        Route("/v1/config", api.config),
+        Route(namespaces, api.list_namespaces),
+        Route(f"{namespaces}/{{namespace}}", api.load_namespace),
+        Route(f"{namespaces}/{{namespace}}/tables", api.list_tables),
+        Route(f"{namespaces}/{{namespace}}/tables/{{table}}", api.load_table),
+    ]
+    handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
+        RefusedError: lambda _, error: error.response(),
+        LakegateError: _failed,
+        HTTPException: _not_routed,
+        Exception: lambda *_: internal().response(),
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    # A path with a slash too many is another path.
+    app.router.redirect_slashes = False
+    return _Undecoded(Access(app, token))
+
+
+class _Undecoded:
+    """Routes by the path as it was sent, so that an encoded slash separates nothing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            raw: bytes | None = scope.get("raw_path")
+            path = quote(scope["path"]) if raw is None else raw.decode("ascii", "replace").partition("?")[0]
+            scope = {**scope, "path": path}
+        await self._app(scope, receive, send)
+
+
+class _Api:
+    """The requests that are answered. They run in threads, as the catalog is asked synchronously."""
+
+    def __init__(self, published: Published, contents: Contents) -> None:
+        self._published = published
+        self._contents = contents
+
+    def health(self, request: Request) -> Response:
+        """Say that the process answers."""
+        del request
+        return json_response({"status": "ok"})
+
+    def ready(self, request: Request) -> Response:
+        """Say whether the catalog answers, too."""
+        del request
+        self._published.ref(MAIN)
+        return json_response({"status": "ok"})
+
+    def config(self, request: Request) -> Response:
+        """Return the prefix for the state that the client asks for as its warehouse, and what it may ask there."""
+        prefix = self._published.prefix(request.query_params.get("warehouse", ""))
+        # Clients put it into their paths as it is.
+        overrides = {"prefix": quote(prefix, safe=":")}
+        return json_response({"defaults": {}, "overrides": overrides, "endpoints": ENDPOINTS})
+
+    def list_namespaces(self, request: Request) -> Response:
+        """List the namespaces at the top, or directly in ``parent``."""
+        parent = _levels(request.query_params.get("parent", ""))
+
+        def names(ref: Ref) -> Sequence[Namespace]:
+            listing = self._contents.listing(ref)
+            if parent and parent not in listing.namespaces:
+                raise no_namespace(".".join(parent))
+            return listing.below(parent)
+
+        return self._page(request, "namespaces", names)
+
+    def load_namespace(self, request: Request) -> Response:
+        """Return a namespace, which has no properties; or say that it is there."""
+        ref = self._ref(request)
+        namespace = self._namespace(request, ref)
+        if request.method == "HEAD":
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=_headers(ref))
+        return json_response({"namespace": namespace, "properties": {}}, headers=_headers(ref))
+
+    def list_tables(self, request: Request) -> Response:
+        """List the tables of a namespace."""
+
+        def names(ref: Ref) -> Sequence[dict[str, Any]]:
+            namespace = self._namespace(request, ref)
+            found = self._contents.listing(ref).tables.get(namespace, ())
+            return [{"namespace": namespace, "name": name} for name in found]
+
+        return self._page(request, "identifiers", names)
+
+    def load_table(self, request: Request) -> Response:
+        """Return a table's metadata; or say that it is there, or hasn't changed."""
+        wanted = request.query_params.get("snapshots", "all")
+        snapshots: Snapshots | None = {"all": "all", "refs": "refs"}.get(wanted)  # type: ignore[assignment]
+        if snapshots is None:
+            raise bad_request("The parameter snapshots must be 'all' or 'refs'.")
+        ref = self._ref(request)
+        pointer = self._pointer(request, ref)
+        headers = _headers(ref)
+        if request.method == "HEAD":
+            return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
+        etag = self._contents.etag(pointer, snapshots)
+        headers |= {"ETag": etag, "Cache-Control": "private, no-cache"}
+        if _matches(request.headers.get("if-none-match", ""), etag):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        try:
+            content = self._contents.table(pointer, snapshots)
+        except InputError as error:
+            _log_failure(error)
+            raise internal(f"The metadata file of table {pointer.table} is missing or damaged.") from error
+        return Response(content, headers=headers, media_type="application/json")
+
+    def _ref(self, request: Request) -> Ref:
+        prefix = _text(request, "prefix")
+        # Some clients encode once more what they were given encoded.
+        return self._published.ref(unquote(prefix) if "%" in prefix else prefix)
+
+    def _namespace(self, request: Request, ref: Ref) -> Namespace:
+        namespace = _levels(_text(request, "namespace"))
+        if namespace not in self._contents.listing(ref).namespaces:
+            raise no_namespace(".".join(namespace))
+        return namespace
+
+    def _pointer(self, request: Request, ref: Ref) -> TablePointer:
+        namespace, name = _levels(_text(request, "namespace")), _text(request, "table")
+        try:
+            pointer = self._contents.pointer(TableIdentifier(namespace=namespace, name=name), ref)
+        except IdentifierError:
+            pointer = None
+        if pointer is None:
+            raise no_table(".".join((*namespace, name)))
+        return pointer
+
+    def _page(self, request: Request, field: str, names: Callable[[Ref], Sequence[Any]]) -> Response:
+        """Return a list, or a page of it when the client asks for pages. All its pages come from one commit."""
+        ref = self._ref(request)
+        token = request.query_params.get("pageToken")
+        if token is None:
+            return json_response({field: names(ref), "next-page-token": None}, headers=_headers(ref))
+        start = 0
+        if token:
+            commit, start = _read_token(token)
+            if commit != ref.hash:
+                if ref.name != MAIN or not self._published.has(commit):
+                    raise _bad_token()
+                ref = Ref(name=commit, hash=commit, kind="detached")
+        found = names(ref)
+        end = start + _page_size(request)
+        following = _token(ref.hash, end) if end < len(found) else None
+        return json_response({field: found[start:end], "next-page-token": following}, headers=_headers(ref))
+
+
+def _text(request: Request, parameter: str) -> str:
+    try:
+        return unquote(request.path_params[parameter], errors="strict")
+    except UnicodeDecodeError:
+        raise bad_request("The path is not UTF-8.") from None
+
+
+def _levels(namespace: str) -> Namespace:
+    return tuple(namespace.split(_SEPARATOR)) if namespace else ()
+
+
+def _headers(ref: Ref) -> dict[str, str]:
+    return {"X-Lakegate-Commit": ref.hash}
+
+
+def _matches(condition: str, etag: str) -> bool:
+    return condition.strip() == "*" or etag in (tag.strip().removeprefix("W/") for tag in condition.split(","))
+
+
+def _page_size(request: Request) -> int:
+    text = request.query_params.get("pageSize", str(_LARGEST_PAGE))
+    if not (text.isascii() and text.isdecimal()) or int(text[:9]) == 0:
+        raise bad_request("The parameter pageSize must be a number from 1 on.")
+    return min(int(text[:9]), _LARGEST_PAGE)
+
+
+def _token(commit: str, start: int) -> str:
+    return base64.urlsafe_b64encode(json.dumps([commit, start]).encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[str, int]:
+    try:
+        commit, start = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise _bad_token() from None
+    if not (isinstance(commit, str) and type(start) is int and start >= 0):
+        raise _bad_token()
+    return commit, start
+
+
+def _bad_token() -> RefusedError:
+    return bad_request("The page token isn't one of this list. Begin again with an empty pageToken.")
+
+
+def _log_failure(error: LakegateError) -> None:
+    LOG.warning("%s", error.message, extra={"facts": {"code": error.code, "hint": error.hint}})
+
+
+def _failed(request: Request, error: LakegateError) -> Response:
+    _log_failure(error)
+    if request.scope["path"] == "/ready":
+        return unavailable("The catalog doesn't answer.").response()
+    return explained(error).response()
+
+
+def _not_routed(request: Request, error: HTTPException) -> Response:
+    """Answer what no route is for, or not with this method."""
+    if request.scope["path"].startswith("/v1/"):
+        return read_only().response()
+    status = HTTPStatus(error.status_code)
+    kind = "UnsupportedOperationException" if status == HTTPStatus.METHOD_NOT_ALLOWED else "NotFoundException"
+    return RefusedError(status, kind, f"{status.phrase}. The API begins at /v1/config.", error.headers).response()

@@ -1,0 +1,190 @@
+"""What a commit holds: the names of its namespaces and tables, and each table's metadata as the API returns it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Final, Literal
+
+from lakegate.errors import ConfigurationError, InputError
+from lakegate.iceberg import metadata
+from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.metadata import Document
+from lakegate.iceberg.validation import MAIN
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import NO_SNAPSHOT, Ref, TablePointer
+from lakegate.ports import Catalog
+
+Namespace = tuple[str, ...]
+Snapshots = Literal["all", "refs"]
+"""Which snapshots of a table to return: all, or those that a branch or tag inside the table names."""
+
+_COMMITS_KEPT: Final = 8
+_BYTES_KEPT: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The names at one commit, sorted.
+
+    Attributes:
+        namespaces: All namespaces, also those that only hold others.
+        tables: The names of the tables in each namespace that has any.
+    """
+
+    namespaces: tuple[Namespace, ...]
+    tables: Mapping[Namespace, tuple[str, ...]]
+
+    def below(self, parent: Namespace) -> tuple[Namespace, ...]:
+        """Return the namespaces directly in ``parent``; ``()`` is the top."""
+        level = len(parent) + 1
+        return tuple(one for one in self.namespaces if len(one) == level and one[:-1] == parent)
+
+
+class Contents:
+    """Reads what commits hold. Thread-safe.
+
+    Neither a commit nor a metadata file ever changes, so what was read of them is kept, within limits.
+
+    Args:
+        catalog: The catalog.
+        files: The tables' files.
+        bytes_kept: How many bytes of tables' metadata to keep.
+    """
+
+    def __init__(self, catalog: Catalog, files: TableFiles, bytes_kept: int = _BYTES_KEPT) -> None:
+        self._catalog = catalog
+        self._files = files
+        self._lock = threading.Lock()
+        self._listing = lru_cache(_COMMITS_KEPT)(self._list)
+        self._tables = _Kept(bytes_kept)
+
+    def listing(self, ref: Ref) -> Listing:
+        """Return the names at ``ref.hash``; raises as the catalog does."""
+        with self._lock:  # many clients that begin at once are answered by one reading
+            return self._listing(ref.hash)
+
+    def pointer(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
+        """Return a table's state at ``ref.hash``; ``None`` when there's no such table. Raises as the catalog does."""
+        try:
+            return self._catalog.get_table(table, ref)
+        except ConfigurationError:
+            raise
+        except InputError:  # a view, or a namespace
+            return None
+
+    def etag(self, pointer: TablePointer, snapshots: Snapshots) -> str:
+        """Return the entity tag of what :meth:`table` returns for the same."""
+        identity = pointer.model_dump_json(exclude={"table", "content_id"})
+        return f'"{hashlib.sha256(f"{snapshots} {identity}".encode()).hexdigest()[:32]}"'
+
+    def table(self, pointer: TablePointer, snapshots: Snapshots) -> bytes:
+        """Return the ``LoadTableResult`` of a table, as JSON: where its metadata file is, and what that holds.
+
+        Args:
+            pointer: The table's state.
+            snapshots: Which of its snapshots to return.
+
+        Returns:
+            The file's JSON as it is, so that it holds what this version knows nothing of, too. It differs only where
+            the catalog names another snapshot, schema, partition spec or sort order than the file, and in the
+            snapshots that were asked for.
+
+        Raises:
+            LakegateError: The file is missing, damaged, or can't be read.
+        """
+        key = self.etag(pointer, snapshots)
+        known = self._tables.get(key)
+        if known is None:
+            known = self._read(pointer, snapshots)
+            self._tables.put(key, known)
+        return known
+
+    def _list(self, commit: str) -> Listing:
+        ref = Ref(name=commit, hash=commit, kind="detached")
+        tables: dict[Namespace, list[str]] = defaultdict(list)
+        for pointer in self._catalog.list_tables(ref):
+            tables[pointer.table.namespace].append(pointer.table.name)
+        named = {*self._catalog.list_namespaces(ref), *tables}
+        namespaces = {tuple(levels) for one in named for levels in accumulate([level] for level in one)}
+        return Listing(tuple(sorted(namespaces)), {one: tuple(sorted(names)) for one, names in tables.items()})
+
+    def _read(self, pointer: TablePointer, snapshots: Snapshots) -> bytes:
+        location = pointer.metadata_location
+        with reading(f"Metadata file {location} of table {pointer.table}", pointer):
+            content = metadata.unpacked(self._files.content(location))
+            document = metadata.parse(content)
+            changes = _at(document, pointer)
+            if snapshots == "refs":
+                changes |= _only_referenced({**document, **changes})
+        if changes:
+            content = json.dumps({**document, **changes}, separators=(",", ":"), ensure_ascii=False).encode()
+        # No credentials, and nothing that tells a client how to write.
+        return b'{"metadata-location":%b,"metadata":%b,"config":{}}' % (json.dumps(location).encode(), content.strip())
+
+
+def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
+    """Return the members of a metadata file that differ from what the catalog says of the table's state.
+
+    The catalog's word counts, as for every reader that goes through Nessie itself. lakegate publishes only files that
+    agree with it; other writers may commit what they like.
+    """
+    orders = {order.get("order-id") for order in document.get("sort-orders") or ()}
+    named = {
+        "current-schema-id": metadata.schema_id(document, pointer),
+        "default-spec-id": pointer.spec_id if pointer.spec_id in metadata.specs(document) else None,
+        "default-sort-order-id": pointer.sort_order_id if pointer.sort_order_id in orders else None,
+    }
+    changes: dict[str, Any] = {
+        key: value for key, value in named.items() if value is not None and document.get(key) not in (value, None)
+    }
+    metadata.snapshot_of(document, pointer)  # raises when the file lacks it
+    current = document.get("current-snapshot-id")
+    refs: Mapping[str, Any] = document.get("refs") or {}
+    if (NO_SNAPSHOT if current is None else current) != pointer.snapshot_id or (
+        MAIN in refs and refs[MAIN]["snapshot-id"] != pointer.snapshot_id
+    ):
+        changes["current-snapshot-id"] = pointer.snapshot_id
+        others = {name: ref for name, ref in refs.items() if name != MAIN}
+        main = {MAIN: {**refs.get(MAIN, {}), "snapshot-id": pointer.snapshot_id, "type": "branch"}}
+        changes["refs"] = others if pointer.snapshot_id == NO_SNAPSHOT else {**others, **main}
+    return changes
+
+
+def _only_referenced(document: Document) -> dict[str, Any]:
+    snapshots = document.get("snapshots") or ()
+    wanted = {ref["snapshot-id"] for ref in (document.get("refs") or {}).values()}
+    wanted.add(document.get("current-snapshot-id"))
+    kept = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] in wanted]
+    return {} if len(kept) == len(snapshots) else {"snapshots": kept}
+
+
+class _Kept:
+    """The values that were used last, up to a number of bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._values: OrderedDict[str, bytes] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: str) -> bytes | None:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: str, value: bytes) -> None:
+        if len(value) > self._limit:
+            return
+        with self._lock:
+            self._size += len(value) - len(self._values.pop(key, b""))
+            self._values[key] = value
+            while self._size > self._limit:
+                self._size -= len(self._values.popitem(last=False)[1])
