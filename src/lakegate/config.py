@@ -245,6 +245,27 @@ class WatchSettings(_Section):
     """Which table each file goes to: ``["landing/{namespace}/{table}/*.parquet"]``. The variable is JSON."""
 
 
+class ServeSettings(_Section):
+    """Defaults of ``lakegate serve``."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Any but this machine's own needs ``serve.token``."""
+    port: int = Field(default=8181, ge=0, le=65_535)
+    """Port to listen on; 0 for any free one."""
+    token: Reference | None = None
+    """Bearer token that clients must send, by reference. Default: none, for clients on this machine only."""
+    tls_certificate: Path | None = None
+    """Certificate chain of the server (PEM), to speak TLS. Default: plain HTTP."""
+    tls_key: Path | None = None
+    """The certificate's private key (PEM)."""
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> ServeSettings:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("'tls_certificate' and 'tls_key' go together")
+        return self
+
+
 class LogSettings(_Section):
     """How commands log to standard error."""
 
@@ -632,6 +653,7 @@ class Settings(_Section):
     ingest: IngestSettings = IngestSettings()
     gc: GcSettings = GcSettings()
     watch: WatchSettings = WatchSettings()
+    serve: ServeSettings = ServeSettings()
     log: LogSettings = LogSettings()
     function: FunctionSettings = FunctionSettings()
     s3: S3Settings = S3Settings()

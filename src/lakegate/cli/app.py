@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import click
 
     from lakegate.cli.stderr import Logs
+    from lakegate.components import Components
     from lakegate.config import Settings
     from lakegate.lake import Lake
     from lakegate.local.stack import LocalStack
@@ -135,6 +136,14 @@ class App:
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         return self.connect(self.home, engine=self.engine, catalog=self.catalog, narrator=self.narrator)
+
+    def components(self) -> Components:
+        """Return the parts of the lake, for commands that are no part of :class:`~lakegate.lake.Lake`. Close them."""
+        from lakegate.components import Components
+
+        if self.logs is None:
+            _quieten_libraries(debug=self.debug)
+        return Components(self.folder(), self.settings(), session=None, narrator=self.narrator)
 
     def stack(self) -> LocalStack:
         """Return the handle of this project's local stack, without starting it."""

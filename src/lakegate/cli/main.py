@@ -26,7 +26,7 @@ from lakegate.errors import ExitCode
 PANELS = {
     "Getting started": ("demo", "generate", "up", "down", "status"),
     "Ingest": ("ingest", "watch", "backfill", "checks", "audit", "publish", "discard", "runs", "report"),
-    "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query"),
+    "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
     "Maintenance": ("revert", "recover", "gc", "journal", "notify"),
     "Other": ("aws", "snowflake", "config", "completion", "version"),
 }
