@@ -23,6 +23,7 @@ from lakegate.storage.objects import canonical, is_remote
 from lakegate.wap.context import Context
 
 if TYPE_CHECKING:
+    from lakegate.iceberg.files import TableFiles
     from lakegate.journal.journal import Journal
 
 
@@ -108,14 +109,21 @@ class Components:
         """Table metadata without an engine."""
         from lakegate.iceberg.reader import IcebergTableReader
 
-        return IcebergTableReader(self.settings.storage)
+        return IcebergTableReader(self._table_files)
 
     @cached_property
     def editor(self) -> TableEditor:
         """Changes of table metadata without an engine."""
         from lakegate.iceberg.editor import IcebergTableEditor
 
-        return IcebergTableEditor(self.settings.storage)
+        return IcebergTableEditor(self._table_files)
+
+    @cached_property
+    def _table_files(self) -> TableFiles:
+        # One for all, as it remembers what it has parsed.
+        from lakegate.iceberg.files import TableFiles
+
+        return TableFiles(self.settings.storage)
 
     @cached_property
     def files(self) -> FileStore:

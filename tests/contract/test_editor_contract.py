@@ -14,6 +14,7 @@ from pyiceberg.types import StringType
 from lakegate.config import StorageSettings
 from lakegate.errors import NotReplayableError
 from lakegate.iceberg.editor import IcebergTableEditor
+from lakegate.iceberg.files import TableFiles
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Column, Schema
@@ -64,8 +65,8 @@ def _iceberg(tables: IcebergTables, storage: StorageSettings | None = None) -> W
         return pointer_to(table, pointer.content_id)
 
     return World(
-        IcebergTableEditor(storage),
-        IcebergTableReader(storage),
+        IcebergTableEditor(TableFiles(storage)),
+        IcebergTableReader(TableFiles(storage)),
         lambda: pointer_to(tables.create()),
         appended,
         empty,

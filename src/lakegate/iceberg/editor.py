@@ -13,7 +13,6 @@ from typing import NoReturn
 
 from pyiceberg.manifest import ManifestContent
 
-from lakegate.config import StorageSettings
 from lakegate.iceberg import metadata
 from lakegate.iceberg.compatibility import RUN_AGAIN, check_layout, check_lineage, check_schema, check_version, refuse
 from lakegate.iceberg.files import TableFiles
@@ -33,11 +32,11 @@ class IcebergTableEditor:
     be read or written just now.
 
     Args:
-        storage: How to reach the object stores; by default as their own tools do.
+        files: The tables' files, which remembers parsed metadata; by default one of its own, with default settings.
     """
 
-    def __init__(self, storage: StorageSettings | None = None) -> None:
-        self._files = TableFiles(storage)
+    def __init__(self, files: TableFiles | None = None) -> None:
+        self._files = files or TableFiles()
 
     def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.

@@ -15,7 +15,6 @@ from pydantic_core import from_json
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema as IcebergSchema
 
-from lakegate.config import StorageSettings
 from lakegate.iceberg import metadata
 from lakegate.iceberg.column_metrics import FileDecoder, partition_text, type_text
 from lakegate.iceberg.files import TableFiles, reading
@@ -41,11 +40,11 @@ class IcebergTableReader:
     :class:`~lakegate.errors.EngineError` when one can't be read just now.
 
     Args:
-        storage: How to reach the object stores; by default as their own tools do.
+        files: The tables' files, which remembers parsed metadata; by default one of its own, with default settings.
     """
 
-    def __init__(self, storage: StorageSettings | None = None) -> None:
-        self._files = TableFiles(storage)
+    def __init__(self, files: TableFiles | None = None) -> None:
+        self._files = files or TableFiles()
         self._added = lru_cache(maxsize=_CHANGES_REMEMBERED)(self._added_by)
 
     def metadata(self, pointer: TablePointer) -> TableMetadata:

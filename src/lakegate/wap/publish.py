@@ -140,6 +140,9 @@ class _Rebased:
         self._head, self._states = self._context.catalog.get_ref_with_tables(self._run.target, list(tables))
         if any(self._states[staged.table] != staged.before for staged in self._run.staged):
             self._learn(list(self._context.catalog.history(self._head.hash, until=self._base)))
+            for staged in self._run.staged:
+                # What is read here, the rebase needn't read under the lock.
+                self._context.reader.require_loadable(staged.pointer, self._run.branch)
         self._read_at = time.monotonic()
 
     def look(self) -> Ref:
