@@ -5,6 +5,7 @@ What they publish is staged and audited before; measured is from their common st
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
@@ -88,6 +89,7 @@ def _writers(home: Path) -> Iterator[_Writers]:
 
 def _write(home: Path, pipe: Connection, start: Barrier) -> None:
     """Be a writer: publish what comes through ``pipe``, until the end of it all."""
+    gc.set_threshold(1_000_000, 50, 100)  # as the command line does; else one full collection decides a round
     components = Components(home, load_settings(home, env={}), session=None, narrator=SilentNarrator())
     context = components.context
     context.catalog.get_ref(MAIN)
