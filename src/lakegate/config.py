@@ -583,8 +583,36 @@ class SnowflakeDownstream(DownstreamSettings):
         return self
 
 
+class OpenlineageDownstream(DownstreamSettings):
+    """An OpenLineage event for each run, to a server or to a file: ``type = "openlineage"``."""
+
+    type: Literal["openlineage"]
+    """``openlineage``."""
+    events: tuple[DownstreamKind, ...] = ("published", "reverted", "restored", "rejected", "failed")
+    """Events it gets: ``published``, ``reverted``, ``restored``, ``rejected``, ``failed``. Default: all of them."""
+    url: str | None = Field(default=None, pattern=r"^https?://[^/@\s?#]+(?:/[^@\s?#]*)?$")
+    """The server's address, such as ``https://marquez.example.com``, without user and password."""
+    endpoint: str = "api/v1/lineage"
+    """Path that takes events there."""
+    api_key: Reference | None = None
+    """The server's API key, by reference; sent as a bearer token."""
+    file: Path | None = None
+    """File to append events to, one JSON object a line, instead of ``url``. Relative to the project's folder."""
+    namespace: str = "lakegate"
+    """Namespace of the jobs."""
+
+    @model_validator(mode="after")
+    def _check_place(self) -> OpenlineageDownstream:
+        if (self.url is None) == (self.file is None):
+            raise ValueError("a downstream system of type 'openlineage' needs either 'url' or 'file'")
+        if self.api_key is not None and self.url is None:
+            raise ValueError("'api_key' goes with 'url'")
+        return self
+
+
 AnyDownstream = Annotated[
-    CommandDownstream | WebhookDownstream | GlueDownstream | SnowflakeDownstream, Field(discriminator="type")
+    CommandDownstream | WebhookDownstream | GlueDownstream | SnowflakeDownstream | OpenlineageDownstream,
+    Field(discriminator="type"),
 ]
 """The settings of a downstream system. A new type is a class above, a member here and an entry in
 :data:`lakegate.downstream.registry.TYPES`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
-from lakegate.errors import InputError, NotFoundError, NotReplayableError
+from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name, validate_run_id
@@ -25,6 +25,7 @@ from lakegate.model.notices import GivenUpFile, LateTable
 from lakegate.model.refs import Commit, Ref, TableDifference
 from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
+from lakegate.model.schema import Schema
 from lakegate.model.tables import TableMetadata
 from lakegate.model.words import parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
 from lakegate.ports import Narrator
@@ -897,6 +898,26 @@ class Lake:
             return []
         commits = self._components.catalog.history(run.publication.commit, until=run.base, operations=True)
         return list(islice(commits, 1, limit + 1))
+
+    def written_schemas(self, run: Run) -> Mapping[str, Schema]:
+        """Return the columns of each table that a run wrote, as it left them.
+
+        Args:
+            run: A run.
+
+        Returns:
+            The columns, by table. A table whose metadata can't be read any more isn't in it.
+
+        Example:
+            >>> run = lake.runs(table="nyc.trips", kind="ingest", limit=1)[0]
+            >>> "trip_id" in lake.written_schemas(run)["nyc.trips"].names
+            True
+        """
+        found = {}
+        for staged in run.staged:
+            with suppress(LakegateError):
+                found[str(staged.table)] = self._components.reader.metadata(staged.pointer).table_schema
+        return found
 
     def suspended_runs(self) -> Mapping[str, datetime]:
         """Return the ids of runs that wait for their next step, and until when they are left alone, soonest first."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakegate.errors import InputError
+from lakegate.errors import ConfigurationError, InputError
 from lakegate.model.figures import size
 
 if TYPE_CHECKING:
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from lakegate.lake import Lake
     from lakegate.model.run import Run
 
-RUN_FORMATS = ("html", "junit")
+RUN_FORMATS = ("html", "junit", "openlineage")
 """Values of ``--output`` that write one run for others."""
 
 
 def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
     """Write one run in the format that ``--output`` names."""
-    del lake
-    if app.output == "junit":
+    if app.output == "openlineage":
+        write(app, _lineage(lake, run), file)
+    elif app.output == "junit":
         from lakegate.reports.junit import junit
 
         write(app, junit(run), file)
@@ -31,6 +32,22 @@ def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
         from lakegate.reports.run_page import run_page
 
         write(app, run_page(run), file, page=f"lakegate-run-{run.run_id}.html")
+
+
+def _lineage(lake: Lake, run: Run) -> str:
+    try:
+        from lakegate.telemetry import openlineage
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("lakegate"):
+            raise
+        raise ConfigurationError(
+            f"OpenLineage events need the package {error.name}, which isn't installed.",
+            hint="pip install 'lakegate[openlineage]'",
+            extra="openlineage",
+        ) from None
+    settings = lake.settings.catalog
+    around = openlineage.Around(catalog=settings.uri or settings.warehouse, schemas=lake.written_schemas(run))
+    return "".join(f"{openlineage.as_json(event)}\n" for event in openlineage.events(run, around))
 
 
 def write(app: App, text: str, file: Path | None, *, page: str | None = None) -> None:

@@ -49,6 +49,7 @@ TYPES: Mapping[str, Type] = {
     "webhook": Type("webhook"),
     "glue": Type("glue", extra="aws", mirrors=True),
     "snowflake": Type("snowflake.target", extra="snowflake", mirrors=True),
+    "openlineage": Type("openlineage", extra="openlineage"),
 }
 """By the ``type`` of a section ``[downstream.NAME]``."""
 

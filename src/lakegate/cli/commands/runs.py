@@ -56,6 +56,7 @@ _MESSAGE = 60
         "lakegate runs 20260131T0705",
         "lakegate runs 20260131T0705 -o html --file report.html",
         "lakegate runs 20260131T0705 -o junit > checks.xml",
+        "lakegate runs 20260131T0705 -o openlineage > lineage.jsonl",
     ),
     formats=("table", "json", *RUN_FORMATS),
 )

@@ -1,0 +1,119 @@
+"""OpenLineage events of runs, sent to a server or appended to a file by the official client's transports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urljoin
+
+from openlineage.client.transport.file import FileConfig, FileTransport
+from openlineage.client.transport.http import HttpConfig, HttpTransport, create_token_provider
+from openlineage.client.transport.transport import Transport
+from requests import HTTPError, RequestException
+
+from lakegate.config import DownstreamSettings, OpenlineageDownstream
+from lakegate.credentials.secret import Secret
+from lakegate.downstream.registry import Around as Lake
+from lakegate.errors import DownstreamError, DownstreamUnavailableError
+from lakegate.model.downstream import DownstreamEvent
+from lakegate.model.run import Run
+from lakegate.telemetry.openlineage import Around, events
+
+_BUSY = (408, 425, 429)
+_SERVER_ERROR = 500
+
+
+class OpenlineageTarget:
+    """Implements :class:`lakegate.ports.Downstream`. A run that is sent again has the same run id and times.
+
+    Args:
+        name: Its name in the settings.
+        settings: Its section.
+        lake: What it needs to know of the lake.
+    """
+
+    def __init__(self, name: str, settings: OpenlineageDownstream, lake: Lake) -> None:
+        self._name = name
+        self._settings = settings
+        self._lake = lake
+        self._key = None if settings.api_key is None else Secret(settings.api_key, setting=f"downstream.{name}.api_key")
+
+    def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
+        """Send a run's events: that it started, and how it ended. Without a run there is nothing to send.
+
+        Raises:
+            DownstreamUnavailableError: When the server can't be reached or is busy.
+            DownstreamError: When it refuses the events, or the file can't be written.
+        """
+        if run is None:
+            return
+        around = Around(
+            namespace=self._settings.namespace,
+            catalog=self._lake.settings.catalog.uri or self._lake.warehouse,
+            schemas={one.table: one.table_schema for one in event.tables if one.table_schema is not None},
+            locations={one.table: one.location for one in event.tables if one.location is not None},
+        )
+        with self._explained():
+            transport = self._transport()
+            for one in events(run, around):
+                transport.emit(one)
+
+    def test(self) -> str:
+        """Check the settings; nothing can be asked of a server without sending it an event.
+
+        Raises:
+            ConfigurationError: When the API key isn't there.
+        """
+        if self._key is not None:
+            self._key.value()
+        return f"Events go to {self._place}; that it takes them shows with the first run."
+
+    @property
+    def _place(self) -> str:
+        settings = self._settings
+        if settings.url is not None:
+            return urljoin(settings.url, settings.endpoint)
+        return str(self._lake.home / (settings.file or ""))
+
+    def _transport(self) -> Transport:
+        settings = self._settings
+        if settings.url is None:
+            return FileTransport(FileConfig(log_file_path=self._place, append=True))
+        auth = {} if self._key is None else {"type": "api_key", "apiKey": self._key.value()}
+        return HttpTransport(
+            HttpConfig(
+                url=settings.url,
+                endpoint=settings.endpoint,
+                timeout=settings.timeout_s,
+                auth=create_token_provider(auth),
+                retry={"total": 0},  # what is tried again, and when, is the outbox's business
+            )
+        )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn the client's errors into ours, without what the server answers: it may hold what it was sent."""
+        try:
+            yield
+        except HTTPError as error:
+            status = 0 if error.response is None else error.response.status_code
+            message = f"{self._place} answers {status} to OpenLineage events."
+            if status in _BUSY or status >= _SERVER_ERROR:
+                raise DownstreamUnavailableError(message, downstream=self._name) from None
+            raise DownstreamError(
+                message, hint=f"Check downstream.{self._name}: url, endpoint and api_key.", downstream=self._name
+            ) from None
+        except RequestException as error:
+            raise DownstreamUnavailableError(
+                f"{self._place} can't be reached ({type(error).__name__}).", downstream=self._name
+            ) from None
+        except RuntimeError:
+            raise DownstreamError(
+                f"{self._place} can't be written.", hint=f"Set downstream.{self._name}.file.", downstream=self._name
+            ) from None
+
+
+def make(name: str, settings: DownstreamSettings, around: Lake) -> OpenlineageTarget:
+    """Return the downstream system that a section of the settings describes."""
+    assert isinstance(settings, OpenlineageDownstream)  # noqa: S101 - by its type
+    return OpenlineageTarget(name, settings, around)

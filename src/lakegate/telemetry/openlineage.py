@@ -1,0 +1,306 @@
+"""A run as OpenLineage events, by the classes of the official client.
+
+A run's audit is in its last event twice: as assertions about the audited table (``dataQualityAssertions``, a facet of
+an input dataset), which belong to the data, and as tests of the run (``test``), which are there whether or not anything
+was published.
+
+Sources: https://openlineage.io/spec/2-0-2/OpenLineage.json, https://openlineage.io/docs/spec/naming and
+https://openlineage.io/docs/spec/facets
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, RunEvent, RunState
+from openlineage.client.event_v2 import Run as LineageRun
+from openlineage.client.facet_v2 import (
+    DatasetFacet,
+    InputDatasetFacet,
+    JobFacet,
+    OutputDatasetFacet,
+    RunFacet,
+    data_quality_assertions_dataset,
+    dataset_version_dataset,
+    error_message_run,
+    input_statistics_input_dataset,
+    job_type_job,
+    lifecycle_state_change_dataset,
+    output_statistics_output_dataset,
+    processing_engine_run,
+    schema_dataset,
+    symlinks_dataset,
+    test_run,
+)
+from openlineage.client.serde import Serde
+
+from lakegate import __version__
+from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.run import Run, StagedTable
+from lakegate.model.schema import Schema
+from lakegate.progress import redact, without_secrets
+
+NAMESPACE = "lakegate"
+"""Namespace of the jobs, unless the settings name another."""
+_PRODUCER = f"urn:lakegate:{__version__}"
+_MOST_FILES = 100
+"""More source files are named by their folders."""
+_ENDED = {"published": RunState.COMPLETE, "skipped": RunState.COMPLETE, "reverted": RunState.COMPLETE}
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What events say beside the run.
+
+    Attributes:
+        namespace: Of the jobs.
+        catalog: Where the tables' names are known, as the namespace of their symlinks.
+        schemas: Columns, by table.
+        locations: Folders, by table; those of staged tables are known from the run.
+    """
+
+    namespace: str = NAMESPACE
+    catalog: str | None = None
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
+
+
+def events(run: Run, around: Around | None = None) -> tuple[RunEvent, ...]:
+    """Return the events of a run: that it started and, once it has ended, how.
+
+    The same run gives the same events, whenever and however often they're made: their run id is made of the run's.
+    """
+    known = around or Around()
+    job = _job(run, known)
+    begun = RunEvent(
+        eventTime=_time(run.started_at),
+        producer=_PRODUCER,
+        run=LineageRun(runId=lineage_run_id(run.run_id), facets={"processing_engine": _engine()}),
+        job=job,
+        eventType=RunState.START,
+        inputs=[*_files(run)],
+        outputs=[],
+    )
+    if run.finished_at is None:
+        return (begun,)
+    ended = RunEvent(
+        eventTime=_time(run.finished_at),
+        producer=_PRODUCER,
+        run=LineageRun(runId=lineage_run_id(run.run_id), facets=_run_facets(run)),
+        job=job,
+        eventType=_ENDED.get(run.status, RunState.FAIL if run.status != "discarded" else RunState.ABORT),
+        inputs=[*_files(run), *_audited(run, known)],
+        outputs=[*_outputs(run, known)],
+    )
+    return begun, ended
+
+
+def as_json(event: RunEvent) -> str:
+    """Return an event as one line of JSON."""
+    return json.dumps(_without_empty(json.loads(Serde.to_json(event))), ensure_ascii=False, sort_keys=True)
+
+
+def lineage_run_id(run_id: str) -> str:
+    """Return the UUID that stands for a run: OpenLineage takes nothing else.
+
+    Example:
+        >>> lineage_run_id("20260131T070509-1a2b3c4d")
+        '5fa419c9-0c5a-5502-8abd-8aea7feda8de'
+    """
+    return str(uuid5(NAMESPACE_URL, f"urn:lakegate:run:{run_id}"))
+
+
+def _time(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _job(run: Run, around: Around) -> Job:
+    what = run.name or ",".join(sorted(run.tables)) or "transaction"
+    facets: dict[str, JobFacet] = {
+        "jobType": job_type_job.JobTypeJobFacet(
+            processingType="BATCH", integration="LAKEGATE", jobType=run.kind.upper(), producer=_PRODUCER
+        )
+    }
+    return Job(namespace=around.namespace, name=f"{run.kind}.{what}", facets=facets)
+
+
+def _engine() -> RunFacet:
+    return processing_engine_run.ProcessingEngineRunFacet(
+        version=__version__, name="lakegate", openlineageAdapterVersion=__version__, producer=_PRODUCER
+    )
+
+
+def _run_facets(run: Run) -> dict[str, RunFacet]:
+    facets: dict[str, RunFacet] = {"processing_engine": _engine()}
+    results = [(report, result) for report in run.reports for result in report.results]
+    if results:
+        tests = [_test(report, result, several=len(run.reports) > 1) for report, result in results]
+        facets["test"] = test_run.TestRunFacet(tests=tests, producer=_PRODUCER)
+    message = _message(run)
+    if message is not None:
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
+            message=message, programmingLanguage="PYTHON", producer=_PRODUCER
+        )
+    return facets
+
+
+def _message(run: Run) -> str | None:
+    if run.error is not None:
+        return without_secrets(" ".join(filter(None, (run.error.message, run.error.hint))))
+    if run.status == "rejected":
+        names = ", ".join(result.name for result in run.failures)
+        return f"The audit failed: {names}. Nothing was published."
+    return None
+
+
+def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_run.TestExecution:
+    return test_run.TestExecution(
+        name=f"{report.table}: {result.name}" if several else result.name,
+        status=result.verdict,
+        severity=result.severity,
+        type=_kind(result),
+        expected="0",
+        actual=str(result.failing_rows),
+        content=result.check,
+        contentType="expression",
+        params={"failing_rows": result.failing_rows, "total_rows": result.total_rows, "evidence": result.evidence},
+    )
+
+
+def _kind(result: CheckResult) -> str:
+    return result.check.partition("(")[0]
+
+
+def _audited(run: Run, around: Around) -> Iterator[InputDataset]:
+    """Yield the tables whose rows were audited, with what was found, at the version that was audited."""
+    staged = {str(one.table): one for one in run.staged}
+    for report in run.reports:
+        facets: dict[str, InputDatasetFacet] = {
+            "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
+                rowCount=report.rows, producer=_PRODUCER
+            )
+        }
+        if report.results:
+            facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
+                assertions=[_assertion(result) for result in report.results], producer=_PRODUCER
+            )
+        namespace, name = _place(report.table, staged.get(report.table), around)
+        about = _facets(report.table, staged.get(report.table), around, version=None)
+        yield InputDataset(namespace=namespace, name=name, facets=about, inputFacets=facets)
+
+
+def _assertion(result: CheckResult) -> data_quality_assertions_dataset.Assertion:
+    return data_quality_assertions_dataset.Assertion(
+        assertion=_kind(result),
+        success=result.verdict == "pass",
+        column=result.columns[0] if len(result.columns) == 1 else None,
+        severity=result.severity,
+        name=result.name,
+        expected="0",
+        actual=str(result.failing_rows),
+        content=result.check,
+        contentType="expression",
+        params={"columns": list(result.columns), "total_rows": result.total_rows, "evidence": result.evidence},
+    )
+
+
+def _outputs(run: Run, around: Around) -> Iterator[OutputDataset]:
+    """Yield the tables that were published; nothing else was written that anybody reads."""
+    publication = run.publication
+    if publication is None:
+        return
+    staged = {str(one.table): one for one in run.staged}
+    undone = {one.table: one for one in run.undone}
+    for table in publication.tables:
+        one = staged.get(table)
+        facets: dict[str, OutputDatasetFacet] = {}
+        if one is not None:
+            facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+                rowCount=one.rows, fileCount=one.data_files, producer=_PRODUCER
+            )
+        namespace, name = _place(table, one, around)
+        about = _facets(table, one, around, version=publication.commit)
+        change = lifecycle_state_change_dataset.LifecycleStateChange
+        happened = (
+            change.CREATE
+            if one is not None and one.before is None
+            else change.DROP
+            if _dropped(undone.get(table))
+            else None
+        )
+        if happened is not None:
+            about["lifecycleStateChange"] = lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet(
+                lifecycleStateChange=happened, producer=_PRODUCER
+            )
+        yield OutputDataset(namespace=namespace, name=name, facets=about, outputFacets=facets)
+
+
+def _dropped(undone: Any) -> bool:
+    return undone is not None and undone.dropped
+
+
+def _facets(table: str, staged: StagedTable | None, around: Around, *, version: str | None) -> dict[str, DatasetFacet]:
+    """Return what is said of a table: its version is the commit once published, before that its branch's snapshot."""
+    facets: dict[str, DatasetFacet] = {}
+    if version is None and staged is not None:
+        version = str(staged.pointer.snapshot_id)
+    if version is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(
+            datasetVersion=version, producer=_PRODUCER
+        )
+    schema = around.schemas.get(table)
+    if schema is not None:
+        fields = [
+            schema_dataset.SchemaDatasetFacetFields(name=column.name, type=column.type, ordinal_position=position)
+            for position, column in enumerate(schema.columns, 1)
+        ]
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields, producer=_PRODUCER)
+    if around.catalog is not None:
+        link = symlinks_dataset.Identifier(namespace=redact(around.catalog), name=table, type="TABLE")
+        facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[link], producer=_PRODUCER)
+    return facets
+
+
+def _place(table: str, staged: StagedTable | None, around: Around) -> tuple[str, str]:
+    """Return a table's namespace and name: its folder, as other integrations name Iceberg tables, if that is known."""
+    location = around.locations.get(table)
+    if location is None and staged is not None:
+        location = staged.pointer.metadata_location.rpartition("/metadata/")[0]
+    return (around.namespace, table) if not location else _split(location)
+
+
+def _files(run: Run) -> Iterator[InputDataset]:
+    uris = [redact(file.uri) for file in run.request.batch.files] if run.request is not None else []
+    if len(uris) > _MOST_FILES:
+        uris = list(dict.fromkeys(posixpath.dirname(uri) for uri in uris))[:_MOST_FILES]
+    for uri in uris:
+        namespace, name = _split(uri)
+        yield InputDataset(namespace=namespace, name=name)
+
+
+def _split(uri: str) -> tuple[str, str]:
+    """Return the namespace and name of a file or folder, as OpenLineage's naming has them.
+
+    Example:
+        >>> _split("s3://landing/trips/a.parquet"), _split("file:///data/trips")
+        (('s3://landing', 'trips/a.parquet'), ('file', '/data/trips'))
+    """
+    scheme, _, rest = uri.rpartition("://")
+    if scheme in ("", "file"):
+        return "file", rest or "/"
+    authority, _, path = rest.partition("/")
+    return f"{scheme}://{authority}", path or "/"
+
+
+def _without_empty(value: Any) -> Any:
+    """Leave out what the client's classes hold although it was never set: empty lists and objects of facets."""
+    if isinstance(value, dict):
+        kept = {key: _without_empty(one) for key, one in value.items()}
+        return {key: one for key, one in kept.items() if one not in ({}, []) or key in ("inputs", "outputs", "tests")}
+    return [_without_empty(one) for one in value] if isinstance(value, list) else value
