@@ -189,12 +189,19 @@ class Column:
     kind: Literal["text", "num", "fit"] = "text"
 
 
-def table(columns: Sequence[str | Column], rows: Iterable[Sequence[object]], *, caption: str) -> Html:
+@dataclass(frozen=True)
+class Group:
+    """A line across a table, above the rows that belong together."""
+
+    title: object
+
+
+def table(columns: Sequence[str | Column], rows: Iterable[Sequence[object] | Group], *, caption: str) -> Html:
     """Return a table. Cells are markup or text from data.
 
     Args:
         columns: The columns.
-        rows: A cell for each column.
+        rows: A cell for each column, or the title of the rows that follow.
         caption: What the table holds, for people who can't see it.
     """
     known = [Column(one) if isinstance(one, str) else one for one in columns]
@@ -203,19 +210,23 @@ def table(columns: Sequence[str | Column], rows: Iterable[Sequence[object]], *, 
         Markup('<th scope="col" class="{}">{}</th>').format(kind, _label(one.title))
         for one, kind in zip(known, kinds, strict=True)
     )
-    body = Markup().join(
-        Markup("<tr>{}</tr>").format(
-            Markup().join(
-                Markup('<td class="{}">{}</td>').format(kind, cell if isinstance(cell, Markup) else text(cell))
-                for cell, kind in zip(row, kinds, strict=True)
-            )
-        )
-        for row in rows
-    )
+    body = Markup().join(_row(row, kinds) for row in rows)
     return Markup(
         '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table><thead><tr>{}</tr></thead>'
         "<tbody>{}</tbody></table></div>"
     ).format(_label(caption), head, body)
+
+
+def _row(row: Sequence[object] | Group, kinds: Sequence[str]) -> Html:
+    if isinstance(row, Group):
+        return Markup('<tr class="group"><th scope="colgroup" colspan="{}">{}</th></tr>').format(
+            len(kinds), _shown(row.title)
+        )
+    cells = (
+        Markup('<td class="{}">{}</td>').format(kind, cell if isinstance(cell, Markup) else text(cell))
+        for cell, kind in zip(row, kinds, strict=True)
+    )
+    return Markup("<tr>{}</tr>").format(Markup().join(cells))
 
 
 def example_rows(rows: Sequence[Mapping[str, Any]], marked: Sequence[str], *, caption: str) -> Html:

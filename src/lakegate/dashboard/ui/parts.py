@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,6 +70,49 @@ def problems(found: Iterable[Any]) -> None:
     """Show what of the lake couldn't be read: a page's ``problems``."""
     for one in found:
         trouble(one.message, one.hint)
+
+
+def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
+    """Offer a field to search with; its text is the query parameter ``key``.
+
+    Args:
+        label: What is searched, such as ``Search tables``.
+        key: The query parameter, and the widget's key.
+        cursor_name: Query parameter of the page of results, which starts anew.
+    """
+    return st.text_input(
+        label,
+        key=key,
+        bind="query-params",
+        placeholder=label,
+        label_visibility="collapsed",
+        max_chars=300,
+        on_change=forget_cursor(cursor_name),
+    ).strip()
+
+
+def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "after") -> str | None:
+    """Offer one of some words, or none; it's the query parameter ``key``."""
+    return st.selectbox(
+        label,
+        options,
+        index=None,
+        key=key,
+        bind="query-params",
+        placeholder=label,
+        label_visibility="collapsed",
+        on_change=forget_cursor(cursor_name),
+    )
+
+
+def forget_cursor(name: str) -> Callable[[], None]:
+    """Return what to do when a filter changes: start at the first page of results."""
+
+    def forget() -> None:
+        if name in st.query_params:
+            del st.query_params[name]
+
+    return forget
 
 
 def turn_pages(*, cursor_name: str, following: str | None, shown: int, noun: str, total: int | None = None) -> None:

@@ -2,13 +2,181 @@
 
 from __future__ import annotations
 
-from lakegate.dashboard.ui import parts
+from collections.abc import Iterator, Sequence
+
+import streamlit as st
+from markupsafe import Markup
+
+from lakegate.dashboard.overview import Overview, TableOverview, overview
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.markup import Column, Group, Html
 from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.session import shared
+from lakegate.errors import InputError
+from lakegate.model.figures import counted, duration
+
+_LIMIT = 50
+_DAY_S = 86_400
+_COLUMNS = (
+    Column("Table"),
+    Column("Rows", "num"),
+    Column("Trend", "fit"),
+    Column("Last publish", "fit"),
+    Column("Failing checks, by run", "fit"),
+    Column("Last run", "fit"),
+)
 
 
 def show() -> None:
     """Draw the page."""
     parts.heading("Home")
+    figures = st.empty()
+    with st.container(horizontal=True, vertical_alignment="center"):
+        search = parts.search_box("Search tables", key="q")
+        needing = st.toggle(
+            "Only what needs you", key="needs", bind="query-params", on_change=parts.forget_cursor("after")
+        )
+    found = _read(search, needing=needing)
+    with figures:
+        parts.html(_figures(found))
+    parts.problems(found.problems)
+    if found.interrupted:
+        parts.trouble(
+            f"{counted(len(found.interrupted), 'run')} lost its process."
+            if len(found.interrupted) == 1
+            else f"{counted(len(found.interrupted), 'run')} lost their processes.",
+            "The next ingest settles them, or: lakegate recover",
+        )
+    if found.items:
+        parts.html(markup.table(_COLUMNS, _rows(found), caption="Tables"))
+        parts.turn_pages(
+            cursor_name="after", following=found.next, shown=len(found.items), noun="table", total=found.total
+        )
+    elif not found.problems:
+        parts.html(_nothing(search, needing=needing))
+
+
+def _read(search: str, *, needing: bool) -> Overview:
+    model, cursor = shared().model, parts.param("after")
+    try:
+        return overview(model, search=search, needing=needing, limit=_LIMIT, cursor=cursor)
+    except InputError:
+        # A link from elsewhere with a page that doesn't exist.
+        return overview(model, search=search, needing=needing, limit=_LIMIT)
+
+
+def _figures(found: Overview) -> Html:
+    needing = Markup('<span class="{}">{}</span>').format("bad" if found.needing else "ok", f"{found.needing:,}")
+    return markup.figures(
+        (f"{found.total or 0:,}", "table" if found.total == 1 else "tables"),
+        (needing, "needs you" if found.needing == 1 else "need you"),
+        (markup.link("–" if found.branches is None else f"{found.branches:,}", "branches"), "branches beside main"),
+        (markup.link(f"{len(found.running):,}", "runs", status="running"), "under way"),
+    )
+
+
+def _rows(found: Overview) -> Iterator[Sequence[object] | Group]:
+    needing = [one for one in found.items if one.needs]
+    others = [one for one in found.items if not one.needs]
+    if needing:
+        yield Group("Needs you")
+        yield from (_row(one) for one in needing)
+    if others:
+        if needing:
+            yield Group("All is well")
+        yield from (_row(one) for one in others)
+
+
+def _row(one: TableOverview) -> Sequence[object]:
+    reasons = list(_reasons(one))
+    name = Markup("<b>{}</b>").format(markup.table_link(one.table))
+    if reasons:
+        name += Markup('<div class="why">{}</div>').format(Markup("").join(reasons))
+    return (
+        name,
+        _row_count(one),
+        markup.sparkline([point.rows for point in one.rows_trend], label="rows after each of the newest publishes"),
+        _published(one),
+        _checks(one),
+        _last_run(one),
+    )
+
+
+def _reasons(one: TableOverview) -> Iterator[Html]:
+    for need in one.needs:
+        if need == "unreadable":
+            message = "its metadata can't be read" if one.problem is None else one.problem.message
+            yield Markup("<div>{} {}</div>").format(markup.badge("unreadable", tone="bad", sign="!"), message)
+        elif need == "failed" and one.last_run is not None:
+            yield Markup("<div>{}: {}</div>").format(
+                markup.badge("failed"), markup.run_link(one.last_run, "its newest run")
+            )
+        elif need == "rejected":
+            waiting = counted(one.waiting, "rejected batch", "rejected batches")
+            yield Markup("<div>{}</div>").format(
+                markup.link(markup.badge(waiting, tone="bad", sign="✕"), "branches", table=one.table)
+            )
+        elif need == "late":
+            yield Markup("<div>{} {}</div>").format(markup.badge("late"), _lateness(one))
+        elif need == "interrupted":
+            yield Markup("<div>{}</div>").format(markup.badge("a run's process died", tone="warn", sign="!"))
+
+
+def _lateness(one: TableOverview) -> str:
+    every = f"expected every {one.expected_every}"
+    return f"by {_days(one.late_s)}, {every}" if one.late_s else f"nothing published yet, {every}"
+
+
+def _days(seconds: float) -> str:
+    return counted(int(seconds // _DAY_S), "day") if seconds >= 2 * _DAY_S else duration(seconds)
+
+
+def _row_count(one: TableOverview) -> Html:
+    if one.rows is not None:
+        return Markup("{:,}").format(one.rows)
+    if one.exists is False:
+        return Markup('<span class="muted" title="It isn\'t on main yet">not yet</span>')
+    at_most = "–" if one.rows_at_most is None else f"≤ {one.rows_at_most:,}"
+    return Markup('<span class="muted">{}</span>').format(at_most)
+
+
+def _published(one: TableOverview) -> Html:
+    if one.last_publish is None:
+        return Markup('<span class="muted">never</span>')
+    ago = markup.ago(one.last_publish.at, shared().model.now())
+    shown = markup.link(ago, "run", run=one.last_publish.run_id)
+    if one.expected_every is None or one.late_s is not None:
+        return shown
+    return Markup('{} <span class="ok" title="expected every {}">✓ on time</span>').format(shown, one.expected_every)
+
+
+def _checks(one: TableOverview) -> Html:
+    if not one.checks_trend:
+        return Markup('<span class="muted">–</span>')
+    failing = [point.errors + point.warnings for point in one.checks_trend]
+    if not any(failing):
+        return markup.badge("none")
+    label = f"failing checks of the newest {counted(len(failing), 'run')}, the last one {failing[-1]}"
+    return Markup("{} <span>{}</span>").format(markup.sparkline(failing, label=label, tone="bad"), failing[-1])
+
+
+def _last_run(one: TableOverview) -> Html:
+    if one.last_run is None or one.last_status is None:
+        return Markup('<span class="muted">–</span>')
+    return markup.link(markup.badge(one.last_status), "run", run=one.last_run)
+
+
+def _nothing(search: str, *, needing: bool) -> Html:
+    if search or needing:
+        what = f"Nothing matches '{search}'." if search else "Nothing needs you."
+        return markup.empty(what, "Clear the search and the switch above to see all tables.")
+    return markup.empty(
+        "No tables yet",
+        "Write a batch to a branch, audit it, and publish it:",
+        markup.commands("lakegate ingest nyc.trips trips/*.parquet --check 'not_null(trip_id)'"),
+        "Or see how it works on generated data:",
+        markup.commands("lakegate demo"),
+    )
 
 
 PAGE = Page("Home", path="", icon="home", order=0, show=show)
