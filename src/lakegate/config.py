@@ -636,6 +636,10 @@ class UiSettings(_Section):
     """Port to listen on."""
     url: str | None = None
     """Address at which people reach it, such as ``https://lake.example.com``; required for OpenID Connect."""
+    examples: int = Field(default=10, ge=0)
+    """Failing rows to show of each check, at most. With 0, the dashboard shows none."""
+    masked: Annotated[tuple[str, ...], _JSON] = ()
+    """Columns whose values aren't shown: patterns of their names, such as ``["email", "*_name"]``."""
     users: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Who may see it: patterns of names or e-mail addresses, such as ``*@example.com``. Default: all who log in."""
     actors: Annotated[tuple[str, ...], _JSON] = ("*",)

@@ -35,6 +35,7 @@ class RunFilter(Value):
         since: Only runs that began at this time or later.
         until: Only runs that began before this time.
         file: Only runs with a source file whose URI contains this text.
+        run_id: Only runs whose id begins with this.
     """
 
     table: str | None = None
@@ -43,6 +44,7 @@ class RunFilter(Value):
     since: datetime | None = None
     until: datetime | None = None
     file: str | None = None
+    run_id: str | None = None
 
 
 class JournalPages:
@@ -213,6 +215,8 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
         found.append(RUNS.c.status == wanted.status)
     if wanted.kind is not None:
         found.append(RUNS.c.kind == wanted.kind)
+    if wanted.run_id is not None:
+        found.append(RUNS.c.run_id.startswith(wanted.run_id, autoescape=True))
     if wanted.since is not None:
         found.append(started >= as_text(wanted.since))
     if wanted.until is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
 import streamlit as st
@@ -11,10 +12,13 @@ from markupsafe import Markup
 from structlog.stdlib import get_logger
 
 from lakegate.dashboard.ui import markup
+from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, LakegateError
 from lakegate.model.figures import counted
 from lakegate.progress import one_line
 
+MASKED = "•••"
+"""What stands for a value that may not be seen."""
 _log = get_logger(__name__)
 
 
@@ -103,6 +107,16 @@ def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "
         label_visibility="collapsed",
         on_change=forget_cursor(cursor_name),
     )
+
+
+def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of data without the values that ``ui.masked`` hides."""
+    patterns = shared().access.settings.masked
+
+    def shown(name: str, value: Any) -> Any:
+        return MASKED if any(fnmatchcase(name.lower(), one.lower()) for one in patterns) else value
+
+    return [{name: shown(name, value) for name, value in row.items()} for row in rows]
 
 
 def forget_cursor(name: str) -> Callable[[], None]:

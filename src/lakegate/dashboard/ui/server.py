@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_SCRIPT = Path(__file__).with_name("script.py")
+_SCRIPT = Path(__file__).parents[1] / "script.py"
 _BACKLOG = 128
 _GOODBYE_S = 2
 # Vega draws charts with code it makes, and Streamlit loads components from blobs; all of it comes from here.

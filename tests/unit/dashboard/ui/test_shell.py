@@ -18,7 +18,7 @@ from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import CatalogUnavailableError
 
-SCRIPT = Path(shell.__file__).with_name("script.py")
+SCRIPT = Path(shell.__file__).parents[1] / "script.py"
 
 
 @pytest.fixture(autouse=True)

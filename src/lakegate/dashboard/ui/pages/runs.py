@@ -1,14 +1,152 @@
-"""Runs."""
+"""Runs: all of them, newest first, with filters."""
 
 from __future__ import annotations
 
-from lakegate.dashboard.ui import parts
+import re
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import get_args
+
+import streamlit as st
+from markupsafe import Markup
+
+from lakegate.dashboard.runs import RunSummary, list_runs
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.session import shared
+from lakegate.dashboard.values import Page as Results
+from lakegate.errors import InputError
+from lakegate.journal.pages import RunFilter
+from lakegate.model.figures import counted, duration
+from lakegate.model.run import RunKind, RunStatus
+
+_LIMIT = 50
+_SINCE = {
+    "last hour": timedelta(hours=1),
+    "last 24 hours": timedelta(days=1),
+    "last 7 days": timedelta(days=7),
+    "last 30 days": timedelta(days=30),
+}
+_RUN_ID = re.compile(r"\d{8}T\d*(?:-[0-9a-f]*)?|prefect-.*", re.IGNORECASE)
+_COLUMNS = (
+    Column("Status", "fit"),
+    Column("Run"),
+    Column("Tables"),
+    Column("Rows", "num"),
+    Column("Files", "num"),
+    Column("Checks"),
+    Column("Took", "num"),
+    Column("Started", "fit"),
+)
 
 
 def show() -> None:
     """Draw the page."""
     parts.heading("Runs")
+    wanted = _filters()
+    found = _read(wanted)
+    parts.problems(found.problems)
+    if found.items:
+        parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Runs"))
+        parts.turn_pages(cursor_name="after", following=found.next, shown=len(found.items), noun="run")
+    else:
+        parts.html(_nothing(is_filtered=wanted != RunFilter()))
+
+
+def _filters() -> RunFilter:
+    search, status, table, kind, since = st.columns([3, 1.3, 2, 1.3, 1.5], gap="small")
+    with search:
+        text = parts.search_box("Search by file name or run id", key="q")
+    with status:
+        chosen = parts.choice("Any status", get_args(RunStatus), key="status")
+    with table:
+        of = parts.search_box("Table, such as nyc.trips", key="table")
+    with kind:
+        of_kind = parts.choice("Any kind", get_args(RunKind), key="kind")
+    with since:
+        period = parts.choice("Any time", tuple(_SINCE), key="since")
+    is_id = _RUN_ID.fullmatch(text) is not None
+    return RunFilter(
+        table=of or None,
+        status=chosen,
+        kind=of_kind,
+        since=None if period is None else shared().model.now() - _SINCE[period],
+        file=text if text and not is_id else None,
+        run_id=text if is_id else None,
+    )
+
+
+def _read(wanted: RunFilter) -> Results[RunSummary]:
+    model = shared().model
+    try:
+        return list_runs(model, wanted, limit=_LIMIT, cursor=parts.param("after"))
+    except InputError:
+        return list_runs(model, wanted, limit=_LIMIT)
+
+
+def _row(one: RunSummary) -> Sequence[object]:
+    notes = list(notes_of(one))
+    name = markup.run_link(one.run_id)
+    if notes:
+        name += Markup('<div class="why">{}</div>').format(Markup("").join(notes))
+    return (
+        status_of(one),
+        name,
+        Markup("<br>").join(markup.table_link(table) for table in one.tables[:3])
+        + (Markup(' <span class="muted">and {} more</span>').format(len(one.tables) - 3) if one.tables[3:] else ""),
+        "–" if one.rows is None else f"{one.rows:,}",
+        f"{one.files:,}",
+        checks_of(one),
+        "–" if one.seconds is None else duration(one.seconds),
+        markup.ago(one.started_at, shared().model.now()),
+    )
+
+
+def status_of(one: RunSummary) -> Html:
+    """Return a run's status; one that was published although its audit failed, or was reverted, says so."""
+    if one.status == "published" and one.accepted_by is not None:
+        return markup.badge("accepted", tone="warn", sign="✓")
+    return markup.badge(one.status)
+
+
+def checks_of(one: RunSummary) -> Html:
+    """Return how many checks of a run failed, and which."""
+    if not one.checks:
+        return Markup('<span class="muted">none</span>')
+    if not one.failed_checks and not one.warned_checks:
+        return Markup('<span class="ok">✓ {:,}</span>').format(one.checks)
+    words = []
+    if one.failed_checks:
+        words.append(Markup('<span class="bad">✕ {:,} of {:,}</span>').format(one.failed_checks, one.checks))
+    if one.warned_checks:
+        words.append(Markup('<span class="warn">! {}</span>').format(counted(one.warned_checks, "warning")))
+    names = markup.text(", ".join(one.failing), longest=60)
+    return Markup('{} <div class="why">{}</div>').format(Markup(" ").join(words), names)
+
+
+def notes_of(one: RunSummary) -> Iterator[Html]:
+    """Yield what else is worth knowing of a run."""
+    if one.kind != "ingest":
+        yield Markup("<span>{}</span>").format(markup.text(one.kind + (f" {one.name}" if one.name else ""), longest=60))
+    for file in one.matching_files:
+        yield Markup("<span>{}</span>").format(markup.text(file, longest=60))
+    if one.accepted_by is not None:
+        yield Markup("<span>by {}</span>").format(markup.text(one.accepted_by, longest=60))
+    if one.reverted_by is not None:
+        yield Markup("<span>by {}</span>").format(markup.run_link(one.reverted_by))
+    if one.error_code is not None:
+        yield Markup("<span>{}</span>").format(markup.code(one.error_code))
+
+
+def _nothing(*, is_filtered: bool) -> Html:
+    if is_filtered:
+        return markup.empty("No run matches", "Clear a filter above.")
+    return markup.empty(
+        "No runs yet",
+        "A run is one pass through write–audit–publish, such as:",
+        markup.commands("lakegate ingest nyc.trips trips/*.parquet --check 'not_null(trip_id)'"),
+    )
 
 
 PAGE = Page("Runs", path="runs", icon="list_alt", order=20, show=show)

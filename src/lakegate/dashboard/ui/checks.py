@@ -1,0 +1,77 @@
+"""What checks found: how many rows fail, and some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.markup import Html
+from lakegate.dashboard.values import CheckLine
+from lakegate.model.figures import counted, share
+
+_SHOWN_PASSED = 5
+
+
+def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
+    """Put checks on the page: failed ones with a bar of failing rows and examples; many passed ones are folded away.
+
+    Args:
+        checks: What each check found, failed ones first.
+        tables: Whether to name the table of each.
+    """
+    several = tables or len({one.table for one in checks}) > 1
+    failed = [one for one in checks if one.verdict == "fail"]
+    passed = [one for one in checks if one.verdict == "pass"]
+    lines = Markup("").join(_line(one, names_table=several) for one in failed)
+    rest = Markup("").join(_line(one, names_table=several) for one in passed)
+    if failed and len(passed) > _SHOWN_PASSED:
+        rest = Markup('<details class="check"><summary>{}</summary>{}</details>').format(
+            f"{counted(len(passed), 'check')} passed", rest
+        )
+    parts.html(lines, rest)
+
+
+def _line(one: CheckLine, *, names_table: bool) -> Html:
+    word = "pass" if one.verdict == "pass" else "fail" if one.severity == "error" else "warn"
+    name = markup.code(one.check if len(one.check) <= 300 else one.check[:299] + "…")  # noqa: PLR2004 - a few lines
+    if names_table:
+        name += Markup(' <span class="muted">{}</span>').format(markup.table_link(one.table))
+    tone: markup.Tone = "bad" if word == "fail" else "warn"
+    failing = markup.bar(one.failing_rows, one.total_rows, tone=tone) if one.verdict == "fail" else ""
+    figures: object = Markup('<span class="muted">{}</span>').format(
+        "by file metrics" if one.evidence == "manifest" else f"{one.total_rows:,} rows read"
+    )
+    if one.verdict == "fail":
+        percent = share(one.failing_rows, one.total_rows)
+        figures = Markup('<b>{:,}</b> <span class="muted">of {:,}{}</span>').format(
+            one.failing_rows, one.total_rows, f" · {percent}" if percent else ""
+        )
+    return Markup(
+        '<div class="check"><div>{}<span>{}</span><span>{}</span><span class="figure">{}</span></div>{}{}</div>'
+    ).format(markup.badge(word), name, failing, figures, _detail(one), _examples(one))
+
+
+def _detail(one: CheckLine) -> Html | str:
+    if not one.detail:
+        return ""
+    return Markup('<div class="detail muted">{}</div>').format(markup.text(one.detail, longest=600))
+
+
+def _examples(one: CheckLine) -> Html | str:
+    if one.verdict != "fail":
+        return ""
+    if not one.examples:
+        if not one.hidden_examples:
+            return ""
+        return Markup('<div class="detail muted">{} not shown (setting {}).</div>').format(
+            counted(one.hidden_examples, "failing row"), markup.code("ui.examples")
+        )
+    rows = parts.unmasked(one.examples)
+    title = f"{counted(len(rows), 'failing row')}" + (
+        f" of {one.failing_rows:,}" if one.failing_rows > len(rows) else ""
+    )
+    return Markup("<details open><summary>{}</summary>{}</details>").format(
+        title, markup.example_rows(rows, one.columns, caption=f"Rows that fail {one.name}")
+    )

@@ -1,0 +1,217 @@
+"""One run: its steps, what its checks found, its files, its commit and alerts, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from lakegate.dashboard.runs import RunDetail, RunFile, StepLine, TableDelta, get_run, list_run_files
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.checks import show_checks
+from lakegate.dashboard.ui.markup import Column, Html
+from lakegate.dashboard.ui.page import Page, address
+from lakegate.dashboard.ui.pages.runs import status_of
+from lakegate.dashboard.ui.session import shared
+from lakegate.model.figures import count, counted, duration, size
+from lakegate.model.run import UndoneTable
+
+_FILES = 25
+_TONES: dict[str, markup.Tone] = {"done": "ok", "failed": "bad", "running": "live"}
+_CHANGES = {"append": "appended", "create": "created", "rewrite": "changed", "metadata": "redefined", "drop": "dropped"}
+
+
+def show() -> None:
+    """Draw the page."""
+    run_id = parts.param("run")
+    if run_id is None:
+        parts.heading("Run")
+        parts.html(markup.empty("No run was chosen", markup.link("See all runs", "runs")))
+        return
+    found = get_run(shared().model, run_id, examples=shared().access.settings.examples)
+    parts.heading(f"Run {found.summary.run_id}")
+    parts.problems(found.problems)
+    _show_facts(found)
+    if found.steps:
+        parts.html(Markup("<h2>Steps</h2>"), _timeline(found))
+    if found.changes or found.undone:
+        parts.html(Markup("<h2>What it {}</h2>").format(_verb(found)), _changes(found.changes), _undone(found.undone))
+    if found.checks:
+        parts.html(Markup("<h2>Checks</h2>"))
+        show_checks(found.checks)
+    with parts.boundary("the files"):
+        _show_files(found)
+    if found.notifications:
+        parts.html(Markup("<h2>Alerts</h2>"), _alerts(found))
+    if found.commands:
+        lines = (
+            (Markup("<dt>{}</dt><dd>{}</dd>").format(one.purpose, markup.code(one.command))) for one in found.commands
+        )
+        parts.html(Markup('<h2>Next</h2><dl class="facts">{}</dl>').format(Markup("").join(lines)))
+
+
+def _verb(found: RunDetail) -> str:
+    return "did" if found.summary.commit is not None else "would do"
+
+
+def _show_facts(found: RunDetail) -> None:
+    one, now = found.summary, shared().model.now()
+    published = one.commit is not None
+    rows = (
+        None if one.rows is None else f"{one.rows:,}" + (f", {one.rows_removed:,} removed" if one.rows_removed else "")
+    )
+    parts.html(
+        Markup('<div class="line">{} {}</div>').format(
+            status_of(one), Markup(", ").join(markup.table_link(table) for table in one.tables)
+        ),
+    )
+    if found.error is not None:
+        parts.trouble(found.error.message, found.error.hint, tone="bad")
+    parts.html(
+        markup.facts(
+            ("Why", one.detail),
+            ("Accepted", None if found.accepted is None else _accepted(found)),
+            ("Reverted by", None if one.reverted_by is None else markup.run_link(one.reverted_by)),
+            ("Reverts", Markup(", ").join(map(markup.run_link, one.reverts)) if one.reverts else None),
+            ("Kind", one.kind + (f" {one.name}" if one.name else "")),
+            ("Started", Markup("{} ({})").format(markup.clock(one.started_at), markup.ago(one.started_at, now))),
+            ("Took", None if one.seconds is None else duration(one.seconds)),
+            ("Suspended until", None if found.suspended_until is None else markup.clock(found.suspended_until)),
+            ("Rows" if published else "Rows in the batch", rows),
+            ("Branch", _branch(found)),
+            ("Commit", None if one.commit is None else markup.link(markup.code(one.commit), "history", q=one.commit)),
+            ("Link", markup.code(address("run", run=one.run_id))),
+        )
+    )
+
+
+def _accepted(found: RunDetail) -> Html | None:
+    if found.accepted is None:
+        return None
+    return Markup("{} by {}, {}").format(
+        markup.text(found.accepted.reason, longest=1_000),
+        markup.text(found.accepted.actor),
+        markup.ago(found.accepted.at, shared().model.now()),
+    )
+
+
+def _branch(found: RunDetail) -> Html | None:
+    name = found.summary.branch
+    if not name:
+        return None
+    if found.branch_exists:
+        return markup.branch_link(name)
+    return markup.code(name) + Markup(' <span class="muted">{}</span>').format(
+        "dropped" if found.branch_exists is False else ""
+    )
+
+
+def _timeline(found: RunDetail) -> Html:
+    now = shared().model.now()
+    ends = [step.starts_s + _length(step, now.timestamp()) for step in found.steps]
+    whole = max(*ends, 0.001)
+    lines = (
+        Markup(
+            '<span>{}</span><span class="track {}"><i style="left:{:.2f}%;width:{:.2f}%"></i></span>'
+            '<span class="figure">{}</span>'
+        ).format(
+            markup.badge(step.name, tone=_TONES.get(step.outcome, "off"), sign=_sign(step)),
+            _TONES.get(step.outcome, "off"),
+            100 * step.starts_s / whole,
+            100 * _length(step, now.timestamp()) / whole,
+            f"{duration(_length(step, now.timestamp()))}" + (" so far" if step.seconds is None else ""),
+        )
+        for step in found.steps
+    )
+    axis = Markup('<span class="axis"><span>0 s</span><span>{}</span></span>').format(duration(whole))
+    return Markup('<div class="steps">{}{}</div>').format(Markup("").join(lines), axis)
+
+
+def _length(step: StepLine, now: float) -> float:
+    return max(now - step.started_at.timestamp(), 0.0) if step.seconds is None else step.seconds
+
+
+def _sign(step: StepLine) -> str:
+    return {"done": "✓", "failed": "✕"}.get(step.outcome, "●")
+
+
+def _changes(changes: Sequence[TableDelta]) -> Html | str:
+    if not changes:
+        return ""
+    columns = ("Table", "Change", Column("Rows added", "num"), Column("Removed", "num"), Column("Data files", "num"))
+    rows = (
+        (
+            markup.table_link(one.table),
+            _CHANGES[one.change] + (", rebased" if one.rebased else "") + (f": {one.reason}" if one.reason else ""),
+            count(one.rows_added) or "unknown",
+            "unknown" if one.rows_removed is None else f"{one.rows_removed:,}",
+            count(one.data_files) or "unknown",
+        )
+        for one in changes
+    )
+    return markup.table(columns, rows, caption="What the run did to each table")
+
+
+def _undone(undone: Sequence[UndoneTable]) -> Html | str:
+    if not undone:
+        return ""
+    rows = (
+        (
+            markup.table_link(one.table),
+            "unknown" if one.rows is None else f"{one.rows:+,}",
+            f"{one.data_files:+,}",
+            "dropped" if one.dropped else "",
+        )
+        for one in undone
+    )
+    columns = ("Table", Column("Rows", "num"), Column("Data files", "num"), "")
+    return markup.table(columns, rows, caption="What the revert changed")
+
+
+def _show_files(found: RunDetail) -> None:
+    cursor = parts.param("files")
+    search = ""
+    if found.summary.files > _FILES:
+        parts.html(Markup("<h2>Source files</h2>"))
+        search = parts.search_box(f"Search {counted(found.summary.files, 'file')}", key="file", cursor_name="files")
+    files = list_run_files(shared().model, found.summary.run_id, search=search, limit=_FILES, cursor=cursor)
+    if not files.items:
+        if search:
+            parts.html(markup.empty("No file matches"))
+        return
+    if found.summary.files <= _FILES:
+        parts.html(Markup("<h2>Source files</h2>"))
+    columns = ("File", Column("Rows", "num"), Column("Size", "num"))
+    parts.html(markup.table(columns, _file_rows(files.items), caption="Source files"))
+    parts.turn_pages(cursor_name="files", following=files.next, shown=len(files.items), noun="file", total=files.total)
+
+
+def _file_rows(files: Sequence[RunFile]) -> Iterator[Sequence[object]]:
+    for one in files:
+        name = Markup('<span title="{}">{}</span>').format(one.uri[:2_000], markup.text(one.name))
+        if one.skipped_by is not None:
+            name += Markup('<div class="why"><span>left out: published by {}</span></div>').format(
+                markup.run_link(one.skipped_by)
+            )
+        elif one.same_as is not None:
+            name += Markup('<div class="why"><span>same bytes as {}</span></div>').format(markup.text(one.same_as))
+        yield name, count(one.rows), size(one.size_bytes)
+
+
+def _alerts(found: RunDetail) -> Html:
+    tones: dict[str, tuple[markup.Tone, str]] = {"sent": ("ok", "✓"), "grouped": ("off", "="), "failed": ("bad", "✕")}
+    rows = (
+        (
+            markup.badge(one.outcome, tone=tones[one.outcome][0], sign=tones[one.outcome][1]),
+            one.channel,
+            one.event,
+            markup.ago(one.at, shared().model.now()),
+            one.reason or "",
+        )
+        for one in found.notifications
+    )
+    columns = (Column("Outcome", "fit"), "Channel", "About", Column("When", "fit"), "Why not")
+    return markup.table(columns, rows, caption="Alerts")
+
+
+PAGE = Page("Run", path="run", icon="list_alt", order=21, show=show, listed=False)
