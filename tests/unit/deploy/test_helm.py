@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import click
 import pytest
 from jsonschema import Draft7Validator
 from ruamel.yaml import YAML
 
 from lakegate import __version__
+from lakegate.cli.app import App
+from lakegate.cli.main import cli
+from lakegate.config import Settings
+from lakegate.dashboard.ui.access import decide_access
 from support.deploy_files import DEPLOY, NESSIE_VERSION, ROOT, configured, load, load_all, pod, properties
 
 VALUES = DEPLOY / "helm" / "nessie-values.yaml"
@@ -118,7 +123,7 @@ def test_the_chart_is_of_this_release_and_its_defaults_fit_its_schema(schema: Dr
     assert [error.message for error in schema.iter_errors(values)] == []
     # What a template asks for has a default, and what has a default is asked for.
     text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir())
-    assert {name.split(".")[0] for name in re.findall(r"\.Values\.([\w.]+)", text)} == set(values) - {"dashboard"}
+    assert {name.split(".")[0] for name in re.findall(r"\.Values\.([\w.]+)", text)} == set(values)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,9 @@ def test_the_chart_is_of_this_release_and_its_defaults_fit_its_schema(schema: Dr
         ("spark.conf", {"spark.hadoop.fs.s3a.secret.key": "abc"}),
         ("spark.memory", "4"),
         ("resources.limits", {"cpu": "1"}),
-        ("dashboard.enabled", True),
+        ("dashboard.enabled", "yes"),
+        ("dashboard.options", "--allow-actions"),
+        ("dashboard.resources", {}),
         ("terminationGracePeriodSeconds", 0),
         ("watsh", {}),
     ],
@@ -190,5 +197,47 @@ def test_the_pod_is_what_the_values_say(tmp_path: Path) -> None:
     assert "AWS_SHARED_CREDENTIALS_FILE" not in {variable["name"] for variable in container["env"]}
     with pytest.raises(AssertionError, match=r"must say \[engine\] url"):
         rendered("--set-string", "settings=[engine]")
-    with pytest.raises(AssertionError, match="dashboard"):
+
+
+_LOGIN = """
+[ui]
+url = "https://lake.example.com"
+oidc_metadata_url = "https://id.example.com/realms/lake/.well-known/openid-configuration"
+oidc_client_id = "lakegate-ui"
+oidc_client_secret = "file:/run/secrets/lakegate/ui-client-secret"
+cookie_secret = "file:/run/secrets/lakegate/ui-cookie-secret"
+"""
+
+
+@needs_helm
+def test_the_dashboard_comes_up_behind_a_login(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="how people log in"):
         rendered("--set", "dashboard.enabled=true")
+    file = tmp_path / "values.yaml"
+    values = load(CHART / "values.yaml")
+    dashboard = {"enabled": True, "options": ["--allow-actions"]}
+    file.write_text(json.dumps({"settings": values["settings"] + _LOGIN, "dashboard": dashboard}), encoding="utf-8")
+    _, configuration, service, *workloads = rendered("--values", str(file))
+    settings = Settings.model_validate(tomllib.loads(configuration["data"]["lakegate.toml"]))
+    [watch] = [one for one in workloads if not one["metadata"]["name"].endswith("-dashboard")]
+    [shown] = [one for one in workloads if one["metadata"]["name"].endswith("-dashboard")]
+    selector = shown["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == selector
+    # Neither Deployment takes the other's pods for its own.
+    assert selector["app.kubernetes.io/name"] != watch["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"]
+    spec = pod(shown)
+    assert "initContainers" not in spec
+    assert spec["automountServiceAccountToken"] is False
+    [container] = spec["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+    words = container["args"][2:]
+    command = cli.get_command(root := click.Context(cli, obj=App()), words[0])
+    assert command is not None
+    asked = command.make_context(words[0], words[1:], parent=root).params
+    assert decide_access(settings.ui, asked["host"], allow_actions=asked["allow_actions"]).login == "oidc"
+    assert [port["containerPort"] for port in container["ports"]] == [asked["port"]]
+    *_, with_spark = (one for one in rendered("--values", str(file), "--set", "dashboard.spark=true"))
+    names = [[one["name"] for one in pod(with_spark).get(kind, ())] for kind in ("initContainers", "containers")]
+    assert names in ([["spark"], ["dashboard"]], [["spark"], ["lakegate"]])
+    with pytest.raises(AssertionError, match=r"dashboard\.spark needs"):
+        rendered("--values", str(file), "--set", "dashboard.spark=true", "--set", "spark.enabled=false")

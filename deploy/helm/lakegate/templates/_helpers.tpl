@@ -18,6 +18,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{- define "lakegate.dashboard.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-dashboard
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "lakegate.dashboard.labels" -}}
+{{ include "lakegate.dashboard.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
 {{- define "lakegate.serviceAccount" -}}
 {{- .Values.serviceAccount.name | default (ternary (include "lakegate.name" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
@@ -66,4 +78,101 @@ capabilities:
 {{- range $name, $value := merge (dict) .Values.spark.conf $conf }}
 {{ $name }} {{ $value }}
 {{- end }}
+{{- end -}}
+
+{{- define "lakegate.spark.container" -}}
+# restartPolicy makes it a sidecar: started before lakegate, ended after it.
+- name: spark
+  image: {{ include "lakegate.image" (dict "image" .Values.spark.image "default" .Chart.AppVersion) }}
+  imagePullPolicy: {{ .Values.spark.image.pullPolicy }}
+  restartPolicy: Always
+  workingDir: /tmp
+  command:
+    - /opt/spark/bin/spark-submit
+    - --properties-file
+    - /etc/lakegate/spark.conf
+    - --class
+    - org.apache.spark.sql.connect.service.SparkConnectServer
+    - spark-internal
+  env:
+    {{- include "lakegate.env" . | nindent 4 }}
+    # A variable, not one of Spark's settings: those can be read by every session.
+    - name: SPARK_CONNECT_AUTHENTICATE_TOKEN
+      valueFrom:
+        secretKeyRef:
+          name: {{ .Values.secretName }}
+          key: {{ .Values.spark.tokenKey }}
+  startupProbe:
+    exec:
+      command: [bash, -c, "exec 3<>/dev/tcp/127.0.0.1/15002"]
+    periodSeconds: 2
+    failureThreshold: 90
+  # Only whether it still listens: how long a write may take is not for a probe to say.
+  livenessProbe:
+    exec:
+      command: [bash, -c, "exec 3<>/dev/tcp/127.0.0.1/15002"]
+    periodSeconds: 30
+    timeoutSeconds: 10
+    failureThreshold: 4
+  resources:
+    {{- toYaml .Values.spark.resources | nindent 4 }}
+  securityContext:
+    runAsUser: 185  # the image's own, without which Java knows no name for it
+    {{- include "lakegate.securityContext" . | nindent 4 }}
+  volumeMounts:
+    - {name: settings, mountPath: /etc/lakegate, readOnly: true}
+    - {name: secrets, mountPath: /run/secrets/lakegate, readOnly: true}
+    - {name: scratch, mountPath: /tmp}
+{{- end -}}
+
+{{- define "lakegate.pod" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "lakegate.volumes" -}}
+- name: home
+  emptyDir: {sizeLimit: 64Mi}
+- name: settings
+  configMap:
+    name: {{ include "lakegate.name" .root }}
+- name: secrets
+  secret:
+    secretName: {{ .root.Values.secretName }}
+    defaultMode: 288  # 0440
+- name: tmp
+  emptyDir: {sizeLimit: 256Mi}
+{{- if .spark }}
+- name: scratch
+  emptyDir:
+    sizeLimit: {{ .root.Values.spark.scratch }}
+{{- end }}
+{{- end -}}
+
+{{- define "lakegate.volumeMounts" -}}
+- {name: home, mountPath: /lake}
+- {name: settings, mountPath: /lake/lakegate.toml, subPath: lakegate.toml, readOnly: true}
+- {name: secrets, mountPath: /run/secrets/lakegate, readOnly: true}
+- {name: tmp, mountPath: /tmp}
 {{- end -}}
