@@ -44,12 +44,16 @@ class Components:
         settings: Its settings.
         session: The user's ``SparkSession``, used instead of ``settings.engine``.
         narrator: Receives progress.
+        orchestrator: What begins the runs, recorded with each.
     """
 
-    def __init__(self, home: Path, settings: Settings, *, session: Any, narrator: Narrator) -> None:
+    def __init__(
+        self, home: Path, settings: Settings, *, session: Any, narrator: Narrator, orchestrator: str | None = None
+    ) -> None:
         self.home = home
         self.settings = settings
         self.narrator = narrator
+        self.orchestrator = orchestrator
         self._session = session
         self._is_writable = False
 
@@ -69,6 +73,7 @@ class Components:
             suspend_s=self.settings.journal.park_s,
             notifier=self.notifier,
             require_writable=self._require_writable,
+            orchestrator=self.orchestrator,
         )
 
     @cached_property

@@ -18,7 +18,13 @@ from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, loa
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check
-from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name, validate_run_id
+from lakegate.model.identifiers import (
+    TableIdentifier,
+    is_commit_hash,
+    validate_orchestrator,
+    validate_ref_name,
+    validate_run_id,
+)
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
@@ -81,6 +87,7 @@ def connect(
     warehouse: str | None = None,
     settings: Settings | None = None,
     narrator: Narrator | None = None,
+    orchestrator: str | None = None,
 ) -> Lake:
     """Open a project's lake. This starts nothing: servers start, or connections open, on first use.
 
@@ -94,12 +101,15 @@ def connect(
             with ``catalog``.
         settings: Settings to use. Default: read ``lakegate.toml`` and the ``LAKEGATE_*`` variables.
         narrator: Receives progress. Default: silent.
+        orchestrator: Name of what begins the runs, recorded with each: lower-case letters, digits and ``-``. Default:
+            ``airflow`` in a task of Airflow, else ``python``.
 
     Returns:
         The lake. Use it as a context manager, or call :meth:`Lake.close`.
 
     Raises:
         ConfigurationError: A setting is unknown or invalid.
+        InputError: The orchestrator's name isn't allowed.
 
     Example:
         >>> with lakegate.connect() as lake:
@@ -114,7 +124,8 @@ def connect(
     }
     session = None if isinstance(engine, str) else engine
     known = settings or load_settings(folder, flags=flags)
-    return Lake(Components(folder, known, session=session, narrator=narrator or SilentNarrator()))
+    named = validate_orchestrator(orchestrator) if orchestrator is not None else _detected()
+    return Lake(Components(folder, known, session=session, narrator=narrator or SilentNarrator(), orchestrator=named))
 
 
 @suggest_keywords
@@ -1275,6 +1286,11 @@ def _require_known(method: str, options: IngestOptions) -> None:
     for name in options:
         if name not in IngestOptions.__annotations__:
             raise unknown_keyword(method, name, *IngestOptions.__annotations__)
+
+
+def _detected() -> str:
+    # Airflow sets it in each task: https://airflow.apache.org/docs/apache-airflow/stable/templates-ref.html
+    return "airflow" if "AIRFLOW_CTX_DAG_ID" in os.environ else "python"
 
 
 def _duration(value: str | timedelta) -> timedelta:

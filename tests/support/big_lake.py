@@ -237,6 +237,7 @@ class _Maker:
             run_id=run_id,
             kind="transaction" if len(tables) > 1 else "ingest",
             name="nightly <b>totals</b>" if len(tables) > 1 else None,
+            orchestrator=("cli", "watch", "prefect", "python", "dbos")[at % 5],
             tables=tables,
             branch=branch,
             status="running",

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from lakegate.errors import InputError, LakegateError
 from lakegate.progress import redact
 
 if TYPE_CHECKING:
-    import click
-
     from lakegate.cli.stderr import Logs
     from lakegate.components import Components
     from lakegate.config import Settings
@@ -135,7 +135,15 @@ class App:
         _require_address_space()
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
-        return self.connect(self.home, engine=self.engine, catalog=self.catalog, narrator=self.narrator)
+        context = click.get_current_context(silent=True)
+        loads = context is not None and context.info_name in ("watch", "backfill")
+        return self.connect(
+            self.home,
+            engine=self.engine,
+            catalog=self.catalog,
+            narrator=self.narrator,
+            orchestrator=context.info_name if context is not None and loads else "cli",
+        )
 
     def components(self) -> Components:
         """Return the parts of the lake, for commands that are no part of :class:`~lakegate.lake.Lake`. Close them."""

@@ -47,6 +47,7 @@ class RunSummary(Value):
     run_id: str
     kind: RunKind
     name: str | None = None
+    orchestrator: str | None = None
     tables: tuple[str, ...]
     branch: str
     branch_kept: bool = False
@@ -296,6 +297,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
         run_id=run.run_id,
         kind=run.kind,
         name=run.name,
+        orchestrator=run.orchestrator,
         tables=run.tables,
         branch=run.branch,
         branch_kept=run.branch_kept,

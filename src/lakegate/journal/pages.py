@@ -22,6 +22,8 @@ from lakegate.model.journal import CheckRecord, FileRecord, RunLine
 from lakegate.model.run import Run, RunKind, RunStatus
 
 _LINE = [column for column in RUNS.c if column.name != "document"]
+_LAST = "\U0010ffff"
+"""Greater than all characters that may follow, in byte order."""
 _BRINGS_DATA = ("ingest", "transaction", "branch")
 
 
@@ -34,6 +36,7 @@ class RunFilter(Value):
         kind: Only runs of this kind.
         since: Only runs that began at this time or later.
         until: Only runs that began before this time.
+        orchestrator: Only runs that this began, such as ``prefect``.
         file: Only runs with a source file whose URI contains this text.
         run_id: Only runs whose id begins with this.
     """
@@ -43,6 +46,7 @@ class RunFilter(Value):
     kind: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    orchestrator: str | None = None
     file: str | None = None
     run_id: str | None = None
 
@@ -216,7 +220,9 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
     if wanted.kind is not None:
         found.append(RUNS.c.kind == wanted.kind)
     if wanted.run_id is not None:
-        found.append(RUNS.c.run_id.startswith(wanted.run_id, autoescape=True))
+        found += [RUNS.c.run_id >= wanted.run_id, RUNS.c.run_id < wanted.run_id + _LAST]
+    if wanted.orchestrator is not None:
+        found.append(RUNS.c.orchestrator == wanted.orchestrator)
     if wanted.since is not None:
         found.append(started >= as_text(wanted.since))
     if wanted.until is not None:

@@ -109,7 +109,14 @@ def store_documents(tx: Transaction, runs: Sequence[Run]) -> None:
 
 def _run_row(run: Run) -> _Row:
     about = (run.run_id, run.kind, run.name, run.branch, run.status)
-    return (*about, as_text(run.started_at), _or_null(run.finished_at), run.reverted_by, run.model_dump_json())
+    return (
+        *about,
+        as_text(run.started_at),
+        _or_null(run.finished_at),
+        run.reverted_by,
+        run.model_dump_json(),
+        run.orchestrator,
+    )
 
 
 def _table_rows(run: Run) -> Iterator[_Row]:

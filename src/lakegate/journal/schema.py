@@ -49,10 +49,12 @@ RUNS = Table(
     Column("finished_at", TEXT),
     Column("reverted_by", TEXT),
     Column("document", Text, nullable=False),
+    Column("orchestrator", TEXT),
     Index("runs_started_at", "started_at", "run_id"),
     Index("runs_branch", "branch", "started_at"),
     Index("runs_status", "status", "started_at"),
     Index("runs_kind", "kind", "started_at"),
+    Index("runs_orchestrator", "orchestrator", "started_at"),
 )
 
 RUN_TABLES = Table(
@@ -168,7 +170,7 @@ def as_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 HEAD = REVISIONS[-1]
 # As Alembic makes it.
 VERSIONS = Table(

@@ -15,6 +15,7 @@ _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}")
 _REF = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 _HASH = re.compile(r"[0-9a-f]{16,64}")
 _RUN_ID = re.compile(r"[A-Za-z0-9](?:(?:(?!\.\.)[A-Za-z0-9._-]){0,98}[A-Za-z0-9])?")
+_ORCHESTRATOR = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 _MAX_REF_LENGTH = 200
 
 RESERVED_NAMESPACES = frozenset({"global_temp", "lakegate", "session", "spark_catalog", "system"})
@@ -39,6 +40,25 @@ def is_commit_hash(text: str) -> bool:
         (True, False)
     """
     return _HASH.fullmatch(text) is not None
+
+
+def validate_orchestrator(name: str) -> str:
+    """Return ``name`` if it may name what begins runs.
+
+    Raises:
+        IdentifierError: It holds other characters than lower-case letters, digits and ``-``, or is too long.
+
+    Example:
+        >>> validate_orchestrator("aws-lambda")
+        'aws-lambda'
+    """
+    if not _ORCHESTRATOR.fullmatch(name):
+        raise IdentifierError(
+            f"'{name[:80]}' can't name an orchestrator.",
+            hint="Use lower-case letters, digits and '-', 40 characters at most.",
+            orchestrator=name[:80],
+        )
+    return name
 
 
 def validate_ref_name(name: str) -> str:

@@ -28,6 +28,7 @@ class RunLine(Value):
     run_id: str
     kind: RunKind
     name: str | None = None
+    orchestrator: str | None = None
     branch: str
     status: RunStatus
     started_at: datetime

@@ -184,6 +184,9 @@ class Run(Value):
         run_id: Its id.
         kind: What started it.
         name: The user's name for a transaction.
+        orchestrator: What began it: ``cli``, ``python``, ``watch``, ``backfill``, ``prefect``, ``dbos``,
+            ``aws-lambda``, ``airflow``, or the name given to :func:`lakegate.connect`; ``None`` for runs of earlier
+            releases.
         tables: Tables it wrote to.
         branch: Its branch; empty if it needed none.
         status: How far it is, or how it ended.
@@ -214,6 +217,7 @@ class Run(Value):
     run_id: str
     kind: RunKind = "ingest"
     name: str | None = None
+    orchestrator: str | None = None
     tables: tuple[str, ...]
     branch: str
     status: RunStatus

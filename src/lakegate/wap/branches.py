@@ -25,6 +25,8 @@ RUN_PROPERTY = "lakegate.run"
 FORMAT: Final = 2
 _OLDEST_FORMAT: Final = 1
 
+_UNKNOWN_TO_OLDER: Final = {"run": {"orchestrator"}}
+"""What a branch needn't carry, and what lakegates of this format refused to read if it did."""
 _NAMED_BY_A_RUN = re.compile(r"(?:.*/)?[^/]+_(\d{8}T\d{6}-[0-9a-f]{8})")
 
 
@@ -49,7 +51,10 @@ def carry(context: Context, run: Run, branch: Ref) -> Ref:
             base=branch.hash,
             message=f"Run {run.run_id}: {verdict}",
             at_head=True,
-            properties={RUN_ID_PROPERTY: run.run_id, RUN_PROPERTY: packed(carried.model_dump_json())},
+            properties={
+                RUN_ID_PROPERTY: run.run_id,
+                RUN_PROPERTY: packed(carried.model_dump_json(exclude=_UNKNOWN_TO_OLDER)),
+            },
         )
     )
 

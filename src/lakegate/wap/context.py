@@ -24,6 +24,7 @@ class Context:
         suspend_s: Seconds for which a suspended run is left to its next step.
         notifier: Sends alerts; ``None`` if no channel is configured.
         require_writable: Raises if the warehouse can't be written to.
+        orchestrator: What begins the runs, as :attr:`lakegate.model.run.Run.orchestrator` says it.
     """
 
     catalog: Catalog
@@ -38,3 +39,4 @@ class Context:
     suspend_s: float = 3600.0
     notifier: Notifier | None = None
     require_writable: Callable[[], None] = lambda: None
+    orchestrator: str | None = None

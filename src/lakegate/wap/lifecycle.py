@@ -209,6 +209,7 @@ def running(
         deadline: When the body must have stopped; cancelling the engine's work may take some time after that.
     """
     if token is None:
+        run = run.model_copy(update={"orchestrator": run.orchestrator or context.orchestrator})
         token = context.journal.begin(run, anew=anew)
     progress = Progress(context, run, token, deadline)
     try:

@@ -92,7 +92,7 @@ class Function:
     @cached_property
     def lake(self) -> Lake:
         """The lake."""
-        return connect(find_home(), settings=self.settings, narrator=self.narrator)
+        return connect(find_home(), settings=self.settings, narrator=self.narrator, orchestrator="aws-lambda")
 
     def prepare(self) -> None:
         """Make sure that connections of an earlier call still lead to the engine.

@@ -179,7 +179,7 @@ def main(mode: str, **flags: Any) -> None:
     given = _Given(flags, configuration.variables)
     from lakegate.integrations.dbos import workflows
 
-    workflows.use_lake(lambda narrator: connect(home, narrator=narrator))
+    workflows.use_lake(lambda narrator: connect(home, narrator=narrator, orchestrator="dbos"))
     raise click.exceptions.Exit(_MODES[mode](configuration, given, flags))
 
 

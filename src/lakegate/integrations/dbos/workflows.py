@@ -74,7 +74,7 @@ LakeOpener = Callable[[Narrator], Lake]
 
 
 def _connect(narrator: Narrator) -> Lake:
-    return connect(narrator=narrator)
+    return connect(narrator=narrator, orchestrator="dbos")
 
 
 _opener: LakeOpener = _connect

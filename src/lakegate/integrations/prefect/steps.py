@@ -145,7 +145,7 @@ def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None
 
 def open_lake(home: str | None) -> Lake:
     """Open the project's lake, with a narrator that writes to Prefect's logs."""
-    return connect(home, narrator=RunLogNarrator())
+    return connect(home, narrator=RunLogNarrator(), orchestrator="prefect")
 
 
 def retried(step: Callable[[], _Result]) -> _Result | State[Any]:
