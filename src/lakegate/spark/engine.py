@@ -29,6 +29,7 @@ from lakegate.spark.sessions import (
     hang_up,
     is_alive,
     is_connect,
+    release,
     session_settings,
 )
 
@@ -71,6 +72,7 @@ class SparkEngine:
         self.shares_files = shares_files
         self._before_reading = before_reading
         self._own: dict[str, Any] = {}
+        self._abandoned: list[Any] = []
         self._frames: dict[str, WeakSet[Any]] = {}
         self._cancelled = (-math.inf, -math.inf)
         self._sources: dict[Batch, tuple[Any, Schema]] = {}
@@ -192,7 +194,7 @@ class SparkEngine:
         from lakegate.spark.transaction import SparkTransaction, transaction_settings
 
         settings = session_settings(self._catalog_options(Ref(name=branch, hash="", kind="branch")))
-        session = self._sessions(transaction_settings(settings, run_id))
+        session = self._open(transaction_settings(settings, run_id))
         key = f"transaction:{run_id}:{id(session)}"
         self._own[key] = session
         return SparkTransaction(session, branch, create=self._create, ended=lambda: self._own.pop(key, None))
@@ -234,15 +236,13 @@ class SparkEngine:
             except Exception:  # noqa: BLE001 - whatever it is, the server was not reached
                 is_interrupted = False
             if not is_interrupted and is_connect(session):
-                self._forget(key)
-                hang_up(session)
+                self._abandon(key)
 
     def reconnect(self) -> None:
         """Drop sessions whose server doesn't answer any more; what follows opens new ones."""
         for key, session in tuple(self._own.items()):
             if not is_alive(session):
-                self._forget(key)
-                hang_up(session)
+                self._abandon(key)
 
     def close(self) -> None:
         """End our sessions, not the engine."""
@@ -258,6 +258,19 @@ class SparkEngine:
             if is_still:
                 self._opening.release()
 
+    def _open(self, settings: Mapping[str, str]) -> Any:
+        session = self._sessions(settings)
+        while self._abandoned:
+            # What nobody waits for any more would hold Spark's cores until it's done.
+            release(self._abandoned.pop(), through=session)
+        return session
+
+    def _abandon(self, key: str) -> None:
+        session = self._own[key]
+        self._forget(key)
+        hang_up(session)
+        self._abandoned.append(session)
+
     def _forget(self, key: str) -> None:
         self._own.pop(key, None)
         self._frames.pop(key, None)
@@ -267,7 +280,7 @@ class SparkEngine:
     def _writing_session(self, settings: Mapping[str, str] | None = None) -> Any:
         with self._opening:
             if "" not in self._own:
-                self._own[""] = self._sessions(settings or session_settings(self._catalog_options(None)))
+                self._own[""] = self._open(settings or session_settings(self._catalog_options(None)))
             return self._own[""]
 
     def _query_session(self, ref: Ref) -> Any:
@@ -280,7 +293,7 @@ class SparkEngine:
                     self._frames.pop(known, None)
                     end_session(self._own.pop(known))
             pinned = ref.model_copy(update={"kind": "detached"})
-            session = self._sessions({**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS})
+            session = self._open({**session_settings(self._catalog_options(pinned)), **PLAN_SETTINGS})
             # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
             session.sql(f"SET CATALOG {CATALOG}")
         self._own[key] = session  # last: the one used longest ago goes first

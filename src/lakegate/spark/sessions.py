@@ -162,6 +162,20 @@ def hang_up(session: Any) -> None:
             session.client.close = _nothing
 
 
+def release(abandoned: Any, *, through: Any) -> None:
+    """End a session that we hung up on, and what still runs in it, through another one's connection."""
+    if not (is_connect(abandoned) and is_connect(through)):
+        return
+    from pyspark.sql.connect.proto import ReleaseSessionRequest
+
+    with suppress(Exception):  # its server may be another by now
+        old, client = abandoned.client, through.client
+        request = ReleaseSessionRequest(session_id=old._session_id, client_type=client._builder.userAgent)  # noqa: SLF001
+        if old._user_id:  # noqa: SLF001
+            request.user_context.user_id = old._user_id  # noqa: SLF001
+        client._stub.ReleaseSession(request, metadata=client._builder.metadata())  # noqa: SLF001
+
+
 def _open(channels: SparkChannels, settings: Mapping[str, str]) -> Any:
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
