@@ -833,7 +833,7 @@ class Lake:
         query_text(sql)  # before Spark is started for it
         resolved = self._resolve(ref, at)
         engine = self._components.engine
-        return Query(engine.query(sql, resolved), engine.fetch)
+        return Query(engine.query(sql, resolved), engine.fetch, engine.stream)
 
     # Runs
 

@@ -250,6 +250,26 @@ class TableReader(Protocol):
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         """Yield the live data files of the snapshot at ``pointer``."""
 
+    def read_rows(
+        self,
+        pointer: TablePointer,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return a reader of the rows of the snapshot at ``pointer``, which holds few of them at a time.
+
+        Args:
+            pointer: The table's state.
+            columns: Columns to read, in this order; ``None`` for all.
+            where: Row filter.
+            limit: Maximum number of rows.
+
+        Raises:
+            InputError: When a name, the filter or the limit is wrong, or the table can't be read without an engine.
+        """
+
     def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
         """Return the data files that the given snapshots added."""
 
@@ -405,6 +425,9 @@ class Engine(Protocol):
         Raises:
             QueryError: When the query fails on the data it reads.
         """
+
+    def stream(self, frame: Any) -> Iterator[pa.RecordBatch]:
+        """Run a DataFrame of :meth:`query` and yield its rows as they come; raises as :meth:`fetch`."""
 
     def cancel(self) -> None:
         """Stop whatever this engine is running for us. Best effort, never raises."""

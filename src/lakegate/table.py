@@ -1,22 +1,45 @@
-"""What ``Lake`` returns to read from: a table at one commit, and a planned query."""
+"""What ``Lake`` returns to read from: a table at one commit and a planned query, and their rows for other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from lakegate.errors import ConfigurationError
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.tables import DataFile, Snapshot, TableMetadata
+from lakegate.model.words import suggest_keywords, unknown_keyword
 from lakegate.ports import TableReader
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 
+class RowOptions(TypedDict, total=False):
+    """The keywords of :meth:`Table.to_arrow` as a dict, for code that passes them on."""
+
+    columns: Sequence[str] | None
+    where: str | None
+    limit: int | None
+
+
+@suggest_keywords
 class Table:
-    """A table at one commit, read from its metadata without Spark. :meth:`lakegate.Lake.table` returns one."""
+    """A table at one commit, read from its files without Spark. :meth:`lakegate.Lake.table` returns one.
+
+    It never changes: what is published later, another ``lake.table(…)`` returns. The methods that return rows take
+
+    - ``columns``: names of columns, in the order wanted;
+    - ``where``: a filter as in SQL: comparisons of columns with values (``=``, ``!=``, ``<``, ``IN``, ``BETWEEN``,
+      ``LIKE 'prefix%'``, ``IS NULL``, ``isnan()``), joined by ``AND``, ``OR`` and ``NOT``. It means what it means in
+      Spark. Files that it rules out by their partition or their metrics aren't opened;
+    - ``limit``: maximum number of rows.
+    """
 
     def __init__(self, pointer: TablePointer, reader: TableReader) -> None:
         self._pointer = pointer
@@ -38,6 +61,11 @@ class Table:
         """Columns."""
         return self.metadata.table_schema
 
+    @property
+    def metadata_location(self) -> str:
+        """URI of the Iceberg metadata file, for every other reader of Iceberg."""
+        return self.metadata.metadata_location
+
     def snapshots(self) -> Sequence[Snapshot]:
         """Return the snapshots, oldest first."""
         return self._reader.snapshots(self._pointer)
@@ -46,14 +74,116 @@ class Table:
         """Iterate over the data files with their rows, bytes, null counts and bounds."""
         return self._reader.files(self._pointer)
 
+    def to_batches(
+        self, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
+    ) -> pa.RecordBatchReader:
+        """Return an iterator over the rows as Arrow record batches, of which few are in memory at a time.
+
+        Args:
+            columns: Columns to read. Default: all.
+            where: Filter. Default: all rows.
+            limit: Maximum number of rows. Default: no limit.
+
+        Returns:
+            The batches, read as you iterate, with their ``schema``. DuckDB, Polars and Arrow's writers take it, too.
+
+        Raises:
+            InputError: A column, the filter or the limit is wrong, or the table has what only Spark reads here: format
+                version 3, or equality deletes.
+            NotFoundError: A file of the table is missing; also while you iterate.
+
+        Example:
+            >>> sum(batch.num_rows for batch in lake.table("nyc.trips").to_batches(columns=["trip_id"]))
+            100
+        """
+        return self._reader.read_rows(self._pointer, columns=columns, where=where, limit=limit)
+
+    def to_arrow(
+        self, *, columns: Sequence[str] | None = None, where: str | None = None, limit: int | None = None
+    ) -> pa.Table:
+        """Return the rows as an Arrow table.
+
+        Args:
+            columns: Columns to read. Default: all.
+            where: Filter. Default: all rows.
+            limit: Maximum number of rows. Default: no limit.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InputError: As of :meth:`to_batches`.
+            NotFoundError: A file of the table is missing.
+
+        Example:
+            >>> lake.table("nyc.trips").to_arrow(columns=["trip_id"], where="trip_id IS NULL").num_rows
+            0
+        """
+        return self.to_batches(columns=columns, where=where, limit=limit).read_all()
+
+    def to_pandas(self, **options: Unpack[RowOptions]) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame.
+
+        Args:
+            **options: The keywords of :meth:`to_arrow`.
+
+        Returns:
+            The rows.
+
+        Raises:
+            InputError: As of :meth:`to_batches`.
+        """
+        _require_known("to_pandas", options)
+        return self.to_arrow(**options).to_pandas()
+
+    def to_polars(self, **options: Unpack[RowOptions]) -> pl.DataFrame:
+        """Return the rows as a Polars DataFrame (``lakegate[polars]``).
+
+        Args:
+            **options: The keywords of :meth:`to_arrow`.
+
+        Returns:
+            The rows.
+
+        Raises:
+            ConfigurationError: Polars isn't installed.
+            InputError: As of :meth:`to_batches`.
+        """
+        _require_known("to_polars", options)
+        package = _extra("polars", "to_polars()")
+        return _to_polars(package, self.to_arrow(**options))
+
+    def to_duckdb(
+        self, *, connection: duckdb.DuckDBPyConnection | None = None, **options: Unpack[RowOptions]
+    ) -> duckdb.DuckDBPyRelation:
+        """Return the rows as a DuckDB relation (``lakegate[duckdb]``), held in memory.
+
+        Args:
+            connection: The DuckDB connection that the relation is of. Default: DuckDB's default one.
+            **options: The keywords of :meth:`to_arrow`.
+
+        Returns:
+            The relation. In ``duckdb.sql("…")`` its name is that of your variable.
+
+        Raises:
+            ConfigurationError: DuckDB isn't installed.
+            InputError: As of :meth:`to_batches`.
+        """
+        _require_known("to_duckdb", options)
+        package = _extra("duckdb", "to_duckdb()")
+        return _to_duckdb(package, self.to_arrow(**options), connection)
+
 
 class Query:
     """A planned query, which reads rows when you ask for them. :meth:`lakegate.Lake.query` returns one."""
 
-    def __init__(self, frame: Any, fetch: Callable[[Any], pa.Table]) -> None:
+    def __init__(
+        self, frame: Any, fetch: Callable[[Any], pa.Table], stream: Callable[[Any], Iterator[pa.RecordBatch]]
+    ) -> None:
         self.dataframe = frame
         """The Spark DataFrame. Its methods raise Spark's own exceptions."""
         self._fetch = fetch
+        self._stream = stream
 
     @property
     def columns(self) -> list[str]:
@@ -62,7 +192,16 @@ class Query:
 
     def limit(self, rows: int) -> Query:
         """Return a query of the first ``rows`` rows of this one."""
-        return Query(self.dataframe.limit(rows), self._fetch)
+        return Query(self.dataframe.limit(rows), self._fetch, self._stream)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Iterate over the rows as Arrow record batches, as Spark sends them; raises as :meth:`to_arrow`.
+
+        Example:
+            >>> sum(batch.num_rows for batch in lake.query("SELECT * FROM nyc.trips").to_batches())
+            100
+        """
+        return self._stream(self.dataframe)
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table.
@@ -75,3 +214,53 @@ class Query:
     def to_pandas(self) -> pd.DataFrame:
         """Return all rows as a pandas DataFrame; raises as :meth:`to_arrow`."""
         return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return all rows as a Polars DataFrame (``lakegate[polars]``); raises as :meth:`to_arrow`.
+
+        Raises:
+            ConfigurationError: Polars isn't installed.
+        """
+        package = _extra("polars", "to_polars()")
+        return _to_polars(package, self.to_arrow())
+
+    def to_duckdb(self, *, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """Return all rows as a DuckDB relation (``lakegate[duckdb]``), held in memory; raises as :meth:`to_arrow`.
+
+        Args:
+            connection: The DuckDB connection that the relation is of. Default: DuckDB's default one.
+
+        Raises:
+            ConfigurationError: DuckDB isn't installed.
+        """
+        package = _extra("duckdb", "to_duckdb()")
+        return _to_duckdb(package, self.to_arrow(), connection)
+
+
+def _require_known(method: str, options: RowOptions) -> None:
+    for name in options:
+        if name not in RowOptions.__annotations__:
+            raise unknown_keyword(method, name, *RowOptions.__annotations__)
+
+
+def _extra(package: str, method: str) -> Any:
+    """Import what an extra of the package's name installs; before any row is read."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{method} needs the package {package}, which is not installed.",
+            hint=f"pip install 'lakegate[{package}]'",
+            extra=package,
+        ) from error
+
+
+def _to_polars(package: Any, rows: pa.Table) -> pl.DataFrame:
+    frame: pl.DataFrame = package.from_arrow(rows)
+    return frame
+
+
+def _to_duckdb(package: Any, rows: pa.Table, connection: Any) -> duckdb.DuckDBPyRelation:
+    # A table and not a reader: a relation may be run more than once, and a reader has rows for one time only.
+    relation: duckdb.DuckDBPyRelation = package.from_arrow(rows, connection=connection or package.default_connection())
+    return relation

@@ -206,6 +206,9 @@ class FakeLakehouse(KeyLookups, TableEdits):
     def fetch(self, frame: Any) -> Any:
         raise NotImplementedError
 
+    def stream(self, frame: Any) -> Any:
+        raise NotImplementedError
+
     def cancel(self) -> None:
         self.cancelled = True
 
@@ -263,6 +266,9 @@ class FakeLakehouse(KeyLookups, TableEdits):
         del walked
         yield from (file.path for file in self.files(pointer))
         yield pointer.metadata_location
+
+    def read_rows(self, pointer: TablePointer, **asked: Any) -> Any:
+        raise NotImplementedError
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
         return [path for path in paths if path in self.gone]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lakegate.config import StorageSettings
 from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, NotFoundError
@@ -72,6 +72,14 @@ class TableFiles:
         # The whole of it in one request.
         with store.open(location, etag=found.etag, size_bytes=found.size_bytes) as stream:
             return stream.read(found.size_bytes)
+
+    def open(self, location: str) -> Any:
+        """Return a stream over a file, for Arrow to read parts of; raises as the file system or object store does."""
+        if is_local(location):
+            from pyarrow import OSFile  # which Arrow's threads read without Python
+
+            return OSFile(str(local_path(location)), "rb")
+        return self._store(location).open(location)
 
     def exists(self, location: str) -> bool:
         """Return whether there is such a file."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -26,6 +26,9 @@ from lakegate.model.refs import TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, DataFile, SchemaVersion, Snapshot, TableChange, TableMetadata
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LOOKED_UP_AT_ONCE = 16
 _CHANGES_REMEMBERED = 8
@@ -135,6 +138,19 @@ class IcebergTableReader:
                 for entry in self._entries(manifest, pointer):
                     if entry.status != ManifestEntryStatus.DELETED:
                         yield decoder.decode(entry.data_file)
+
+    def read_rows(
+        self,
+        pointer: TablePointer,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Return a reader of the rows at ``pointer``; see :func:`lakegate.iceberg.scan.open_scan`."""
+        from lakegate.iceberg.scan import open_scan  # PyIceberg's tables, and Arrow
+
+        return open_scan(pointer, self._files, columns=columns, where=where, limit=limit)
 
     def added_files(self, pointer: TablePointer, snapshot_ids: Sequence[int]) -> AddedFiles:
         """Return the data files that the given snapshots added.

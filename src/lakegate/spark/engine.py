@@ -219,6 +219,21 @@ class SparkEngine:
             table: pa.Table = frame.toArrow()
         return table
 
+    def stream(self, frame: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a DataFrame as Arrow batches, as Spark Connect sends them; a classic session sends all."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        with translated("running the query", query=True):
+            if not is_connect(frame.sparkSession):
+                yield from frame.toArrow().to_batches()
+                return
+            schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)
+            client = frame.sparkSession.client
+            plan = frame._plan  # noqa: SLF001 - as DataFrame.toLocalIterator does, which makes a Row of each
+            for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
+                if hasattr(part, "to_batches"):  # the first one is the schema
+                    yield from part.cast(schema).to_batches()
+
     def cancel(self) -> None:
         """Interrupt everything that runs in our sessions.
 

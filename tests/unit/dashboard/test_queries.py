@@ -43,7 +43,7 @@ class FakeLake:
         self.asked.append((ref, at))
         if sql not in self.answers:
             raise QueryError(f"A query only reads, and this is a {sql} statement.")
-        return Query(Frame(self.answers[sql]), lambda frame: frame.rows().slice(0, frame.most))
+        return Query(Frame(self.answers[sql]), lambda frame: frame.rows().slice(0, frame.most), lambda _: iter(()))
 
     def close(self) -> None:
         self.closed.set()

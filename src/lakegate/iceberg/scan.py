@@ -1,0 +1,242 @@
+"""Rows of a table without an engine: PyIceberg plans and reads, through the stores' connections of lakegate."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from lakegate.errors import InputError
+from lakegate.iceberg import metadata
+from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.metadata import Document
+from lakegate.iceberg.validation import MAIN
+from lakegate.iceberg.where import find_column, parse_where
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+
+_READABLE = (FileFormat.PARQUET, FileFormat.ORC)
+_NEWEST_VERSION = 2
+_FILES_AHEAD = 4
+_SMALL_BYTES = 8 << 20
+_SMALL_ROWS = 200_000
+_QUERY = "Read it with Spark: lake.query(), or lakegate query."
+
+
+def open_scan(
+    pointer: TablePointer,
+    files: TableFiles,
+    *,
+    columns: Sequence[str] | None,
+    where: str | None,
+    limit: int | None,
+) -> pa.RecordBatchReader:
+    """Plan the reading of a table's rows, and return a reader of them.
+
+    A few small files are read ahead; of large ones, a few batches are in memory at a time, however many rows the table
+    has.
+
+    Args:
+        pointer: The table's state.
+        files: Reads its files.
+        columns: Names of columns, or of fields in structs, in the order wanted; ``None`` for all.
+        where: Row filter (:mod:`lakegate.iceberg.where`).
+        limit: Maximum number of rows.
+
+    Raises:
+        InputError: A name, the filter or the limit is wrong, or the table holds what can't be read here without Spark.
+        NotFoundError: A file of the table is missing; from reading, too.
+    """
+    found = files.metadata(pointer)
+    metadata.snapshot_of(found.document, pointer)  # raises when the file lacks it
+    version = found.document["format-version"]
+    if version > _NEWEST_VERSION:
+        _refuse(pointer, f"has format version {version}, and only up to {_NEWEST_VERSION} is read without Spark")
+    with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
+        table = TableMetadataUtil.parse_obj(_at(found.document, pointer))
+    schema = table.schema()
+    wanted = schema if columns is None else _selected(schema, columns)
+    row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
+    if limit is not None and limit < 0:
+        raise InputError(f"limit is {limit}; it must be 0 or more.")
+    file_io = _TableIO(files)
+    with reading(f"A manifest of table {pointer.table}", pointer):
+        try:
+            tasks = list(DataScan(table, file_io, row_filter).plan_files())
+        except ValueError as error:
+            if "equality deletes" not in str(error):
+                raise
+            _refuse(pointer, "has equality deletes, which PyIceberg can't apply")
+    for task in tasks:
+        if task.file.file_format not in _READABLE:
+            _refuse(pointer, f"has data files in the format {task.file.file_format.name}")
+    scan = _Scan(ArrowScan(table, file_io, wanted, row_filter), pointer, _arrow_schema(wanted))
+    return pa.RecordBatchReader.from_batches(scan.schema, scan.batches(tasks, limit))
+
+
+class _Scan:
+    """Reads planned files into batches of one schema."""
+
+    def __init__(self, scan: ArrowScan, pointer: TablePointer, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._scan = scan
+        self._pointer = pointer
+
+    def batches(self, tasks: Sequence[FileScanTask], limit: int | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files in order, up to ``limit`` of them."""
+        left = limit
+        if left == 0:
+            return
+        for batch in self._in_order(tasks, ahead=_FILES_AHEAD if limit is None else 0):
+            if left is None:
+                yield batch
+                continue
+            yield batch.slice(0, left)
+            left -= min(left, batch.num_rows)
+            if left == 0:
+                return
+
+    def _in_order(self, tasks: Sequence[FileScanTask], *, ahead: int) -> Iterator[pa.RecordBatch]:
+        waiting: deque[tuple[FileScanTask, Future[list[pa.RecordBatch]] | None]] = deque()
+        with ExitStack() as stack:
+            pool = ThreadPoolExecutor(max(ahead, 1), thread_name_prefix="lakegate-scan")
+            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            for task in tasks:
+                is_read_ahead = ahead and _is_small(task)
+                waiting.append((task, pool.submit(lambda one: list(self._of(one)), task) if is_read_ahead else None))
+                if len(waiting) > ahead:
+                    yield from self._next(waiting)
+            while waiting:
+                yield from self._next(waiting)
+
+    def _next(
+        self, waiting: deque[tuple[FileScanTask, Future[list[pa.RecordBatch]] | None]]
+    ) -> Iterator[pa.RecordBatch]:
+        task, read = waiting.popleft()
+        yield from self._of(task) if read is None else read.result()
+
+    def _of(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        with reading(f"Data file {task.file.file_path} of table {self._pointer.table}", self._pointer):
+            # PyIceberg's public ways hold all batches of a file at once, and start to read all files.
+            scan: Any = self._scan
+            deletes = _deletes_of(self._scan, task)
+            for batch in scan._record_batches_from_scan_tasks_and_deletes([task], deletes):  # noqa: SLF001 - see above
+                yield batch.cast(self.schema)
+
+
+def _deletes_of(scan: ArrowScan, task: FileScanTask) -> dict[str, list[Any]]:
+    if not task.delete_files:
+        return {}
+    from pyiceberg.io.pyarrow import _read_all_delete_files
+
+    found: dict[str, list[Any]] = _read_all_delete_files(scan._io, [task])  # noqa: SLF001 - as above
+    return found
+
+
+def _is_small(task: FileScanTask) -> bool:
+    return task.file.file_size_in_bytes <= _SMALL_BYTES and task.file.record_count <= _SMALL_ROWS
+
+
+def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
+    """Return the metadata with that current which the catalog names, whatever the file itself has for it."""
+    refs = {name: ref for name, ref in (document.get("refs") or {}).items() if name != MAIN}
+    current = None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id
+    if current is not None:
+        refs[MAIN] = {"snapshot-id": current, "type": "branch"}
+    return {
+        **document,
+        "current-schema-id": metadata.schema_id(document, pointer),
+        "current-snapshot-id": current,
+        "refs": refs,
+    }
+
+
+def _selected(schema: Schema, columns: Sequence[str]) -> Schema:
+    names = [find_column(schema, name) for name in ([columns] if isinstance(columns, str) else columns)]
+    top = [name for name in names if name in {field.name for field in schema.fields}]
+    if len(top) < len(names):
+        nested = next(name for name in names if name not in top)
+        raise InputError(
+            f"'{nested}' is a field of a struct; only whole columns can be selected.",
+            hint=f"Select '{nested.partition('.')[0]}'.",
+            column=nested,
+        )
+    twice = next((name for name in top if top.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"Column '{twice}' is selected twice.", column=twice)
+    if not top:
+        raise InputError("No column is selected.", hint="Leave out columns to read all of them.")
+    by_name = {field.name: field for field in schema.fields}
+    return Schema(*(by_name[name] for name in top), schema_id=schema.schema_id)
+
+
+def _arrow_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema of a table's rows, with the types that Spark's results have: no ``large_string``."""
+    found = schema_to_pyarrow(schema, include_field_ids=False)
+    return pa.schema([pa.field(field.name, _plain(field.type), nullable=field.nullable) for field in found])
+
+
+def _plain(kind: Any) -> Any:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(kind.field(at)) for at in range(kind.num_fields)])
+    return kind
+
+
+def _plain_field(field: Any) -> Any:
+    return pa.field(field.name, _plain(field.type), nullable=field.nullable)
+
+
+def _refuse(pointer: TablePointer, problem: str) -> NoReturn:
+    raise InputError(f"Table {pointer.table} {problem}.", hint=_QUERY, table=str(pointer.table))
+
+
+class _TableIO(FileIO):
+    """PyIceberg's way to files, read-only: credentials, retries and errors are those of all of lakegate."""
+
+    def __init__(self, files: TableFiles) -> None:
+        super().__init__()
+        self._files = files
+
+    def new_input(self, location: str) -> InputFile:
+        return _TableFile(location, self._files)
+
+    def new_output(self, location: str) -> OutputFile:
+        raise NotImplementedError
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise NotImplementedError
+
+
+class _TableFile(InputFile):
+    def __init__(self, location: str, files: TableFiles) -> None:
+        super().__init__(location)
+        self._files = files
+
+    def __len__(self) -> int:
+        with self.open() as stream:
+            return stream.seek(0, 2)
+
+    def exists(self) -> bool:
+        return self._files.exists(self.location)
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - PyIceberg's interface
+        stream: InputStream = self._files.open(self.location)
+        return stream

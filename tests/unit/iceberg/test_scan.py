@@ -1,0 +1,227 @@
+"""Rows of a table, read without an engine. PyIceberg writes the tables; its own writer of deletes is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.typedef import Record
+from pyiceberg.types import StringType
+
+from lakegate.errors import ConfigurationError, InputError, NotFoundError
+from lakegate.iceberg.files import local_path
+from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.model.refs import TablePointer
+from lakegate.table import Table
+from support.iceberg_tables import IcebergTables, append, iceberg_tables, pointer_to
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[IcebergTables]:
+    with iceberg_tables(tmp_path) as opened:
+        yield opened
+
+
+def opened(pointer: TablePointer) -> Table:
+    return Table(pointer, IcebergTableReader())
+
+
+def ids(table: Table, **options: Any) -> list[int]:
+    found: list[Any] = table.to_arrow(columns=["id"], **options)["id"].to_pylist()
+    return found
+
+
+def test_rows_come_as_whatever_library_asks_for_them(tables: IcebergTables) -> None:
+    made = tables.create()
+    append(made, [1, 2], "north")
+    append(made, [3], "south")
+    table = opened(pointer_to(made))
+    rows = [{"id": 3, "region": "south"}]
+    wanted: dict[str, Any] = {"columns": ["id", "region"], "where": "region = 'south'"}
+    assert table.to_arrow(**wanted).to_pylist() == rows
+    assert table.to_pandas(**wanted).to_dict("records") == rows
+    assert table.to_polars(**wanted).equals(pl.DataFrame(rows))
+    relation = table.to_duckdb(**wanted)
+    for _ in range(2):  # a stream would have no rows left the second time
+        assert relation.fetchall() == [(3, "south")]
+    batches = table.to_batches()
+    assert [str(field.type) for field in batches.schema] == ["int64", "string"]
+    assert sum(batch.num_rows for batch in batches) == 3
+    assert table.metadata_location == made.metadata_location
+
+
+def test_columns_come_as_asked_for_and_a_limit_ends_early(
+    tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tables.create()
+    for number in range(4):
+        append(made, [number * 2, number * 2 + 1])
+    table = opened(pointer_to(made))
+    assert table.to_arrow(columns=["Region", "id"]).column_names == ["region", "id"]
+    assert len(ids(table)) == 8
+    for path in [local_path(file.path) for file in table.files()][2:]:
+        path.unlink()
+    assert len(ids(table, limit=3)) == 3
+    assert ids(table, limit=0) == []
+    with pytest.raises(NotFoundError, match=r"Data file .*\.parquet of table nyc.trips does not exist"):
+        ids(table)
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "hint"),
+    [
+        ({"columns": ["regoin"]}, "no column 'regoin'", "Did you mean 'region'? Its columns: id, region."),
+        ({"columns": []}, "No column is selected", "Leave out"),
+        ({"columns": ["id", "ID"]}, "'id' is selected twice", ""),
+        ({"where": "regoin = 'x'"}, "no column 'regoin'", "Did you mean 'region'?"),
+        ({"limit": -1}, "limit is -1", ""),
+    ],
+)
+def test_what_is_asked_wrongly_is_said_before_a_row_is_read(
+    tables: IcebergTables, options: dict[str, Any], says: str, hint: str
+) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        opened(pointer_to(tables.create())).to_batches(**options)
+    assert hint in str(caught.value.hint)
+
+
+def test_a_table_without_rows_has_its_columns(tables: IcebergTables) -> None:
+    assert opened(pointer_to(tables.create())).to_arrow().to_pydict() == {"id": [], "region": []}
+
+
+def test_the_state_is_the_one_that_the_catalog_names(tables: IcebergTables) -> None:
+    made = tables.create()
+    first = append(made, [1])
+    old = pointer_to(made)
+    append(made, [2])
+    with made.update_schema() as update:
+        update.rename_column("region", "area")
+        update.add_column("note", StringType())
+    append(made, [3])
+    now = pointer_to(made)
+    assert opened(now).to_arrow(where="note IS NULL AND area = 'north'").column_names == ["id", "area", "note"]
+    assert sorted(ids(opened(now))) == [1, 2, 3]
+    # Each of both parts may be older than what the metadata file has for current.
+    assert ids(opened(now.model_copy(update={"snapshot_id": first}))) == [1]
+    before = opened(now.model_copy(update={"schema_id": old.schema_id})).to_arrow()
+    assert before.column_names == ["id", "region"]
+    assert before["region"].to_pylist().count("north") == 2
+    assert opened(now.model_copy(update={"snapshot_id": -1})).to_arrow().num_rows == 0
+
+
+def test_deleted_rows_are_left_out(tables: IcebergTables) -> None:
+    made = tables.create()
+    append(made, range(10))
+    append(made, range(10, 20))
+    table = opened(pointer_to(made))
+    file = next(file for file in table.files() if min(_ids_in(file.path)) == 0)
+    deletes = pa.table({"file_path": [file.path] * 2, "pos": pa.array([0, 7], pa.int64())})
+    with_deletes = opened(_deleting(made, DataFileContent.POSITION_DELETES, deletes))
+    assert sorted(ids(with_deletes)) == [1, 2, 3, 4, 5, 6, *range(8, 20)]
+    assert ids(with_deletes, where="id IN (0, 7, 8)") == [8]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [("equality deletes", "has equality deletes"), ("version 3", "has format version 3"), ("avro", "format AVRO")],
+)
+def test_what_only_spark_reads_is_refused(tables: IcebergTables, change: str, says: str) -> None:
+    made = tables.create()
+    append(made, range(10))
+    if change == "equality deletes":
+        pointer = _deleting(made, DataFileContent.EQUALITY_DELETES, pa.table({"id": [3]}))
+    elif change == "avro":
+        pointer = _rewritten(made, DataFileContent.DATA, FileFormat.AVRO, pa.table({"id": [3]}))
+    else:
+        document = json.loads(local_path(made.metadata_location).read_text())
+        pointer = _stored(made, {**document, "format-version": 3, "next-row-id": 0})
+    with pytest.raises(InputError, match=says) as caught:
+        opened(pointer).to_arrow(where="id > 100")
+    assert "lakegate query" in str(caught.value.hint)
+
+
+def test_a_library_that_is_missing_is_named(tables: IcebergTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = opened(pointer_to(tables.create()))
+    for package in ("polars", "duckdb"):
+        monkeypatch.setitem(__import__("sys").modules, package, None)
+        with pytest.raises(ConfigurationError, match=f"needs the package {package}") as caught:
+            getattr(table, f"to_{package}")()
+        assert caught.value.hint == f"pip install 'lakegate[{package}]'"
+
+
+def _ids_in(path: str) -> list[int]:
+    found: list[Any] = pq.read_table(local_path(path))["id"].to_pylist()
+    return found
+
+
+class _DeleteManifest(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def _deleting(table: IcebergTable, content: DataFileContent, rows: pa.Table) -> TablePointer:
+    return _rewritten(table, content, FileFormat.PARQUET, rows)
+
+
+def _rewritten(table: IcebergTable, content: DataFileContent, kind: FileFormat, rows: pa.Table) -> TablePointer:
+    """Return the table with one more file in its newest snapshot."""
+    pointer = pointer_to(table)
+    folder = local_path(table.location())
+    file, manifest, listing = (folder / f"{uuid4()}.{suffix}" for suffix in ("parquet", "avro", "avro"))
+    pq.write_table(rows, file)
+    entry = DataFile.from_args(
+        content=content,
+        file_path=file.as_uri(),
+        file_format=kind,
+        partition=Record(),
+        record_count=rows.num_rows,
+        file_size_in_bytes=file.stat().st_size,
+        equality_ids=[1] if content is DataFileContent.EQUALITY_DELETES else None,
+    )
+    entry.spec_id = 0
+    made = ManifestWriterV2 if content is DataFileContent.DATA else _DeleteManifest
+    out = table.io.new_output(manifest.as_uri())
+    with made(table.spec(), table.schema(), out, pointer.snapshot_id, "null") as writer:
+        added = ManifestEntry.from_args(
+            status=ManifestEntryStatus.ADDED, snapshot_id=pointer.snapshot_id, data_file=entry
+        )
+        writer.add_entry(added)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    number = snapshot.sequence_number
+    out = table.io.new_output(listing.as_uri())
+    with write_manifest_list(2, out, pointer.snapshot_id, snapshot.parent_snapshot_id, number, "null") as lines:
+        lines.add_manifests([*snapshot.manifests(table.io), writer.to_manifest_file()])
+    document = json.loads(local_path(table.metadata_location).read_text())
+    for known in document["snapshots"]:
+        if known["snapshot-id"] == pointer.snapshot_id:
+            known["manifest-list"] = listing.as_uri()
+    return _stored(table, document)
+
+
+def _stored(table: IcebergTable, document: dict[str, Any]) -> TablePointer:
+    location = local_path(table.location()) / f"{uuid4()}.metadata.json"
+    location.write_text(json.dumps(document))
+    return pointer_to(table).model_copy(update={"metadata_location": location.as_uri()})
