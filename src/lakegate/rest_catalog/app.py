@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lakegate.errors import IdentifierError, InputError, LakegateError
+from lakegate.errors import ConfigurationError, InputError, LakegateError
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
@@ -161,8 +161,7 @@ class _Api:
         snapshots: Snapshots | None = {"all": "all", "refs": "refs"}.get(wanted)  # type: ignore[assignment]
         if snapshots is None:
             raise bad_request("The parameter snapshots must be 'all' or 'refs'.")
-        ref = self._ref(request)
-        pointer = self._pointer(request, ref)
+        ref, pointer = self._table(request)
         headers = _headers(ref)
         if request.method == "HEAD":
             return Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)
@@ -178,9 +177,7 @@ class _Api:
         return Response(content, headers=headers, media_type="application/json")
 
     def _ref(self, request: Request) -> Ref:
-        prefix = _text(request, "prefix")
-        # Some clients encode once more what they were given encoded.
-        return self._published.ref(unquote(prefix) if "%" in prefix else prefix)
+        return self._published.ref(_prefix(request))
 
     def _namespace(self, request: Request, ref: Ref) -> Namespace:
         namespace = _levels(_text(request, "namespace"))
@@ -188,15 +185,18 @@ class _Api:
             raise no_namespace(".".join(namespace))
         return namespace
 
-    def _pointer(self, request: Request, ref: Ref) -> TablePointer:
+    def _table(self, request: Request) -> tuple[Ref, TablePointer]:
         namespace, name = _levels(_text(request, "namespace")), _text(request, "table")
         try:
-            pointer = self._contents.pointer(TableIdentifier(namespace=namespace, name=name), ref)
-        except IdentifierError:
-            pointer = None
+            table = TableIdentifier(namespace=namespace, name=name)
+            ref, pointer = self._published.table(_prefix(request), table)
+        except ConfigurationError:
+            raise
+        except InputError:  # no name of a table, or that of a view or a namespace
+            raise no_table(".".join((*namespace, name))) from None
         if pointer is None:
-            raise no_table(".".join((*namespace, name)))
-        return pointer
+            raise no_table(str(table))
+        return ref, pointer
 
     def _page(self, request: Request, field: str, names: Callable[[Ref], Sequence[Any]]) -> Response:
         """Return a list, or a page of it when the client asks for pages. All its pages come from one commit."""
@@ -222,6 +222,12 @@ def _text(request: Request, parameter: str) -> str:
         return unquote(request.path_params[parameter], errors="strict")
     except UnicodeDecodeError:
         raise bad_request("The path is not UTF-8.") from None
+
+
+def _prefix(request: Request) -> str:
+    prefix = _text(request, "prefix")
+    # Some clients encode once more what they were given encoded.
+    return unquote(prefix) if "%" in prefix else prefix
 
 
 def _levels(namespace: str) -> Namespace:

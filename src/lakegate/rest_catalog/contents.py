@@ -12,12 +12,10 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final, Literal
 
-from lakegate.errors import ConfigurationError, InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.files import TableFiles, reading
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import NO_SNAPSHOT, Ref, TablePointer
 from lakegate.ports import Catalog
 
@@ -69,15 +67,6 @@ class Contents:
         """Return the names at ``ref.hash``; raises as the catalog does."""
         with self._lock:  # many clients that begin at once are answered by one reading
             return self._listing(ref.hash)
-
-    def pointer(self, table: TableIdentifier, ref: Ref) -> TablePointer | None:
-        """Return a table's state at ``ref.hash``; ``None`` when there's no such table. Raises as the catalog does."""
-        try:
-            return self._catalog.get_table(table, ref)
-        except ConfigurationError:
-            raise
-        except InputError:  # a view, or a namespace
-            return None
 
     def etag(self, pointer: TablePointer, snapshots: Snapshots) -> str:
         """Return the entity tag of what :meth:`table` returns for the same."""

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Final
 
 from lakegate.errors import IdentifierError, NotFoundError
-from lakegate.model.identifiers import is_commit_hash, validate_ref_name
-from lakegate.model.refs import Commit, Ref
+from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
+from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.ports import Catalog
 from lakegate.rest_catalog.answers import not_published, unavailable
 
@@ -56,6 +56,17 @@ class Published:
         if commit is None or not self.has(commit):
             raise not_published(prefix)
         return Ref(name=commit, hash=commit, kind="detached")
+
+    def table(self, prefix: str, table: TableIdentifier) -> tuple[Ref, TablePointer | None]:
+        """Return the commit that ``prefix`` names, and the state of ``table`` there; ``None`` when it isn't there.
+
+        For ``main``, that's one request to the catalog. Raises as :meth:`ref`.
+        """
+        if prefix == MAIN:
+            ref, found = self._catalog.get_ref_with_tables(MAIN, [table])
+            return ref, found[table]
+        ref = self.ref(prefix)
+        return ref, self._catalog.get_table(table, ref)
 
     def has(self, commit: str) -> bool:
         """Return whether a commit is in the history of ``main``; raises as :meth:`ref`."""

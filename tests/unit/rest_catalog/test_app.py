@@ -215,7 +215,8 @@ def test_a_catalog_that_is_away_is_asked_later(world: RestWorld, monkeypatch: py
     world.commit(world.new_state("nyc.trips"))
     client = world.client()
     assert client.get("/ready").status_code == 200
-    monkeypatch.setattr(world.catalog, "get_ref", away)
+    for method in ("get_ref", "get_ref_with_tables"):
+        monkeypatch.setattr(world.catalog, method, away)
     response = client.get(TRIPS)
     assert (response.status_code, response.headers["Retry-After"]) == (503, "5")
     error = valid("IcebergErrorResponse", response.json())["error"]
@@ -230,7 +231,7 @@ def test_a_refused_token_of_ours_is_no_missing_table(world: RestWorld, monkeypat
         raise ConfigurationError("The catalog at http://inside:19120 does not accept the token.")
 
     world.commit(world.new_state("nyc.trips"))
-    monkeypatch.setattr(world.catalog, "get_table", refuse)
+    monkeypatch.setattr(world.catalog, "get_ref_with_tables", refuse)
     response = world.client().get(TRIPS)
     assert response.status_code == 500
     assert "inside" not in response.text
@@ -254,7 +255,7 @@ def test_an_unexpected_failure_is_logged_and_says_nothing(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(world.catalog, "get_ref", fail)
+    monkeypatch.setattr(world.catalog, "get_ref_with_tables", fail)
     response = world.client(raise_server_exceptions=False).get(TRIPS)
     assert (response.status_code, response.json()["error"]["type"]) == (500, "InternalServerError")
     assert "secret" not in response.text
