@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,11 +16,13 @@ from lakegate.iceberg.warehouse import require_own, require_writable, spark_file
 from lakegate.local.stack import LocalStack
 from lakegate.local.stores import SparkStores, stores_of
 from lakegate.model.batch import Batch, SourceFile
+from lakegate.model.downstream import Subscription
 from lakegate.model.refs import Ref
 from lakegate.model.secrets import is_loopback
+from lakegate.model.words import parse_duration
 from lakegate.ports import Catalog, Engine, FileStore, Narrator, Notifier, TableEditor, TableReader
 from lakegate.storage.objects import canonical, is_remote
-from lakegate.wap.context import Context
+from lakegate.wap.context import Context, Subscriber
 
 if TYPE_CHECKING:
     from lakegate.iceberg.files import TableFiles
@@ -72,6 +74,7 @@ class Components:
             lease_s=self.settings.journal.lease_s,
             suspend_s=self.settings.journal.park_s,
             notifier=self.notifier,
+            downstreams=self.downstreams,
             require_writable=self._require_writable,
             orchestrator=self.orchestrator,
         )
@@ -152,6 +155,25 @@ class Components:
         from lakegate.alerts.dispatch import Dispatcher
 
         return Dispatcher(self.settings.notify, lambda: self.journal)
+
+    @cached_property
+    def downstreams(self) -> tuple[Subscriber, ...]:
+        """The systems that learn of each publish; what they need is loaded when there is something to send."""
+        if not self.settings.downstream:
+            return ()
+        from lakegate.downstream.registry import TYPES, Around, open_downstream
+
+        around = Around(self.home, self.warehouse, self.settings)
+        return tuple(
+            Subscriber(
+                subscription=Subscription(
+                    name=name, events=given.events, tables=given.tables, mirrors=TYPES[given.type].mirrors
+                ),
+                give_up=parse_duration(given.give_up),
+                open=partial(open_downstream, name, given, around),
+            )
+            for name, given in self.settings.downstream.items()
+        )
 
     @cached_property
     def engine(self) -> Engine:

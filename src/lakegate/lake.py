@@ -18,6 +18,7 @@ from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, loa
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check
+from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus
 from lakegate.model.identifiers import (
     TableIdentifier,
     is_commit_hash,
@@ -33,7 +34,7 @@ from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged,
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import TableMetadata
-from lakegate.model.words import parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
+from lakegate.model.words import nearest, parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, Table
@@ -42,6 +43,7 @@ from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, fin
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
+from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
@@ -60,6 +62,7 @@ Checks = Sequence[str | Check]
 """Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
 _Result = TypeVar("_Result")
 _FILES_AT_ONCE = 8
+_RETRY_S = 600.0
 
 
 class IngestOptions(TypedDict, total=False):
@@ -940,7 +943,7 @@ class Lake:
         """Finish or undo every run whose process died. Every ingest does this first.
 
         Suspended runs are left alone until the time in :meth:`suspended_runs`. Also drops branches that runs couldn't
-        drop because the catalog couldn't be reached.
+        drop because the catalog couldn't be reached, and sends what is due to downstream systems.
 
         Args:
             run_ids: Only settle these runs, suspended ones too: ids, or unique beginnings of ids. Default: all whose
@@ -959,6 +962,7 @@ class Lake:
             return tuple(recover_now(context, run_id) for run_id in found)
         settled = recover(context)
         drop_orphaned_branches(context)
+        self.send_downstream()
         return settled
 
     def gc(
@@ -1191,7 +1195,173 @@ class Lake:
         alert_counted(notifier, self._components.narrator)
         return told
 
+    # Downstream systems
+
+    def downstream_status(self) -> Sequence[DownstreamStatus]:
+        """Return how far each downstream system is: those of the settings, and those that the journal queues for.
+
+        Only reads the journal.
+
+        Raises:
+            RetryableError: The journal can't be reached.
+        """
+        types = {name: given.type for name, given in self.settings.downstream.items()}
+        known = {one.name: one for one in self._components.journal.outbox.status()}
+        missing = (DownstreamStatus(name=name) for name in types if name not in known)
+        return tuple(one.model_copy(update={"type": types.get(one.name)}) for one in (*known.values(), *missing))
+
+    def deliveries(
+        self,
+        *,
+        downstream: str | None = None,
+        run: str | None = None,
+        states: Sequence[DeliveryState] = (),
+        limit: int = 50,
+    ) -> Sequence[Delivery]:
+        """Return what downstream systems were told, or are still to be told, newest first.
+
+        Args:
+            downstream: Only this system.
+            run: Only what this run did; a full id.
+            states: Only deliveries in these states.
+            limit: The maximum number of deliveries.
+
+        Raises:
+            RetryableError: The journal can't be reached.
+        """
+        return self._components.journal.outbox.list(name=downstream, run_id=run, states=states, limit=limit)
+
+    def send_downstream(self, name: str | None = None) -> Sequence[Delivery]:
+        """Send what is due to downstream systems. Every run that ends does this, too.
+
+        Args:
+            name: Only this system.
+
+        Returns:
+            The deliveries that were tried. One that failed isn't an exception; it's tried again later.
+        """
+        if not self.settings.downstream:
+            return ()
+        return send(self._context, target=MAIN, name=name)
+
+    def downstream_retry(self, name: str | None = None) -> Sequence[Delivery]:
+        """Send all that is queued now, what was given up as well.
+
+        Args:
+            name: Name of a system. Default: all.
+
+        Returns:
+            The deliveries that were tried, with their outcome.
+
+        Raises:
+            NotFoundError: The settings name no such system, or none at all.
+            RetryableError: The journal can't be reached.
+        """
+        self._require_downstream(name)
+        self._components.journal.outbox.again(name)
+        return send(self._context, target=MAIN, name=name, within_s=_RETRY_S)
+
+    def downstream_skip(
+        self, name: str, *, delivery: int | None = None, reason: str = "Skipped."
+    ) -> Sequence[Delivery]:
+        """Never send the oldest delivery that waits, so that those behind it can pass.
+
+        Args:
+            name: Name of a system.
+            delivery: Number of another delivery that waits. Default: the oldest.
+            reason: Why, in one sentence. Stored with the delivery.
+
+        Returns:
+            What was skipped.
+
+        Raises:
+            NotFoundError: Nothing like that waits.
+            RetryableError: The journal can't be reached.
+        """
+        outbox = self._components.journal.outbox
+        after = 0 if delivery is None else delivery - 1
+        found = [one for one in outbox.waiting(name, after=after, limit=1) if delivery in (None, one.delivery_id)]
+        if not found:
+            what = "Nothing" if delivery is None else f"No delivery {delivery}"
+            raise NotFoundError(f"{what} waits for downstream '{name}'.", hint=f"lakegate downstream status {name}")
+        outbox.ended(found, "skipped", reason)
+        return tuple(one.model_copy(update={"state": "skipped", "reason": reason}) for one in found)
+
+    def downstream_send(self, name: str, tables: Sequence[str] = ()) -> Sequence[Delivery]:
+        """Tell a system the state that tables have on ``main`` now, such as one that is new in the settings.
+
+        Args:
+            name: Name of a system.
+            tables: The tables. Default: all on ``main``.
+
+        Returns:
+            The deliveries that were tried, with their outcome.
+
+        Raises:
+            NotFoundError: The settings name no such system, or a table doesn't exist.
+            RetryableError: The catalog or the journal can't be reached.
+        """
+        self._require_downstream(name)
+        head = sync(self._context, MAIN)
+        there = {str(pointer.table) for pointer in self._context.catalog.list_tables(head)}
+        missing = [table for table in tables if table not in there]
+        if missing:
+            raise NotFoundError(f"Table {missing[0]} doesn't exist on {MAIN}.", hint="lakegate table list")
+        outbox = self._components.journal.outbox
+        outbox.again(name)
+        outbox.send_current(name, tables or sorted(there), ref=MAIN, commit=head.hash)
+        return send(self._context, name=name, within_s=_RETRY_S)
+
+    def downstream_test(self, name: str | None = None) -> Sequence[DownstreamCheck]:
+        """Check that downstream systems can be reached with their settings, changing nothing in them.
+
+        Args:
+            name: Name of a system. Default: all.
+
+        Raises:
+            NotFoundError: The settings name no such system, or none at all.
+        """
+        self._require_downstream(name)
+        return tuple(
+            check(one, self.settings.downstream[one.subscription.name].type)
+            for one in self._components.downstreams
+            if name in (None, one.subscription.name)
+        )
+
+    def downstream_forget(self, name: str) -> int:
+        """Queue nothing more for a system that is no longer in the settings, and skip what is queued.
+
+        Returns:
+            How many deliveries were skipped.
+
+        Raises:
+            InputError: The settings still name it.
+            NotFoundError: There's no such system.
+            RetryableError: The journal can't be reached.
+        """
+        if name in self.settings.downstream:
+            raise InputError(
+                f"Downstream '{name}' is in the settings, so the next run would queue for it again.",
+                hint=f"Remove the section [downstream.{name}] first.",
+            )
+        return self._components.journal.outbox.forget(name)
+
     # Private
+
+    def _require_downstream(self, name: str | None) -> None:
+        known = self.settings.downstream
+        if not known:
+            raise NotFoundError(
+                "No downstream system is configured.",
+                hint="Add a section [downstream.NAME] to lakegate.toml, with its type.",
+            )
+        if name is not None and name not in known:
+            guess = nearest(name, list(known))
+            raise NotFoundError(
+                f"Downstream '{name}' doesn't exist in the settings." + (f" Did you mean '{guess}'?" if guess else ""),
+                hint="lakegate downstream status",
+                downstream=name,
+            )
 
     def _step(self, table: str, paths: Paths, options: IngestOptions, *, until: Stage, suspends: bool) -> Run:
         run_id = validate_run_id(options.get("run_id") or new_run_id())

@@ -102,7 +102,7 @@ class Downstream(Protocol):
 
         Raises:
             DownstreamUnavailableError: When trying again later may help; any other exception is taken likewise.
-            DownstreamError: When it would fail again; also ``ConfigurationError``. It's given up, and an alert is sent.
+            DownstreamError: When it would fail again. It's given up at once, and an alert is sent.
         """
 
     def test(self) -> str:

@@ -214,7 +214,7 @@ class FakeLake:
     """Answers every method with a value set beforehand (or raises it), and remembers what it was asked."""
 
     def __init__(self, **answers: Any) -> None:
-        self.answers = answers
+        self.answers = {"deliveries": (), **answers}
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.opened_with: dict[str, Any] = {}
 

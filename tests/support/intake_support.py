@@ -79,6 +79,9 @@ class FolderLake:
     def notify_given_up(self, file: GivenUpFile) -> None:
         self.given_up.append(file)
 
+    def send_downstream(self) -> tuple[()]:
+        return ()
+
     def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
         self.taken.append(tuple(uris))
         self.options.append(options)
@@ -113,6 +116,9 @@ class SteppingLake(FolderLake):
     at_work: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
     turns: set[str] = field(default_factory=set)
+
+    def send_downstream(self) -> tuple[()]:
+        return ()
 
     def ingest(self, table: str, uris: Sequence[str], **options: Any) -> Run:
         run_id = options["run_id"]

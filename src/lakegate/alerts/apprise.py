@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 import apprise
 
 from lakegate.alerts.message import Message, cell, clip
-from lakegate.alerts.sending import Deadline, UndeliveredError
+from lakegate.alerts.sending import Deadline
 from lakegate.config import ChannelSettings
+from lakegate.credentials.webhook import UndeliveredError
 from lakegate.progress import one_line
 
 _LONGEST_TITLE = 200

@@ -14,9 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
 
 from lakegate.alerts.message import compose
-from lakegate.alerts.sending import Deadline, Sender, UndeliveredError, deliver, quiet
+from lakegate.alerts.sending import Deadline, Sender, deliver
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.credentials.secret import resolve_secret
+from lakegate.credentials.webhook import UndeliveredError, quiet
 from lakegate.errors import ConfigurationError, LakegateError, NotFoundError
 from lakegate.model.notices import LEVELS, AlertGroup, CountedAlert, Notice
 from lakegate.model.run import Notification
@@ -49,6 +50,8 @@ def alert_of(notice: Notice) -> str:
             reasons.append(run.error.code)
     if notice.file is not None:
         reasons.append(notice.file.code)
+    if notice.delivery is not None:
+        reasons.append(notice.delivery.downstream)
     parts = [notice.event, notice.recovered, sorted(notice.tables), reasons]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

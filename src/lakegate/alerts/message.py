@@ -190,6 +190,8 @@ def _event(notice: Notice) -> str:
     many = notice.counted
     if notice.event == "given_up":
         return "file given up" if many is None else f"{many:,} more file{'' if many == 1 else 's'} given up"
+    if notice.delivery is not None:
+        return f"not delivered to {notice.delivery.downstream}" + ("" if many is None else f", {many:,} more")
     if many is not None:
         return f"{many:,} more {notice.event}"
     kind = "" if notice.run is None or notice.run.kind in ("ingest", "branch") else f"{notice.run.kind} "
@@ -209,6 +211,9 @@ def _summary(notice: Notice) -> str:
     if notice.file is not None:
         tries = f"{notice.file.tries:,} time{'' if notice.file.tries == 1 else 's'}"
         return f"Tried {tries}, and gave up until it changes. {without_secrets(notice.file.reason)}"
+    if notice.delivery is not None:
+        tries = f"{notice.delivery.tries:,} time{'' if notice.delivery.tries == 1 else 's'}"
+        return f"Tried {tries}, and gave up. {without_secrets(notice.delivery.reason or '')}"
     return "This is what an alert of lakegate looks like here. Nothing happened."
 
 
@@ -236,6 +241,11 @@ def _facts(notice: Notice) -> Iterator[tuple[str, str]]:
         yield "File", redact(file.uri)
         if file.run_id is not None:
             yield "Run", file.run_id
+    if notice.delivery is not None:
+        yield "Table", ", ".join(notice.delivery.tables)
+        yield "Downstream", notice.delivery.downstream
+        if notice.delivery.run_id is not None:
+            yield "Run", notice.delivery.run_id
     if run is not None:
         yield from _facts_of_run(run)
 
@@ -289,6 +299,11 @@ def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> It
 
 def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
     file = notice.file
+    if notice.delivery is not None:
+        name = notice.delivery.downstream
+        yield "See what waits", shlex.join(("lakegate", "downstream", "status", name))
+        yield "After fixing it", shlex.join(("lakegate", "downstream", "retry", name))
+        return
     if file is not None:
         if file.run_id is not None:
             yield "See its last run", shlex.join(("lakegate", "runs", file.run_id))

@@ -25,8 +25,9 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
 from lakegate.alerts.message import Failure, Message, cell, clip, code, escape, without_ticks
-from lakegate.alerts.sending import Deadline, UndeliveredError, refused
+from lakegate.alerts.sending import Deadline
 from lakegate.config import ChannelSettings
+from lakegate.credentials.webhook import UndeliveredError, refused
 from lakegate.progress import one_line
 
 _SAID = 80

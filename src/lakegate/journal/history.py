@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -12,7 +12,8 @@ from sqlalchemy import delete, or_, select
 from lakegate.journal import runs as stored
 from lakegate.journal.database import Transaction
 from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED, lock_name
-from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUNS
+from lakegate.journal.outbox import queue
+from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS
 from lakegate.model.journal import HistoryEvent
 from lakegate.model.run import Publication, Run, total_removed
 
@@ -162,6 +163,8 @@ def record(
         tables.update(tx.scalars(select(CLAIMS.c.table_name).distinct()))
     tx.lock(f"history {target}")
     tx.lock(*(lock_name(table) for table in tables))
+    seen = _recorded(tx, target) if rebuild else {}
+    first = rebuild and tx.scalar(select(HISTORY.c.head).where(HISTORY.c.target == target)) is None
     if rebuild:
         tx.execute(delete(CLAIMS).where(CLAIMS.c.state == PUBLISHED))
         tx.execute(delete(EVENTS).where(EVENTS.c.target == target))
@@ -172,9 +175,37 @@ def record(
     _drop_claims(tx, net)
     _publish_files(tx, net)
     _update_runs(tx, net, target)
+    if first:
+        # Nobody knows what was delivered before the journal was lost: each table's state is, once more.
+        _queue_current(tx, target, dict.fromkeys(table for event in events for table in event.tables), head)
+    else:
+        for event in new:
+            if event.commit not in seen:
+                queue(tx, event.kind, event.tables, ref=target, commit=event.commit, run_id=event.run_id)
+        lost = seen.keys() - {event.commit for event in events}
+        _queue_current(tx, target, _tables_of(tx, {seen[commit] for commit in lost}), head)
     tx.insert(EVENTS, [(target, event.commit, event.run_id) for event in new])
     if new or not events:
         tx.insert(HISTORY, [(target, head)], key="target")
+
+
+def _recorded(tx: Transaction, target: str) -> dict[str, str]:
+    """Return the run of each commit of ``target`` that was recorded."""
+    query = select(EVENTS.c.commit_hash, EVENTS.c.run_id).where(EVENTS.c.target == target)
+    return dict(tx.execute(query).tuples().all())
+
+
+def _tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
+    if not run_ids:
+        return ()
+    query = select(RUN_TABLES.c.table_name).distinct().where(RUN_TABLES.c.run_id.in_(tx.values(run_ids)))
+    return sorted(tx.scalars(query))
+
+
+def _queue_current(tx: Transaction, target: str, tables: Iterable[str], head: str) -> None:
+    # One each, so that a table that can't be delivered holds up no other.
+    for table in tables:
+        queue(tx, "current", [table], ref=target, commit=head)
 
 
 def _reconsider_files(tx: Transaction, events: Sequence[HistoryEvent]) -> None:

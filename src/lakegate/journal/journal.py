@@ -16,6 +16,7 @@ from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, runs
 from lakegate.journal.database import Database, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
+from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
@@ -44,6 +45,9 @@ class Journal:
         holder: This process, as leases name it.
         lease_s: Seconds that a lease lasts unless it's renewed.
 
+    Attributes:
+        outbox: What downstream systems are still to be told.
+
     Raises:
         RetryableError: From every method, if the database is locked for too long or unreachable.
         InputError: If the database holds something else.
@@ -54,6 +58,7 @@ class Journal:
         self._database = database
         self._holder = holder or ProcessHolder()
         self._lease = timedelta(seconds=lease_s)
+        self.outbox = Outbox(database)
         try:
             ensure_schema(database)
         except BaseException:
@@ -194,7 +199,8 @@ class Journal:
     def end(self, run: Run, token: str) -> Run:
         """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
 
-        A published run's claims become published files; any other run's claims are released.
+        A published run's claims become published files; any other run's claims are released. What downstream systems
+        are told of a rejected or failed run is queued, too; of a publish, by :meth:`record`, which knows the order.
 
         Returns:
             The run as stored: facts from the target's history are kept.
@@ -205,8 +211,12 @@ class Journal:
         with self._database.writing() as tx:
             _drop(tx, run.run_id, token)
             files.lock_claims_of(tx, run.run_id)
+            known = runs.get(tx, run.run_id, to_change=True)
             kept = runs.put(tx, run)
             files.settle(tx, run.run_id, kept.status)
+            had_ended = known is not None and (known.status, known.finished_at) == (kept.status, kept.finished_at)
+            if not had_ended:
+                queue_end(tx, kept)
             return kept
 
     def abandoned(self) -> Sequence[Run]:

@@ -159,6 +159,44 @@ ALERT_GROUPS = Table(
     Column("about", Text),
 )
 
+DOWNSTREAMS = Table(
+    "downstreams",
+    METADATA,
+    Column("name", TEXT, primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("since", TEXT, nullable=False),
+)
+
+DELIVERIES = Table(
+    "deliveries",
+    METADATA,
+    Column("delivery_id", COUNTER, primary_key=True),
+    Column("downstream", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("ref", TEXT, nullable=False),
+    Column("commit_hash", TEXT),
+    Column("run_id", TEXT),
+    Column("tables", Text, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("queued_at", TEXT, nullable=False),
+    Column("next_at", TEXT),
+    Column("failing_since", TEXT),
+    Column("ended_at", TEXT),
+    Column("reason", Text),
+    Index("deliveries_downstream", "downstream", "state", "delivery_id"),
+    Index("deliveries_run", "run_id"),
+)
+
+MIRRORED = Table(
+    "mirrored",
+    METADATA,
+    Column("downstream", TEXT, primary_key=True),
+    Column("table_name", TEXT, primary_key=True),
+    Column("pointer", Text, nullable=False),
+    Column("delivered_at", TEXT, nullable=False),
+)
+
 
 def as_text(time: datetime) -> str:
     """Return ``time`` as the journal stores it.

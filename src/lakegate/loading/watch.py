@@ -323,6 +323,8 @@ class Watch:
                 changed = EVERYTHING
                 continue
             self._acknowledge()
+            # What couldn't be delivered when its run ended, even if no other run comes.
+            self._intake.lake.send_downstream()
             if self._once and self._is_over(found):
                 break
             changed = self._next(found)

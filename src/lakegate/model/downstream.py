@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from lakegate.model.base import Value
@@ -85,6 +87,34 @@ class DownstreamEvent(Value):
     tables: tuple[ChangedTable, ...]
 
 
+class Subscription(Value):
+    """Which events a downstream system gets.
+
+    Attributes:
+        name: The system's name.
+        events: Kinds of events.
+        tables: Patterns of tables.
+        mirrors: Whether it points at the tables' metadata files, so that only the newest state of a table matters.
+    """
+
+    name: str
+    events: tuple[DownstreamKind, ...]
+    tables: tuple[str, ...] = ("*",)
+    mirrors: bool = False
+
+    def wanted(self, kind: DownstreamKind, tables: Iterable[str]) -> tuple[str, ...]:
+        """Return those of ``tables`` that it's told about in such an event.
+
+        Example:
+            >>> glue = Subscription(name="glue", events=("published",), tables=("nyc.*",))
+            >>> glue.wanted("published", ["nyc.trips", "lab.runs"]), glue.wanted("rejected", ["nyc.trips"])
+            (('nyc.trips',), ())
+        """
+        if kind not in self.events:
+            return ()
+        return tuple(one for one in tables if any(fnmatchcase(one, pattern) for pattern in self.tables))
+
+
 class Delivery(Value):
     """One event on its way to one downstream system, as the journal has it.
 
@@ -100,6 +130,7 @@ class Delivery(Value):
         tries: How often it was tried.
         queued_at: When it was queued.
         next_at: When it is tried again, if it's pending.
+        failing_since: When it failed first, since it was last told to try again.
         ended_at: When it was sent, given up or skipped.
         reason: Why the last try failed, or why it was skipped.
     """
@@ -115,5 +146,53 @@ class Delivery(Value):
     tries: int = 0
     queued_at: datetime
     next_at: datetime | None = None
+    failing_since: datetime | None = None
     ended_at: datetime | None = None
     reason: str | None = None
+
+
+class DownstreamStatus(Value):
+    """How far one downstream system is.
+
+    Attributes:
+        name: Its name.
+        type: Its type; ``None`` if the settings here don't name it.
+        mirrors: Whether it points at the tables' metadata files.
+        since: When it was seen first: it gets the events from then on. ``None`` if nothing was published since it's in
+            the settings.
+        pending: Deliveries that are queued.
+        failed: Deliveries that were given up and wait for a decision; later ones of their tables wait, too.
+        sent: Deliveries that arrived.
+        oldest: When the oldest one that is queued or given up was queued.
+        next_at: When the next one is tried.
+        last_sent_at: When the last one arrived.
+        reason: Why the oldest one that failed failed last.
+    """
+
+    name: str
+    type: str | None = None
+    mirrors: bool = False
+    since: datetime | None = None
+    pending: int = 0
+    failed: int = 0
+    sent: int = 0
+    oldest: datetime | None = None
+    next_at: datetime | None = None
+    last_sent_at: datetime | None = None
+    reason: str | None = None
+
+
+class DownstreamCheck(Value):
+    """Whether a downstream system can be reached from here.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        works: Whether it can.
+        detail: What was checked, or what is wrong.
+    """
+
+    name: str
+    type: str
+    works: bool
+    detail: str

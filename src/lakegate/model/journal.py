@@ -87,6 +87,7 @@ class HistoryEvent(Value):
         reverts: Runs whose rows it removed from ``tables``.
         revives: Table, URI, version and run of each source file that it published again after a revert.
         time: When it was made; used for runs that the journal has lost.
+        kind: What made it.
     """
 
     commit: str
@@ -97,6 +98,7 @@ class HistoryEvent(Value):
     reverts: tuple[str, ...] = ()
     revives: tuple[tuple[str, str, str, str], ...] = ()
     time: datetime | None = None
+    kind: Literal["published", "reverted", "restored"] = "published"
 
 
 CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]

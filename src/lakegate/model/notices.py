@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Literal
 
 from lakegate.model.base import Value
+from lakegate.model.downstream import Delivery
 from lakegate.model.run import Notification, Run
 
-Event = Literal["rejected", "failed", "given_up", "recovered", "published", "late"]
+Event = Literal["rejected", "failed", "given_up", "recovered", "published", "late", "undelivered"]
 """What a channel may ask for. A run that recovery ended is ``recovered``, and also how it ended."""
 Level = Literal["info", "warn", "error"]
 LEVELS: tuple[Level, ...] = ("info", "warn", "error")
@@ -26,6 +27,7 @@ class Notice(Value):
         run: The run that ended, if it's about one.
         late: The late table, if it's about one.
         file: The file that was given up, if it's about one.
+        delivery: The delivery to a downstream system that was given up, if it's about one.
         counted: Number of suppressed alerts that it sums up; ``None`` for an alert of its own.
         at: When it happened.
     """
@@ -37,6 +39,7 @@ class Notice(Value):
     run: Run | None = None
     late: LateTable | None = None
     file: GivenUpFile | None = None
+    delivery: Delivery | None = None
     counted: int | None = None
     at: datetime
 

@@ -1,4 +1,4 @@
-"""Alerts about runs, files and late tables. They never change a run."""
+"""Alerts about runs, files, late tables and what downstream systems weren't told. They never change a run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakegate.errors import LakegateError
+from lakegate.model.downstream import Delivery
 from lakegate.model.notices import GivenUpFile, LateTable, Level, Notice
 from lakegate.model.run import Notification, Run, RunKind
 from lakegate.model.words import parse_duration
@@ -66,6 +67,19 @@ def alert_given_up(notifier: Notifier, journal: Journal, narrator: Narrator, fil
     if notifications and file.run_id is not None:
         with suppress(LakegateError):
             journal.note_notifications(file.run_id, notifications)
+
+
+def alert_undelivered(context: Context, delivery: Delivery) -> None:
+    """Send alerts about a delivery to a downstream system that was given up; its run records the outcome."""
+    if context.notifier is None:
+        return
+    at = delivery.ended_at or delivery.queued_at
+    notice = Notice(event="undelivered", severity="error", tables=delivery.tables, delivery=delivery, at=at)
+    notifications = _send(context.notifier, notice)
+    _narrate(context.narrator, notifications)
+    if notifications and delivery.run_id is not None:
+        with suppress(LakegateError):
+            context.journal.note_notifications(delivery.run_id, notifications)
 
 
 def alert_counted(notifier: Notifier, narrator: Narrator) -> None:

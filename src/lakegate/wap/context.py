@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakegate.model.batch import Batch, SourceFile
-from lakegate.ports import Catalog, Engine, Narrator, Notifier, TableEditor, TableReader
+from lakegate.model.downstream import Subscription
+from lakegate.ports import Catalog, Downstream, Engine, Narrator, Notifier, TableEditor, TableReader
 
 if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A downstream system of the settings.
+
+    Attributes:
+        subscription: Which events it gets.
+        give_up: How long a delivery is tried again.
+        open: Loads what it needs and resolves its secrets.
+    """
+
+    subscription: Subscription
+    give_up: timedelta
+    open: Callable[[], Downstream]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +40,7 @@ class Context:
         lease_s: Seconds until a run's lease expires after its process stopped renewing it.
         suspend_s: Seconds for which a suspended run is left to its next step.
         notifier: Sends alerts; ``None`` if no channel is configured.
+        downstreams: The systems that learn of each publish.
         require_writable: Raises if the warehouse can't be written to.
         orchestrator: What begins the runs, as :attr:`lakegate.model.run.Run.orchestrator` says it.
     """
@@ -38,5 +56,6 @@ class Context:
     lease_s: float = 60.0
     suspend_s: float = 3600.0
     notifier: Notifier | None = None
+    downstreams: tuple[Subscriber, ...] = ()
     require_writable: Callable[[], None] = lambda: None
     orchestrator: str | None = None

@@ -20,6 +20,8 @@ FaultPoint = Literal[
     "after-publish",
     "after-branch-delete",
 ]
+AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
+"""Points at which the run's outcome stands: when it has been recorded, and around what downstream systems are sent."""
 
 VARIABLE = "LAKEGATE_FAULT"
 """``<point>:kill`` (SIGKILL), ``<point>:interrupt`` (SIGINT, as Ctrl-C sends it) or ``<point>:pause`` (SIGSTOP)."""
@@ -29,7 +31,7 @@ POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
 _SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.SIGSTOP}
 
 
-def reach(point: FaultPoint) -> None:
+def reach(point: FaultPoint | AfterwardsPoint) -> None:
     """Do to this process what :data:`VARIABLE` asks for at ``point``."""
     wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
     if wanted == point:

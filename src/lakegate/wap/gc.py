@@ -4,7 +4,8 @@ In this order, so that no file that is needed can be mistaken for garbage:
 
 1. Branches of rejected and failed runs expire.
 2. All files in the warehouse that are old enough are candidates.
-3. Every file that a commit in the history of any branch or tag needs stops being one.
+3. Every file that a commit in the history of any branch or tag needs stops being one, and every file of a state that a
+   downstream system points at, or is still to be told of.
 4. ``gc`` announces that it deletes files (:mod:`lakegate.wap.reachable`), and looks at the references again before each
    batch, for what was committed meanwhile.
 
@@ -35,6 +36,7 @@ from lakegate.model.tables import StoredFile
 from lakegate.ports import FileStore
 from lakegate.wap.branches import stands_as_left
 from lakegate.wap.context import Context
+from lakegate.wap.downstream import needed_states
 from lakegate.wap.reachable import Reachable, canonical, collecting, drop_orphaned_announcements
 
 _BATCH = 500
@@ -150,9 +152,10 @@ class _Garbage:
                     self.young_files += 1
 
     def drop_reachable(self) -> None:
-        """Take the files that references reach from the candidates."""
+        """Take the files that references reach, or downstream systems point at, from the candidates."""
         with self._context.narrator.step("Finding the files that branches and tags need") as step:
             self._reachable.add(self._refs(), step)
+            self._reachable.keep(needed_states(self._context))
 
     def collect(self, *, dry_run: bool) -> list[CollectedFolder]:
         """Delete what is certainly garbage; return it by folder."""

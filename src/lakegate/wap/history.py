@@ -11,6 +11,7 @@ import binascii
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from lakegate.errors import AlreadyPublishedError, NewerFormatError, NotFoundError
 from lakegate.model.batch import SourceFile
@@ -34,6 +35,8 @@ UNPUBLISHES_PROPERTY = "lakegate.unpublishes"
 """Runs that lose their rows because a revert or restore undoes the revert that had restored them."""
 KIND_PROPERTY = "lakegate.kind"
 """What made a commit that undoes: ``revert`` or ``restore``; others lack it."""
+
+_KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "restore": "restored"}
 
 FORMAT = 2
 """Of properties that name source files. A lakegate that doesn't know a commit's format publishes nothing."""
@@ -202,6 +205,7 @@ def event_of(commit: Commit) -> HistoryEvent | None:
         identities=identities_in(commit),
         reverts=(*reverts_in(commit), *properties.get(UNPUBLISHES_PROPERTY, "").split()),
         revives=revived_in(commit),
+        kind=_KINDS.get(kind_of(commit) or "", "published"),
     )
 
 
@@ -214,6 +218,9 @@ def sync(context: Context, target: str) -> Ref:
         NewerFormatError: When a commit names source files in a form that is unknown here: going on would publish them a
             second time. The journal stays unchanged.
     """
+    if context.downstreams:
+        # First, so that what is recorded now is queued for a system that is new in the settings.
+        context.journal.outbox.register([one.subscription for one in context.downstreams])
     # In this order: if the head were read first, what others recorded in between would look like a reset.
     known = context.journal.synced(target)
     head = context.catalog.get_ref(target)

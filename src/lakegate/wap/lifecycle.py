@@ -22,10 +22,12 @@ from lakegate.errors import (
 )
 from lakegate.model.run import Publication, Run, RunError, RunStep
 from lakegate.progress import bound_to
+from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
 from lakegate.wap.discard import discard
+from lakegate.wap.downstream import BUDGET_S, send
 from lakegate.wap.history import find_publication, sync
 
 _LOG = logging.getLogger(__name__)
@@ -171,6 +173,18 @@ class Progress:
             with bound_to(self.run):
                 self.run = alert_run(self._context, self.run)
 
+    def tell_downstream(self) -> None:
+        """Send what is due to downstream systems, if the run ended here."""
+        if self.ended:
+            with bound_to(self.run, step="downstream"):
+                try:
+                    send(self._context, within_s=min(BUDGET_S, self._deadline.left_s))
+                except KeyboardInterrupt:
+                    text = (
+                        f"Run {self.run.run_id} had ended: {self.run.status}. Some downstream systems aren't told yet."
+                    )
+                    raise KeyboardInterrupt(text) from None
+
     def take_from_journal(self, publication: Publication) -> None:
         """End the run as published, whoever did it: the journal knows, or will."""
         known: Run | None = None
@@ -222,14 +236,17 @@ def running(
             yield progress
         if suspends and progress.run.finished_at is None:
             progress.suspend()
+        failpoints.reach("after-end")
         if progress.run.status == "published":
             # So that the journal never holds a file as published without holding its commit: a target that is reset
-            # later is then noticed. The next run would have to read this commit anyway.
+            # later is then noticed, and that downstream systems are told of the commit. The next run would have to read
+            # it anyway.
             with suppress(LakegateError):
                 sync(context, run.target)
     finally:
         # Last, when nothing slow or broken can affect the run any more.
         progress.alert()
+        progress.tell_downstream()
 
 
 @contextmanager

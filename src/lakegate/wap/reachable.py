@@ -97,6 +97,11 @@ class Reachable:
             if step is not None:
                 step.progress(done, len(pending), "table states")
 
+    def keep(self, states: Iterable[TablePointer]) -> None:
+        """Add states that are needed, whether references reach them or not."""
+        for pointer in states:
+            self._reach(pointer)
+
     @property
     def problems(self) -> tuple[GcProblem, ...]:
         """One for each table with a state that could not be read."""

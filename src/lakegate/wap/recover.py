@@ -25,6 +25,7 @@ from lakegate.wap.branches import carried_in, carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard, discard_own
+from lakegate.wap.downstream import send
 from lakegate.wap.history import event_of, find_publication
 from lakegate.wap.lifecycle import Progress, heartbeat
 from lakegate.wap.publish import RejectedLateError, publish
@@ -103,7 +104,9 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
     if lease.run.finished_at is not None and ended.status == lease.run.status:
         return ended  # whoever ended it sent the alerts
     with bound_to(ended, step="recover"):
-        return alert_run(context, ended, recovered=publishes)
+        ended = alert_run(context, ended, recovered=publishes)
+        send(context, target=ended.target)
+    return ended
 
 
 def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, reason: str) -> Run:

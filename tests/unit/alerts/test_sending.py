@@ -16,7 +16,7 @@ import pytest
 import tenacity
 
 from lakegate.alerts import dispatch
-from lakegate.alerts.webhook import sign
+from lakegate.credentials.webhook import sign
 from lakegate.errors import NotFoundError
 from support.cli_support import REJECTED
 from support.mail_server import mail_server

@@ -12,6 +12,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.check_output import show_all
 from lakegate.cli.commandline import command
+from lakegate.cli.commands.downstream import show_deliveries
 from lakegate.cli.commands.notify import show_notifications
 from lakegate.cli.options import complete_runs, complete_tables, file_option, limit_option, since_option
 from lakegate.cli.output import (
@@ -99,8 +100,9 @@ def runs(app: App, /, *, run: str | None, limit: int, file: Path | None, **filte
 
 
 def _show(app: App, lake: Lake, run: Run) -> None:
+    deliveries = lake.deliveries(run=run.run_id)
     if app.json:
-        echo_json(journal_payload(run))
+        echo_json({**journal_payload(run), "deliveries": [one.model_dump(mode="json") for one in deliveries]})
         return
     show_outcome(run, statuses_of(lake, run.skipped_files))
     facts = [(name, value) for name, value in _facts(run) if value]
@@ -117,6 +119,9 @@ def _show(app: App, lake: Lake, run: Run) -> None:
     if run.notifications:
         say("")
         show_notifications(run.notifications, indent=2)
+    if deliveries:
+        say("")
+        show_deliveries(deliveries, indent=2)
     show_next(app, run)
 
 

@@ -115,9 +115,10 @@ def _take(function: Function, delivery: Delivery, deadline: Deadline) -> Mapping
 
 
 def _notify_late(function: Function) -> None:
-    """Send alerts about late tables and about what was counted, and log the late ones. Reads the journal only."""
+    """Send alerts about late tables and about what was counted, and what is due to downstream systems."""
     try:
         late = function.lake.notify_late()
+        function.lake.send_downstream()
     except RetryableError:
         function.close()
         raise

@@ -1,0 +1,210 @@
+"""Show and retry what other systems are told of publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import group
+from lakegate.cli.options import complete_tables, limit_option
+from lakegate.cli.output import Styled, count, counted, echo_json, moment, next_commands, say, show_rows
+from lakegate.errors import ExitCode, LakegateError, NotFoundError
+
+if TYPE_CHECKING:
+    from lakegate.model.downstream import Delivery, DownstreamStatus
+
+_STYLES = {"failed": "red", "skipped": "yellow", "superseded": "dim"}
+_SHORT = 12
+_SHOWN = 20
+
+
+def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    try:
+        names = list(ctx.ensure_object(App).settings().downstream)
+    except LakegateError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+@group(
+    "downstream",
+    examples=("lakegate downstream status", "lakegate downstream test dbt", "lakegate downstream retry"),
+)
+def downstream() -> None:
+    """Show what other systems were told of publishes, and decide about what they couldn't be told.
+
+    Configure systems in sections [downstream.NAME] of the settings. Each run that ends tells them what was published,
+    reverted or restored. One that's down changes no run: what it misses is queued in the journal and sent later, by the
+    next run, by `lakegate watch`, by `lakegate recover` or by `lakegate downstream retry`.
+    """
+
+
+@downstream.command(
+    "status",
+    examples=("lakegate downstream status", "lakegate downstream status dbt", "lakegate downstream status -o json"),
+)
+@click.argument("name", required=False, shell_complete=_complete)
+@limit_option(_SHOWN)
+def status(app: App, /, *, name: str | None, limit: int) -> None:
+    """Show how far each system is; for one NAME, also its latest deliveries.
+
+    Reads the journal only. Exits with 3 while something waits that was given up.
+    """
+    with app.lake() as lake:
+        found = [one for one in lake.downstream_status() if name in (None, one.name)]
+        deliveries = lake.deliveries(downstream=name, limit=limit) if name is not None else ()
+    if name is not None and not found:
+        raise NotFoundError(f"Downstream '{name}' isn't known.", hint=app.command("downstream", "status"))
+    if app.json:
+        systems = [one.model_dump(mode="json") for one in found]
+        echo_json(systems if name is None else {**systems[0], "deliveries": _payload(deliveries)})
+    else:
+        _show_systems(app, found)
+        if deliveries:
+            say("")
+            show_deliveries(deliveries)
+    raise click.exceptions.Exit(ExitCode.RETRYABLE if any(one.failed for one in found) else ExitCode.OK)
+
+
+@downstream.command("retry", examples=("lakegate downstream retry", "lakegate downstream retry dbt -o json"))
+@click.argument("name", required=False, shell_complete=_complete)
+def retry(app: App, /, *, name: str | None) -> None:
+    """Send what is queued for NAME, or for all systems, now; what was given up as well.
+
+    Exits with 3 if something couldn't be sent.
+    """
+    with app.lake() as lake:
+        tried = lake.downstream_retry(name)
+    _end(app, tried, "Nothing is queued.")
+
+
+@downstream.command("skip", examples=("lakegate downstream skip dbt", "lakegate downstream skip dbt --delivery 17"))
+@click.argument("name", shell_complete=_complete)
+@click.option("--delivery", type=int, metavar="NUMBER", help="Another one that waits.  [default: the oldest]")
+@click.option("--reason", default="Skipped by hand.", show_default=True, help="Why, in one sentence.")
+def skip(app: App, /, *, name: str, delivery: int | None, reason: str) -> None:
+    """Never send the oldest delivery that waits for NAME, so that those behind it can pass."""
+    with app.lake() as lake:
+        skipped = lake.downstream_skip(name, delivery=delivery, reason=reason)
+    if app.json:
+        echo_json(_payload(skipped))
+    else:
+        show_deliveries(skipped)
+        next_commands(("Send what waited for it", app.command("downstream", "retry", name)))
+
+
+@downstream.command("send", examples=("lakegate downstream send glue", "lakegate downstream send glue nyc.trips"))
+@click.argument("name", shell_complete=_complete)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
+def send(app: App, /, *, name: str, tables: tuple[str, ...]) -> None:
+    """Tell NAME the state that tables have on main now: all of them, or each TABLE.
+
+    For a system that's new in the settings, or after others than lakegate wrote to main. Exits with 3 if something
+    couldn't be sent.
+    """
+    with app.lake() as lake:
+        tried = lake.downstream_send(name, tables)
+    _end(app, tried, "There is no table that it wants to know of.")
+
+
+@downstream.command("test", examples=("lakegate downstream test", "lakegate downstream test dbt -o json"))
+@click.argument("name", required=False, shell_complete=_complete)
+def test(app: App, /, *, name: str | None) -> None:
+    """Check that NAME, or every system, can be reached with its settings. Changes nothing in it.
+
+    A webhook gets a test event. Exits with 3 if one can't be reached.
+    """
+    with app.lake() as lake:
+        checks = lake.downstream_test(name)
+    if app.json:
+        echo_json([one.model_dump(mode="json") for one in checks])
+    else:
+        rows = (
+            Styled((one.name, one.type, "works" if one.works else "fails", one.detail), None if one.works else "red")
+            for one in checks
+        )
+        show_rows(("downstream", "type", "", "detail"), rows)
+    raise click.exceptions.Exit(ExitCode.OK if all(one.works for one in checks) else ExitCode.RETRYABLE)
+
+
+@downstream.command("forget", examples=("lakegate downstream forget old-hook",))
+@click.argument("name", shell_complete=_complete)
+def forget(app: App, /, *, name: str) -> None:
+    """Queue nothing more for NAME, which the settings no longer have, and skip what is queued for it.
+
+    Until then, the journal keeps queuing: the settings of another machine may still have it.
+    """
+    with app.lake() as lake:
+        skipped = lake.downstream_forget(name)
+    if app.json:
+        echo_json({"name": name, "skipped": skipped})
+    else:
+        say(f"{name} is forgotten; {counted(skipped, 'delivery', 'deliveries')} skipped.")
+
+
+def show_deliveries(deliveries: Sequence[Delivery], *, indent: int = 0) -> None:
+    """Print deliveries, with why they failed."""
+    rows = (
+        Styled(
+            (
+                one.delivery_id,
+                one.downstream,
+                one.kind,
+                ", ".join(one.tables),
+                one.state if one.next_at is None or not one.tries else f"again {moment(one.next_at)}",
+                count(one.tries),
+                one.reason or "",
+            ),
+            _STYLES.get(one.state, "yellow" if one.state == "pending" and one.reason else None),
+        )
+        for one in deliveries
+    )
+    show_rows(("number", "downstream", "event", "tables", "state", "tries", "reason"), rows, indent=indent)
+
+
+def _show_systems(app: App, systems: Sequence[DownstreamStatus]) -> None:
+    rows = [
+        Styled(
+            (
+                one.name,
+                one.type or "not in the settings",
+                count(one.pending),
+                count(one.failed),
+                count(one.sent),
+                moment(one.last_sent_at),
+                moment(one.oldest),
+                one.reason or "",
+            ),
+            "red" if one.failed else "yellow" if one.reason or one.type is None else None,
+        )
+        for one in systems
+    ]
+    columns = ("downstream", "type", "queued", "given up", "sent", "last sent", "oldest queued", "reason")
+    show_rows(columns, rows, right=("queued", "given up", "sent"), empty="No downstream systems.")
+    waiting = [one for one in systems if one.failed or one.reason]
+    unknown = [one for one in systems if one.type is None]
+    if waiting:
+        next_commands(
+            *((f"Send to {one.name} after fixing it", app.command("downstream", "retry", one.name)) for one in waiting),
+            ("Or skip the oldest", app.command("downstream", "skip", waiting[0].name)),
+        )
+    if unknown:
+        next_commands(("Stop queuing for it", app.command("downstream", "forget", unknown[0].name)))
+
+
+def _end(app: App, tried: Sequence[Delivery], empty: str) -> None:
+    if app.json:
+        echo_json(_payload(tried))
+    elif tried:
+        show_deliveries(tried)
+    else:
+        click.echo(empty, err=True)
+    unsent = any(one.state in ("pending", "failed") for one in tried)
+    raise click.exceptions.Exit(ExitCode.RETRYABLE if unsent else ExitCode.OK)
+
+
+def _payload(deliveries: Sequence[Delivery]) -> list[dict[str, object]]:
+    return [one.model_dump(mode="json") for one in deliveries]

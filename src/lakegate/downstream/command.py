@@ -1,0 +1,144 @@
+"""A command: run for each event, with the event as JSON on standard input and its main facts in variables.
+
+No shell is involved, and nothing of an event becomes an argument. What it prints goes to lakegate's log, without
+secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from lakegate.config import CommandDownstream
+from lakegate.downstream.registry import Around
+from lakegate.errors import DownstreamError, DownstreamUnavailableError
+from lakegate.model.downstream import DownstreamEvent
+from lakegate.model.run import Run
+from lakegate.progress import one_line, without_secrets
+
+_LOG = logging.getLogger(__name__)
+_LONGEST_LINE = 1000
+_MOST_LINES = 200
+_MOST_BYTES = 256 * 1024
+_GRACE_S = 5.0
+_NOT_FOUND = 127
+_REFUSES = 65
+"""Exit code by which a command says that it would fail again with the same event (``EX_DATAERR`` of ``sysexits.h``)."""
+
+
+class CommandTarget:
+    """Implements :class:`lakegate.ports.Downstream` by a process.
+
+    Args:
+        name: The system's name.
+        argv: The program and its arguments.
+        cwd: Folder to run it in.
+        timeout_s: Seconds that it may take; then it and what it started are stopped.
+    """
+
+    def __init__(self, name: str, argv: Sequence[str], cwd: Path, timeout_s: float) -> None:
+        self._name = name
+        self._argv = tuple(argv)
+        self._cwd = cwd
+        self._timeout_s = timeout_s
+
+    def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
+        """Run the command; exit code 0 means that the event arrived.
+
+        Raises:
+            DownstreamUnavailableError: When it can't be run, takes too long, or exits with another code.
+            DownstreamError: When it exits with 65: it would refuse the event again.
+        """
+        del run
+        # A file rather than a pipe: nobody need read while it runs, and it may end without reading.
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
+            given.write(event.model_dump_json().encode())
+            given.seek(0)
+            code = self._run(given, said, {**os.environ, **variables(self._name, event)})
+            self._log(said)
+        if code == _REFUSES:
+            raise DownstreamError(f"{self._argv[0]} refused the event (exit code {_REFUSES}).")
+        if code != 0:
+            how = f"exit code {code}" if code > 0 else f"signal {-code}"
+            raise DownstreamUnavailableError(f"{self._argv[0]} failed ({how}); what it said is in the log.")
+
+    def test(self) -> str:
+        """Look for the program; it isn't run."""
+        if not self._cwd.is_dir():
+            raise DownstreamError(f"Folder {self._cwd} doesn't exist.")
+        found = shutil.which(self._argv[0]) if "/" not in self._argv[0] else shutil.which(self._cwd / self._argv[0])
+        if found is None:
+            raise DownstreamError(f"Program {self._argv[0]} can't be found, or isn't executable.")
+        return f"Found {found}; it wasn't run."
+
+    def _run(self, given: IO[bytes], said: IO[bytes], env: Mapping[str, str]) -> int:
+        try:
+            # A session of its own: Ctrl-C is for us, and whatever it starts can be stopped with it.
+            process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
+                self._argv,
+                cwd=self._cwd,
+                env=env,
+                stdin=given,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            # Another machine may have it.
+            raise DownstreamUnavailableError(f"{self._argv[0]} can't be run: {error.strerror}.") from None
+        try:
+            return process.wait(self._timeout_s)
+        except subprocess.TimeoutExpired:
+            text = f"{self._argv[0]} took longer than {self._timeout_s:g} s, and was stopped."
+            raise DownstreamUnavailableError(text) from None
+        finally:
+            _stop(process)
+
+    def _log(self, said: IO[bytes]) -> None:
+        size = said.seek(0, os.SEEK_END)
+        said.seek(max(size - _MOST_BYTES, 0))
+        lines = said.read().decode("utf-8", errors="replace").splitlines()
+        for line in lines[-_MOST_LINES:]:
+            text = one_line(without_secrets(line))[:_LONGEST_LINE]
+            _LOG.info("%s: %s", self._name, text, extra={"facts": {"downstream": self._name}})
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process that still runs, with all that it started."""
+    if process.poll() is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+            return
+
+
+def variables(name: str, event: DownstreamEvent) -> dict[str, str]:
+    """Return the variables that a command finds; tables are separated by spaces, which no name contains."""
+    facts = {
+        "LAKEGATE_EVENT": event.kind,
+        "LAKEGATE_EVENT_DOWNSTREAM": name,
+        "LAKEGATE_EVENT_ID": event.event_id,
+        "LAKEGATE_EVENT_RUN_ID": event.run_id,
+        "LAKEGATE_EVENT_REF": event.ref,
+        "LAKEGATE_EVENT_COMMIT": event.commit,
+        "LAKEGATE_EVENT_TABLES": " ".join(table.table for table in event.tables),
+        "LAKEGATE_EVENT_CREATED": " ".join(table.table for table in event.tables if table.created),
+        "LAKEGATE_EVENT_DROPPED": " ".join(table.table for table in event.tables if table.dropped),
+    }
+    return {key: value or "" for key, value in facts.items()}
+
+
+def make(name: str, settings: CommandDownstream, around: Around) -> CommandTarget:
+    """Return the command that a section of the settings describes."""
+    return CommandTarget(name, settings.argv, around.home / (settings.cwd or ""), settings.timeout_s)

@@ -1,0 +1,264 @@
+"""The outbox: what downstream systems are still to be told, in the order in which it happened.
+
+Events are queued in the transaction that records what they are about: the target's new commits
+(:func:`lakegate.journal.history.record`), or the end of a run that published nothing. They are queued for every system
+that any process has registered, so a process whose settings don't name a system forgets none of its events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, delete, func, select, update
+
+from lakegate.errors import NotFoundError
+from lakegate.journal.database import Database, Transaction
+from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, MIRRORED, as_text
+from lakegate.model.downstream import Delivery, DeliveryState, DownstreamKind, DownstreamStatus, Subscription
+from lakegate.model.refs import TablePointer
+from lakegate.model.run import Run
+
+_COLUMNS = ("downstream", "kind", "ref", "commit_hash", "run_id", "tables", "state", "tries", "queued_at", "next_at")
+_WAITING = ("pending", "failed")
+_NOBODY_ELSE = "outbox"
+
+
+def queue(
+    tx: Transaction,
+    kind: DownstreamKind,
+    tables: Sequence[str],
+    *,
+    ref: str,
+    commit: str | None = None,
+    run_id: str | None = None,
+    only: str | None = None,
+) -> int:
+    """Queue an event for every system that wants it, and return for how many.
+
+    Args:
+        tx: The transaction that records what the event is about.
+        kind: What happened.
+        tables: Its tables.
+        ref: The branch.
+        commit: The commit that they are described at.
+        run_id: The run that did it.
+        only: Queue it for this system only.
+    """
+    subscriptions = _subscriptions(tx)
+    if not subscriptions:
+        return 0
+    # Whoever sends must not see a later event before an earlier one.
+    tx.lock(_NOBODY_ELSE)
+    now = as_text(tx.now())
+    rows = [
+        (name, kind, ref, commit, run_id, json.dumps(wanted), "pending", 0, now, now)
+        for name, subscription in subscriptions.items()
+        if only in (None, name) and (wanted := subscription.wanted(kind, dict.fromkeys(tables)))
+    ]
+    tx.insert(DELIVERIES, rows, _COLUMNS)
+    return len(rows)
+
+
+def queue_end(tx: Transaction, run: Run) -> None:
+    """Queue the end of a run that published nothing because it was rejected, or failed."""
+    match run.status:
+        case "rejected" | "failed":
+            queue(tx, run.status, run.tables, ref=run.target, run_id=run.run_id)
+
+
+class Outbox:
+    """The queue of each downstream system.
+
+    Args:
+        database: The journal's.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # Systems
+
+    def register(self, subscriptions: Collection[Subscription]) -> None:
+        """Queue events from now on for these systems, too, as the settings want it."""
+        with self._database.reading() as tx:
+            known = _subscriptions(tx)
+        new = [one for one in subscriptions if known.get(one.name) != one]
+        if not new:
+            return
+        with self._database.writing() as tx:
+            tx.lock(_NOBODY_ELSE)
+            since = as_text(tx.now())
+            rows = [(one.name, one.model_dump_json(), since) for one in new]
+            tx.insert(DOWNSTREAMS, rows, key="name", replace=("document",))
+
+    def forget(self, name: str) -> int:
+        """Queue nothing more for a system, skip what is queued, and return how much that was."""
+        with self._database.writing() as tx:
+            tx.lock(_NOBODY_ELSE)
+            if not tx.execute(delete(DOWNSTREAMS).where(DOWNSTREAMS.c.name == name)).rowcount:
+                raise NotFoundError(f"Downstream '{name}' isn't known.", hint="lakegate downstream status")
+            tx.execute(delete(MIRRORED).where(MIRRORED.c.downstream == name))
+            return _end(tx, _of(name, _WAITING), "skipped", "The system was forgotten.")
+
+    def status(self) -> Sequence[DownstreamStatus]:
+        """Return how far each system is."""
+        states = DELIVERIES.c.state
+        counted = select(
+            DELIVERIES.c.downstream,
+            states,
+            func.count().label("number"),
+            func.min(DELIVERIES.c.queued_at).label("oldest"),
+            func.min(DELIVERIES.c.next_at).label("next_at"),
+            func.max(DELIVERIES.c.ended_at).label("last"),
+        ).group_by(DELIVERIES.c.downstream, states)
+        with self._database.reading() as tx:
+            known = {name: (document, since) for name, document, since in tx.execute(select(DOWNSTREAMS)).tuples()}
+            numbers: dict[str, dict[str, Any]] = {name: {} for name in known}
+            for row in tx.execute(counted):
+                if row.downstream in numbers:
+                    numbers[row.downstream][row.state] = row
+            reasons = {name: self._reason(tx, name) for name in known}
+        return tuple(
+            _status(Subscription.model_validate_json(document), since, numbers[name], reasons[name])
+            for name, (document, since) in sorted(known.items())
+        )
+
+    # Deliveries
+
+    def waiting(self, name: str, *, after: int = 0, limit: int = 100) -> Sequence[Delivery]:
+        """Return the deliveries to a system, after a number, that are queued or were given up, in their order."""
+        which = _of(name, _WAITING) & (DELIVERIES.c.delivery_id > after)
+        query = select(DELIVERIES).where(which).order_by(DELIVERIES.c.delivery_id).limit(limit)
+        with self._database.reading() as tx:
+            return tuple(_delivery(row) for row in tx.execute(query))
+
+    def list(
+        self,
+        *,
+        name: str | None = None,
+        run_id: str | None = None,
+        states: Collection[DeliveryState] = (),
+        limit: int = 50,
+    ) -> Sequence[Delivery]:
+        """Return deliveries, newest first."""
+        query = select(DELIVERIES).order_by(DELIVERIES.c.delivery_id.desc()).limit(limit)
+        if name is not None:
+            query = query.where(DELIVERIES.c.downstream == name)
+        if run_id is not None:
+            query = query.where(DELIVERIES.c.run_id == run_id)
+        if states:
+            query = query.where(DELIVERIES.c.state.in_(states))
+        with self._database.reading() as tx:
+            return tuple(_delivery(row) for row in tx.execute(query))
+
+    def begin(self, delivery: Delivery) -> bool:
+        """Count one more try; return whether nobody else has tried or decided meanwhile."""
+        known = DELIVERIES.c
+        same = known.delivery_id == delivery.delivery_id, known.tries == delivery.tries, known.state == "pending"
+        with self._database.writing() as tx:
+            return tx.execute(update(DELIVERIES).where(*same).values(tries=delivery.tries + 1)).rowcount == 1
+
+    def sent(self, delivery: Delivery, mirrored: Mapping[str, TablePointer | None] | None = None) -> None:
+        """Record that a delivery arrived.
+
+        Args:
+            delivery: The delivery.
+            mirrored: The state of each table that the system points at now; ``None`` for one that was dropped.
+        """
+        with self._database.writing() as tx:
+            _end(tx, DELIVERIES.c.delivery_id == delivery.delivery_id, "sent", None)
+            for table, pointer in (mirrored or {}).items():
+                key = MIRRORED.c.downstream == delivery.downstream, MIRRORED.c.table_name == table
+                tx.execute(delete(MIRRORED).where(*key))
+                if pointer is not None:
+                    now = as_text(tx.now())
+                    tx.insert(MIRRORED, [(delivery.downstream, table, pointer.model_dump_json(), now)])
+
+    def postponed(self, delivery: Delivery, reason: str, *, next_at: datetime) -> None:
+        """Record that a delivery failed and is tried again."""
+        with self._database.writing() as tx:
+            since = delivery.failing_since or tx.now()
+            changes = {"next_at": as_text(next_at), "failing_since": as_text(since), "reason": reason}
+            same = DELIVERIES.c.delivery_id == delivery.delivery_id, DELIVERIES.c.state == "pending"
+            tx.execute(update(DELIVERIES).where(*same).values(changes))
+
+    def ended(self, deliveries: Iterable[Delivery], state: DeliveryState, reason: str) -> None:
+        """Record that deliveries were given up, skipped or superseded."""
+        numbers = [one.delivery_id for one in deliveries]
+        with self._database.writing() as tx:
+            _end(tx, DELIVERIES.c.delivery_id.in_(numbers) & DELIVERIES.c.state.in_(_WAITING), state, reason)
+
+    def again(self, name: str | None = None) -> int:
+        """Queue what was given up again, have all that is queued tried at once, and return how much that is."""
+        with self._database.writing() as tx:
+            which: list[ColumnElement[bool]] = [DELIVERIES.c.state.in_(_WAITING)]
+            if name is not None:
+                which.append(DELIVERIES.c.downstream == name)
+            changes = {"state": "pending", "next_at": as_text(tx.now()), "failing_since": None, "ended_at": None}
+            return tx.execute(update(DELIVERIES).where(*which).values(changes)).rowcount
+
+    def send_current(self, name: str, tables: Sequence[str], *, ref: str, commit: str) -> int:
+        """Queue the state that each of ``tables`` has at ``commit``; return how many the system wants."""
+        with self._database.writing() as tx:
+            return sum(queue(tx, "current", [table], ref=ref, commit=commit, only=name) for table in tables)
+
+    def mirrored(self) -> Sequence[TablePointer]:
+        """Return the states that systems point at."""
+        with self._database.reading() as tx:
+            return tuple(TablePointer.model_validate_json(one) for one in tx.scalars(select(MIRRORED.c.pointer)))
+
+    def unsent_states(self) -> Sequence[Delivery]:
+        """Return what systems that point at tables are still to be told of commits."""
+        with self._database.reading() as tx:
+            names = [name for name, one in _subscriptions(tx).items() if one.mirrors]
+            which = DELIVERIES.c.downstream.in_(names), DELIVERIES.c.state.in_(_WAITING), DELIVERIES.c.commit_hash != ""
+            return tuple(_delivery(row) for row in tx.execute(select(DELIVERIES).where(*which)))
+
+    def now(self) -> datetime:
+        """Return the time by the clock that deliveries go by."""
+        with self._database.reading() as tx:
+            return tx.now()
+
+    def _reason(self, tx: Transaction, name: str) -> str | None:
+        query = select(DELIVERIES.c.reason).where(_of(name, _WAITING), DELIVERIES.c.reason.is_not(None))
+        reason: str | None = tx.scalar(query.order_by(DELIVERIES.c.delivery_id).limit(1))
+        return reason
+
+
+def _subscriptions(tx: Transaction) -> Mapping[str, Subscription]:
+    found = tx.scalars(select(DOWNSTREAMS.c.document).order_by(DOWNSTREAMS.c.name))
+    return {one.name: one for one in map(Subscription.model_validate_json, found)}
+
+
+def _of(name: str, states: Sequence[str]) -> ColumnElement[bool]:
+    return and_(DELIVERIES.c.downstream == name, DELIVERIES.c.state.in_(states))
+
+
+def _end(tx: Transaction, which: ColumnElement[bool], state: DeliveryState, reason: str | None) -> int:
+    changes = {"state": state, "ended_at": as_text(tx.now()), "next_at": None, "reason": reason}
+    return tx.execute(update(DELIVERIES).where(which).values(changes)).rowcount
+
+
+def _delivery(row: Row[Any]) -> Delivery:
+    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's names
+    commit = values.pop("commit_hash")
+    return Delivery.model_validate({**values, "commit": commit, "tables": json.loads(values["tables"])})
+
+
+def _status(subscription: Subscription, since: str, states: Mapping[str, Any], reason: str | None) -> DownstreamStatus:
+    waiting = [states[state] for state in _WAITING if state in states]
+    return DownstreamStatus.model_validate(
+        {
+            "name": subscription.name,
+            "mirrors": subscription.mirrors,
+            "since": since,
+            **{state: states[state].number for state in ("pending", "failed", "sent") if state in states},
+            "oldest": min((row.oldest for row in waiting), default=None),
+            "next_at": states["pending"].next_at if "pending" in states else None,
+            "last_sent_at": states["sent"].last if "sent" in states else None,
+            "reason": reason,
+        }
+    )

@@ -1,0 +1,352 @@
+"""Tell downstream systems what was published: at least once, in order for each table, whatever they do.
+
+What is to be sent is in the journal's outbox before anything is sent (:mod:`lakegate.journal.outbox`). The process that
+ended a run sends what is due, within a time budget; so do ``recover``, ``watch``, every later run, and
+``lakegate downstream retry``. Of several at once, one sends to a system. Nothing here changes a run's outcome.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from datetime import datetime, timedelta
+
+from lakegate.errors import (
+    CatalogUnavailableError,
+    DownstreamError,
+    DownstreamUnavailableError,
+    LakegateError,
+    NotFoundError,
+    RetryableError,
+)
+from lakegate.model.downstream import ChangedTable, Delivery, DownstreamCheck, DownstreamEvent
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Commit, Ref, TablePointer
+from lakegate.ports import Downstream
+from lakegate.progress import one_line, without_secrets
+from lakegate.wap import failpoints
+from lakegate.wap.alerting import alert_undelivered
+from lakegate.wap.context import Context, Subscriber
+from lakegate.wap.history import sync
+
+BUDGET_S = 30.0
+"""Seconds after which a process that ended a run begins no further delivery."""
+_FIRST_WAIT_S = 30.0
+_LONGEST_WAIT_S = 3600.0
+_LOCK_S = 5.0
+_MOST_FAILURES = 3
+"""Failures after which a system is left alone until the next time."""
+_PAGE = 500
+_LONGEST_REASON = 500
+_LOG = logging.getLogger(__name__)
+
+States = Mapping[str, TablePointer | None]
+"""Where a table's metadata is, by the table's name; ``None`` for a table that doesn't exist."""
+
+
+def send(
+    context: Context, *, within_s: float = BUDGET_S, target: str | None = None, name: str | None = None
+) -> Sequence[Delivery]:
+    """Send what is due to each downstream system; what can't be sent stays queued. Never raises an error.
+
+    Args:
+        context: The lake's context.
+        within_s: Seconds after which no further delivery is begun.
+        target: Read the new commits of this branch first, which queues what they did.
+        name: Send to this system only.
+
+    Returns:
+        The deliveries that were tried, as they are now.
+    """
+    subscribers = [one for one in context.downstreams if name in (None, one.subscription.name)]
+    if not subscribers or within_s <= 0:
+        return ()
+    if target is not None:
+        with suppress(LakegateError):
+            sync(context, target)
+    deadline = time.monotonic() + within_s
+    senders = [_Sender(context, one, deadline) for one in subscribers]
+    # Side by side, so that one that is away holds up no other. Daemons, so that none keeps the process alive.
+    threads = [
+        threading.Thread(target=copy_context().run, args=(one.work,), name=f"downstream {one.name}", daemon=True)
+        for one in senders[1:]
+    ]
+    for thread in threads:
+        thread.start()
+    senders[0].work()
+    for thread in threads:
+        thread.join()
+    return tuple(delivery for one in senders for delivery in one.tried)
+
+
+class _Sender:
+    """Sends to one system, in order for each table."""
+
+    def __init__(self, context: Context, subscriber: Subscriber, deadline: float) -> None:
+        self._context = context
+        self._subscriber = subscriber
+        self._deadline = deadline
+        self._outbox = context.journal.outbox
+        self._opened: Downstream | None = None
+        self._failures = 0
+        self.name = subscriber.subscription.name
+        self.tried: list[Delivery] = []
+
+    def work(self) -> None:
+        """Send what is due, until nothing is, or time is over."""
+        try:
+            if not self._outbox.waiting(self.name, limit=1):
+                return
+            wait_s = max(min(_LOCK_S, self._left_s), 0.001)
+            with self._context.journal.lock(f"downstream {self.name}", timeout_s=wait_s) as is_ours:
+                # Else another process sends; it looks again before it stops.
+                while is_ours and self._pass():
+                    pass
+        except Exception as error:  # noqa: BLE001 - a publish doesn't depend on it
+            reason = error.message if isinstance(error, LakegateError) else type(error).__name__
+            _LOG.warning("Downstream '%s' was told nothing: %s", self.name, reason)
+
+    @property
+    def _left_s(self) -> float:
+        return self._deadline - time.monotonic()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._left_s <= 0 or self._failures >= _MOST_FAILURES
+
+    def _pass(self) -> bool:
+        """Go once through what is queued; return whether something was sent, so that more may be due."""
+        sent = False
+        held: set[str] = set()
+        now = self._outbox.now()
+        for delivery in self._queued():
+            if self._is_over:
+                return False
+            due = delivery.state == "pending" and (delivery.next_at or delivery.queued_at) <= now
+            if due and held.isdisjoint(delivery.tables) and self._send(delivery):
+                sent = True
+            else:
+                # Whatever comes later about these tables has to wait for it.
+                held.update(delivery.tables)
+        return sent
+
+    def _queued(self) -> Iterator[Delivery]:
+        after = 0
+        while page := self._outbox.waiting(self.name, after=after, limit=_PAGE):
+            after = page[-1].delivery_id
+            covered = self._superseded(page) if self._subscriber.subscription.mirrors else ()
+            if covered:
+                self._outbox.ended(covered, "superseded", "A later event of the same tables covers it.")
+            yield from (one for one in page if one not in covered)
+
+    def _superseded(self, page: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Return the deliveries whose tables all have a later one: only the newest state matters."""
+        later: set[str] = set()
+        found = []
+        for delivery in reversed(page):
+            if delivery.commit is None:
+                continue
+            if later.issuperset(delivery.tables):
+                found.append(delivery)
+            later.update(delivery.tables)
+        return found
+
+    def _send(self, delivery: Delivery) -> bool:
+        """Send one event; return whether nothing more is to be done about it."""
+        if not self._outbox.begin(delivery):
+            return False
+        tried = delivery.model_copy(update={"tries": delivery.tries + 1})
+        try:
+            if self._opened is None:
+                self._opened = self._subscriber.open()
+            event, states = describe(self._context, delivery)
+            run = None if delivery.run_id is None else self._context.journal.get(delivery.run_id)
+            failpoints.reach("before-send")
+            with self._context.narrator.step(f"Telling {self.name} of {_what(delivery)}"):
+                self._opened.deliver(event, run)
+            failpoints.reach("after-send")
+        except CatalogUnavailableError:
+            raise  # nothing is wrong with the system: the next process tries
+        except _CommitLostError:
+            self._outbox.ended([tried], "skipped", reason := "Its commit is in the catalog no longer.")
+            self.tried.append(tried.model_copy(update={"state": "skipped", "reason": reason}))
+            return True
+        except Exception as error:  # noqa: BLE001 - whatever a system does, the others go on
+            self._failures += 1
+            self._failed(tried, error)
+            return False
+        self._outbox.sent(tried, states if self._subscriber.subscription.mirrors and delivery.commit else None)
+        self.tried.append(tried.model_copy(update={"state": "sent", "reason": None}))
+        return True
+
+    def _failed(self, delivery: Delivery, error: Exception) -> None:
+        now = self._outbox.now()
+        reason = _reason(error)
+        since = delivery.failing_since or now
+        if isinstance(error, DownstreamError) or now - since > self._subscriber.give_up:
+            ended = delivery.model_copy(update={"state": "failed", "reason": reason, "ended_at": now})
+            self._outbox.ended([delivery], "failed", reason)
+            self._narrate(f"{reason} It was given up. After fixing it: lakegate downstream retry {self.name}", delivery)
+            alert_undelivered(self._context, ended)
+        else:
+            next_at = now + timedelta(seconds=_wait_s(delivery.tries, error))
+            ended = delivery.model_copy(update={"reason": reason, "next_at": next_at, "failing_since": since})
+            self._outbox.postponed(delivery, reason, next_at=next_at)
+            self._narrate(f"{reason} It is tried again; at once: lakegate downstream retry {self.name}", delivery)
+        self.tried.append(ended)
+
+    def _narrate(self, text: str, delivery: Delivery) -> None:
+        self._context.narrator.note(f"{self.name} wasn't told of {_what(delivery)}: {text}")
+        facts = {"downstream": self.name, "run_id": delivery.run_id, "tables": list(delivery.tables)}
+        _LOG.warning("Downstream '%s' wasn't told: %s", self.name, text, extra={"facts": facts})
+
+
+class _CommitLostError(Exception):
+    """The commit of an event can't be found any more."""
+
+
+def _wait_s(tries: int, error: Exception) -> float:
+    """Return how long to wait before another try.
+
+    Example:
+        >>> [_wait_s(tries, ValueError()) for tries in (1, 2, 3, 99)]
+        [30.0, 60.0, 120.0, 3600.0]
+    """
+    asked_s = error.after_s or 0.0 if isinstance(error, DownstreamUnavailableError) else 0.0
+    backoff_s = _FIRST_WAIT_S * 2.0 ** min(tries - 1, 20)
+    return min(max(backoff_s, asked_s), _LONGEST_WAIT_S)
+
+
+def _reason(error: Exception) -> str:
+    # Another library's message may hold the secrets that it was given.
+    text = error.message if isinstance(error, LakegateError) else f"It failed: {type(error).__name__}."
+    hint = f" {error.hint}" if isinstance(error, LakegateError) and error.hint else ""
+    return one_line(without_secrets(text + hint))[:_LONGEST_REASON]
+
+
+def _what(delivery: Delivery) -> str:
+    tables = ", ".join(delivery.tables[:3]) + (" …" if len(delivery.tables) > 3 else "")  # noqa: PLR2004 - a few
+    return f"{tables} ({delivery.kind})"
+
+
+def check(subscriber: Subscriber, type_: str) -> DownstreamCheck:
+    """Return whether a system can be reached from here, whatever is wrong with it."""
+    name = subscriber.subscription.name
+    try:
+        detail = subscriber.open().test()
+    except Exception as error:  # noqa: BLE001 - that's what is asked for
+        return DownstreamCheck(name=name, type=type_, works=False, detail=_reason(error))
+    return DownstreamCheck(name=name, type=type_, works=True, detail=detail)
+
+
+def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, States]:
+    """Return the event of a delivery, and where its tables' metadata is, as the catalog has it.
+
+    Raises:
+        CatalogUnavailableError: When the catalog is away.
+    """
+    if delivery.commit is None:
+        run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
+        at = delivery.queued_at if run is None else run.finished_at or delivery.queued_at
+        return _event(delivery, at, [ChangedTable(table=name) for name in delivery.tables]), {}
+    commit, before, after = _states(context, delivery, delivery.commit)
+    is_current = delivery.kind == "current"
+    tables = [
+        _changed(context, name, None if is_current else before[name], after[name], is_current=is_current)
+        for name in delivery.tables
+    ]
+    run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
+    actor = run.accepted.actor if run is not None and run.accepted is not None else commit.author
+    return _event(delivery, commit.time, tables, parent=commit.parent, actor=actor or None), after
+
+
+def _states(context: Context, delivery: Delivery, commit_hash: str) -> tuple[Commit, States, States]:
+    tables = [TableIdentifier.stored(name) for name in delivery.tables]
+    try:
+        commit = next(iter(context.catalog.history(commit_hash)), None)
+        if commit is None:
+            raise _CommitLostError
+        after = context.catalog.get_tables(tables, _at(commit_hash))
+        has_before = commit.parent is not None and delivery.kind != "current"
+        before = context.catalog.get_tables(tables, _at(commit.parent or "")) if has_before else {}
+    except NotFoundError:
+        raise _CommitLostError from None
+    return commit, _by_name(tables, before), _by_name(tables, after)
+
+
+def _by_name(
+    tables: Sequence[TableIdentifier], found: Mapping[TableIdentifier, TablePointer | None]
+) -> Mapping[str, TablePointer | None]:
+    return {str(table): found.get(table) for table in tables}
+
+
+def _at(commit: str) -> Ref:
+    return Ref(name=commit, hash=commit, kind="detached")
+
+
+def _event(
+    delivery: Delivery,
+    at: datetime,
+    tables: Sequence[ChangedTable],
+    *,
+    parent: str | None = None,
+    actor: str | None = None,
+) -> DownstreamEvent:
+    about = [delivery.kind, delivery.ref, delivery.commit, delivery.run_id, *delivery.tables]
+    return DownstreamEvent(
+        event_id=hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32],
+        kind=delivery.kind,
+        run_id=delivery.run_id,
+        ref=delivery.ref,
+        commit=delivery.commit,
+        parent=parent,
+        actor=actor,
+        at=at,
+        tables=tuple(tables),
+    )
+
+
+def _changed(
+    context: Context, name: str, before: TablePointer | None, after: TablePointer | None, *, is_current: bool
+) -> ChangedTable:
+    known: dict[str, object] = {
+        "before": None if before is None else before.metadata_location,
+        "after": None if after is None else after.metadata_location,
+        "created": before is None and after is not None and not is_current,
+        "dropped": after is None,
+    }
+    try:
+        old = None if before is None else context.reader.metadata(before)
+        if not is_current and not (before is None and after is None):
+            change = context.reader.change(before, after)
+            known |= {"change": change.kind, "rows_added": change.rows_added, "rows_removed": change.rows_removed}
+            known["snapshot_ids"] = change.snapshot_ids
+        if after is not None:
+            new = context.reader.metadata(after)
+            known |= {"location": new.location, "table_schema": new.table_schema, "rows": new.rows}
+            known["snapshot_id"] = None if new.snapshot is None else new.snapshot.snapshot_id
+            known["schema_changed"] = old is not None and old.table_schema != new.table_schema
+    except RetryableError:
+        raise
+    except LakegateError as error:
+        # Its metadata can't be read: it's told what is known.
+        _LOG.warning("The metadata of %s can't be read: %s", name, error.message)
+    return ChangedTable.model_validate({"table": name, **known})
+
+
+def needed_states(context: Context) -> Iterator[TablePointer]:
+    """Yield the states that downstream systems point at, or are still to be told of; ``gc`` keeps their files.
+
+    Raises:
+        RetryableError: When the catalog or the journal is away.
+    """
+    yield from context.journal.outbox.mirrored()
+    for delivery in context.journal.outbox.unsent_states():
+        with suppress(_CommitLostError):
+            yield from filter(None, _states(context, delivery, delivery.commit or "")[2].values())

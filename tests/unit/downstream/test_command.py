@@ -1,0 +1,108 @@
+"""A command as a downstream system: what it finds, and what becomes of one that fails or hangs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lakegate.downstream.command import CommandTarget
+from lakegate.errors import DownstreamError, DownstreamUnavailableError
+from lakegate.model.downstream import DownstreamEvent
+from lakegate.progress import hide
+from support.downstream_contract import changed, dropped, event
+
+COPY = """
+import json, os, sys
+kept = {key: value for key, value in os.environ.items() if key.startswith("LAKEGATE_EVENT")}
+json.dump({"stdin": sys.stdin.read(), "env": kept, "cwd": os.getcwd()}, open("told.json", "w"))
+"""
+
+
+def command(code: str, cwd: Path, timeout_s: float = 30) -> CommandTarget:
+    return CommandTarget("dbt", [sys.executable, "-Sc", code], cwd, timeout_s)
+
+
+def test_it_finds_the_event_on_standard_input_and_its_facts_in_variables(tmp_path: Path) -> None:
+    sent = event(changed(number=0), changed("nyc.fares"), dropped("nyc.old"))
+    command(COPY, tmp_path).deliver(sent, None)
+    told = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))
+    assert DownstreamEvent.model_validate_json(told["stdin"]) == sent
+    assert told["cwd"] == str(tmp_path)
+    assert told["env"] == {
+        "LAKEGATE_EVENT": "published",
+        "LAKEGATE_EVENT_DOWNSTREAM": "dbt",
+        "LAKEGATE_EVENT_ID": sent.event_id,
+        "LAKEGATE_EVENT_RUN_ID": "r1",
+        "LAKEGATE_EVENT_REF": "main",
+        "LAKEGATE_EVENT_COMMIT": sent.commit,
+        "LAKEGATE_EVENT_TABLES": "nyc.trips nyc.fares nyc.old",
+        "LAKEGATE_EVENT_CREATED": "nyc.trips",
+        "LAKEGATE_EVENT_DROPPED": "nyc.old",
+    }
+
+
+def test_no_shell_reads_its_arguments(tmp_path: Path) -> None:
+    code = "import sys; assert sys.argv[1:] == ['$HOME; touch x', '*'], sys.argv"
+    CommandTarget("dbt", [sys.executable, "-Sc", code, "$HOME; touch x", "*"], tmp_path, 30).deliver(event(), None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_reads_nothing_of_a_long_event_is_fine(tmp_path: Path) -> None:
+    many = [changed(f"nyc.t{number}") for number in range(2000)]
+    command("pass", tmp_path).deliver(event(*many), None)
+
+
+def test_what_it_prints_is_logged_without_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hide("hunter2secret")
+    with caplog.at_level(logging.INFO, "lakegate.downstream.command"):
+        command(
+            "import sys; print('ok', flush=True); print('pw=hunter2secret\\x1b[31m', file=sys.stderr)", tmp_path
+        ).deliver(event(), None)
+    assert [record.getMessage() for record in caplog.records] == ["dbt: ok", "dbt: pw=…\\x1b[31m"]
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "text"),
+    [
+        ("raise SystemExit(2)", DownstreamUnavailableError, "exit code 2"),
+        ("import os; os.kill(os.getpid(), 9)", DownstreamUnavailableError, "signal 9"),
+        ("raise SystemExit(65)", DownstreamError, "refused"),
+    ],
+)
+def test_how_it_ends_says_whether_to_try_again(tmp_path: Path, code: str, error: type, text: str) -> None:
+    with pytest.raises(error, match=text):
+        command(code, tmp_path).deliver(event(), None)
+
+
+def test_one_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
+    code = f"""
+import subprocess, sys, pathlib
+child = subprocess.Popen([sys.executable, "-Sc", "import time; time.sleep(60)"])
+pathlib.Path("{tmp_path}/pid").write_text(str(child.pid))
+child.wait()
+"""
+    with pytest.raises(DownstreamUnavailableError, match="longer than"):
+        command(code, tmp_path, timeout_s=1.5).deliver(event(), None)
+    pid = int((tmp_path / "pid").read_text(encoding="utf-8"))
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and Path(f"/proc/{pid}").exists():
+        if "Z" in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]:
+            return
+        os.sched_yield()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = CommandTarget("dbt", ["no-such-program"], tmp_path, 10)
+    with pytest.raises(DownstreamUnavailableError, match="no-such-program can't be run"):
+        missing.deliver(event(), None)
+    with pytest.raises(DownstreamError, match="no-such-program can't be found"):
+        missing.test()
+    with pytest.raises(DownstreamError, match="doesn't exist"):
+        CommandTarget("dbt", ["true"], tmp_path / "x", 10).test()

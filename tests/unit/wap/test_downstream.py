@@ -1,0 +1,505 @@
+"""Downstream systems are told of every publish, in order, whatever happens to them or to us."""
+
+from __future__ import annotations
+
+import random
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lakegate.errors import (
+    CatalogUnavailableError,
+    DownstreamError,
+    DownstreamUnavailableError,
+    LakegateError,
+    NotFoundError,
+)
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.notices import Notice
+from lakegate.wap import failpoints
+from lakegate.wap.downstream import needed_states, send
+from lakegate.wap.history import sync
+from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.revert import reset_branch, restore_table
+from lakegate.wap.transaction import Transaction
+from support.downstream_support import System, World, down, row, up
+from support.fakes import Died
+from support.flow_support import WITH_NULLS, when_reached
+
+FARES = TableIdentifier.parse("nyc.fares")
+
+
+def both(tx: Transaction) -> None:
+    tx.append("nyc.trips", row(2))
+    tx.append("nyc.fares", row(3))
+
+
+def test_a_publish_is_told_with_what_it_did() -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.add("a", row(1))
+    world.add("b", row(2))
+    created, appended = hook.told
+    assert (created.kind, created.run_id, created.ref, created.commit) == ("published", "a", "main", appended.parent)
+    assert appended.commit == world.head().hash
+    (table,) = created.tables
+    assert (table.table, table.before, table.created, table.dropped, table.change) == (
+        "nyc.trips", None, True, False, "create",
+    )  # fmt: skip
+    assert table.table_schema is not None
+    assert table.table_schema.names == ("id", "passengers")
+    (table,) = appended.tables
+    assert (table.before, table.created, table.rows_added, table.rows_removed, table.rows) == (
+        created.tables[0].after, False, 1, 0, 2,
+    )  # fmt: skip
+    assert not table.schema_changed
+    assert len({created.event_id, appended.event_id}) == 2
+    assert world.states() == [("a", "sent"), ("b", "sent")]
+
+
+def test_a_system_that_is_down_changes_no_run_and_misses_none() -> None:
+    hook = System("hook", fails=down)
+    world = World(hook)
+    assert [world.add(run, row(number)).status for number, run in enumerate("abc")] == ["published"] * 3
+    assert hook.tries == 1  # the others have to wait for the first, which isn't tried again at once
+    assert world.states() == [("a", "pending"), ("b", "pending"), ("c", "pending")]
+    hook.fails = up
+    world.later(seconds=1)
+    assert hook.runs == []
+    world.later(seconds=60)
+    assert hook.runs == ["a", "b", "c"]
+    (status,) = world.journal.outbox.status()
+    assert (status.pending, status.sent, status.reason) == (0, 3, None)
+
+
+def test_a_table_waits_for_its_own_events_only() -> None:
+    hook = System("hook", fails=lambda event: down(event) if event.run_id == "a" else None)
+    world = World(hook)
+    world.add("a", row(1))
+    world.add("b", row(2), table=FARES)
+    world.add("c", row(3))
+    assert hook.runs == ["b"]
+    hook.fails = up
+    world.later(minutes=2)
+    assert hook.runs == ["b", "a", "c"]
+
+
+def test_a_transaction_waits_for_all_of_its_tables() -> None:
+    hook = System("hook", fails=lambda event: down(event) if event.run_id == "a" else None)
+    world = World(hook)
+    world.add("a", row(1))
+    world.work("both", both)
+    world.add("c", row(4), table=FARES)
+    assert hook.runs == []
+    hook.fails = up
+    world.later(minutes=2)
+    assert hook.runs == ["a", "both", "c"]
+    assert [table.table for table in hook.told[1].tables] == ["nyc.fares", "nyc.trips"]
+
+
+def test_each_system_has_a_queue_of_its_own() -> None:
+    good, bad = System("good"), System("bad", fails=lambda _: RuntimeError("pa55word"))
+    world = World(bad, good)
+    world.add("a", row(1))
+    assert (good.runs, bad.runs) == (["a"], [])
+    (waiting,) = world.journal.outbox.waiting("bad")
+    assert waiting.reason == "It failed: RuntimeError."
+    assert waiting.tries == 1
+
+
+class Alerts:
+    """A notifier that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+
+    def send(self, notice: Notice, **_: Any) -> tuple[()]:
+        self.notices.append(notice)
+        return ()
+
+    def send_counted(self) -> tuple[()]:
+        return ()
+
+    def test(self, channel: str | None = None) -> tuple[()]:
+        del channel
+        return ()
+
+
+def test_what_is_refused_is_given_up_with_an_alert_and_waits_for_a_decision() -> None:
+    hook = System("hook", fails=lambda _: DownstreamError("It answered 403."))
+    world = World(hook)
+    world.notifier = alerts = Alerts()
+    world.add("a", row(1))
+    world.add("b", row(2))
+    assert world.states() == [("a", "failed"), ("b", "pending")]
+    (undelivered,) = [notice for notice in alerts.notices if notice.event == "undelivered"]
+    assert undelivered.delivery is not None
+    assert (undelivered.tables, undelivered.delivery.reason) == (("nyc.trips",), "It answered 403.")
+    hook.fails = up
+    world.later(days=3)
+    assert hook.runs == []
+    world.journal.outbox.again("hook")
+    world.later()
+    assert hook.runs == ["a", "b"]
+
+
+def test_what_fails_for_too_long_is_given_up() -> None:
+    hook = System("hook", fails=down)
+    world = World(hook)
+    world.notifier = alerts = Alerts()
+    world.add("a", row(1))
+    world.later(hours=20)
+    assert world.states() == [("a", "pending")]
+    world.later(hours=5)
+    assert world.states() == [("a", "failed")]
+    assert [notice.event for notice in alerts.notices].count("undelivered") == 1
+    world.journal.outbox.again()
+    world.later()
+    assert world.states() == [("a", "pending")]  # the time counts anew
+
+
+def test_skipping_lets_the_next_one_pass() -> None:
+    hook = System("hook", fails=lambda event: DownstreamError("No.") if event.run_id == "a" else None)
+    world = World(hook)
+    world.add("a", row(1))
+    world.add("b", row(2))
+    world.journal.outbox.ended(world.journal.outbox.waiting("hook")[:1], "skipped", "Skipped by me.")
+    world.later()
+    assert world.states() == [("a", "skipped"), ("b", "sent")]
+
+
+def test_reverts_restores_and_dropped_tables_are_told() -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.add("a", row(1))
+    head = world.head()
+    world.add("b", row(2))
+    world.undo("b")
+    world.add("c", row(3))
+    restore_table(world.context, TableIdentifier.parse("nyc.trips"), head, new_run_id="again")
+    world.add("f", row(9), table=FARES)
+    world.undo("f")
+    kinds = ["published", "published", "reverted", "published", "restored", "published", "reverted"]
+    assert [event.kind for event in hook.told] == kinds
+    dropped = hook.told[-1]
+    assert (dropped.kind, dropped.run_id) == ("reverted", "x-f")
+    (table,) = dropped.tables
+    assert (table.table, table.dropped, table.after, table.change) == ("nyc.fares", True, None, "drop")
+    assert table.before is not None
+
+
+def test_rejected_runs_are_told_to_those_who_want_to_know() -> None:
+    hook, lineage = System("hook"), System("lineage", events=("rejected", "failed"))
+    world = World(hook, lineage)
+    assert world.add("a", WITH_NULLS).status == "rejected"
+    assert (hook.told, lineage.runs) == ([], ["a"])
+    (event,) = lineage.told
+    assert (event.kind, event.commit, [table.table for table in event.tables]) == ("rejected", None, ["nyc.trips"])
+
+
+def test_patterns_say_which_tables_a_system_hears_of() -> None:
+    hook = System("hook", tables=("nyc.f*",))
+    world = World(hook)
+    world.add("a", row(1))
+    world.work("both", both)
+    (event,) = hook.told
+    assert (event.run_id, [table.table for table in event.tables]) == ("both", ["nyc.fares"])
+
+
+@pytest.mark.parametrize("point", ["after-publish", "after-branch-delete", "after-end", "before-send", "after-send"])
+def test_no_publish_is_missed_when_the_process_is_killed(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.add("a", row(1))
+    world.dies_at(monkeypatch, point, lambda: world.add("b", row(2)))
+    recover(world.context)
+    world.later()
+    twice = ["b"] if point == "after-send" else []
+    assert hook.runs == ["a", *twice, "b"]
+    assert len({event.event_id for event in hook.told}) == 2
+    assert world.states() == [("a", "sent"), ("b", "sent")]
+
+
+def test_recovering_a_killed_run_tells_of_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.dies_at(monkeypatch, "after-publish", lambda: world.add("a", row(1)))
+    assert hook.told == []
+    recover(world.context)
+    assert hook.runs == ["a"]
+
+
+def test_the_order_is_that_of_the_commits_not_of_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.add("z", row(0))
+    # Its commit is made, its end isn't recorded yet: another run publishes, ends and tells meanwhile.
+    with when_reached(monkeypatch, "after-publish", lambda: world.add("second", row(2))):
+        world.add("first", row(1))
+    assert hook.runs == ["z", "first", "second"]
+
+
+def test_a_process_that_does_not_know_a_system_queues_for_it() -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.add("a", row(1))
+    world.systems = ()
+    world.add("b", row(2))
+    assert hook.runs == ["a"]
+    world.systems = (hook,)
+    world.later()
+    assert hook.runs == ["a", "b"]
+
+
+def test_a_new_system_hears_of_what_is_published_from_now_on() -> None:
+    world = World()
+    world.add("a", row(1))
+    hook = System("hook")
+    world.systems = (hook,)
+    world.add("b", row(2))
+    assert hook.runs == ["b"]
+
+
+def test_a_system_is_sent_the_current_state_on_request() -> None:
+    world = World()
+    world.add("a", row(1))
+    world.add("b", row(2))
+    glue = System("glue", mirrors=True)
+    world.systems = (glue,)
+    sync(world.context, "main")
+    world.journal.outbox.register([glue.subscriber().subscription])
+    head = world.head().hash
+    assert world.journal.outbox.send_current("glue", ["nyc.trips"], ref="main", commit=head) == 1
+    world.later()
+    (event,) = glue.told
+    assert (event.kind, event.run_id, event.tables[0].rows, event.tables[0].before) == ("current", None, 2, None)
+    assert not event.tables[0].created
+
+
+def test_only_the_newest_state_matters_to_a_mirror() -> None:
+    glue = System("glue", mirrors=True, fails=down)
+    world = World(glue)
+    for number in range(5):
+        world.add(f"r{number}", row(number))
+    world.add("f", row(9), table=FARES)
+    glue.fails = up
+    world.later(hours=2)
+    assert glue.runs == ["r4", "f"]
+    assert [state for _, state in world.states("glue")] == [*["superseded"] * 4, "sent", "sent"]
+
+
+def test_a_mirror_heals_by_the_next_publish() -> None:
+    glue = System("glue", mirrors=True, fails=lambda _: DownstreamError("No rights."))
+    world = World(glue)
+    world.add("a", row(1))
+    glue.fails = up
+    world.add("b", row(2))
+    assert world.states("glue") == [("a", "superseded"), ("b", "sent")]
+
+
+def test_after_the_journal_was_lost_each_tables_state_is_told_once_more() -> None:
+    hook = System("hook")
+    world = World(hook)
+    for number in range(3):
+        world.add(f"r{number}", row(number))
+    world.add("f", row(9), table=FARES)
+    hook.told.clear()
+    world.lose_journal()
+    world.later()
+    assert sorted((event.kind, event.tables[0].table) for event in hook.told) == [
+        ("current", "nyc.fares"),
+        ("current", "nyc.trips"),
+    ]
+    assert {event.commit for event in hook.told} == {world.head().hash}
+
+
+def test_rebuilding_a_journal_tells_nothing_again_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.add("a", row(1))
+    world.dies_at(monkeypatch, "after-publish", lambda: world.add("b", row(2)))
+    rebuild(world.context, "main")
+    rebuild(world.context, "main")
+    world.later()
+    assert hook.runs == ["a", "b"]
+
+
+def test_a_reset_of_main_is_told_as_the_state_that_its_tables_have_then() -> None:
+    hook = System("hook")
+    world = World(hook)
+    world.add("a", row(1))
+    head = world.head()
+    world.add("b", row(2))
+    world.add("f", row(3), table=FARES)
+    hook.told.clear()
+    reset_branch(world.context, "main", head, force=True)
+    world.later()
+    told = {event.tables[0].table: event for event in hook.told}
+    assert {event.kind for event in told.values()} == {"current"}
+    assert (told["nyc.trips"].tables[0].rows, told["nyc.fares"].tables[0].dropped) == (1, True)
+
+
+def test_what_was_queued_before_a_reset_is_skipped_when_its_commit_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = System("hook", fails=down)
+    world = World(hook)
+    world.add("a", row(1))
+    hook.fails = up
+
+    def lost(*_: object, **__: object) -> Any:
+        raise NotFoundError("No such commit.")
+
+    monkeypatch.setattr(world.catalog, "history", lost)
+    world.now += timedelta(minutes=5)
+    send(world.context)
+    assert world.states() == [("a", "skipped")]
+
+
+def test_a_catalog_that_is_away_is_no_fault_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = System("hook", fails=down)
+    world = World(hook)
+    world.add("a", row(1))
+
+    def away(*_: object, **__: object) -> Any:
+        raise CatalogUnavailableError("The catalog doesn't answer.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.catalog, "get_tables", away)
+        world.later(hours=30)
+    hook.fails = up
+    world.later()
+    assert hook.runs == ["a"]
+
+
+def test_a_system_that_asks_to_wait_is_left_alone_that_long() -> None:
+    hook = System("hook", fails=lambda _: DownstreamUnavailableError("It answered 429.", after_s=900))
+    world = World(hook)
+    world.add("a", row(1))
+    hook.fails = up
+    world.later(minutes=10)
+    assert hook.tries == 1
+    world.later(minutes=6)
+    assert hook.runs == ["a"]
+
+
+def test_a_system_that_cannot_be_opened_here_keeps_its_queue() -> None:
+    def missing() -> None:
+        raise LakegateError("Variable HOOK_URL isn't set.")
+
+    hook = System("hook", opens=missing)
+    world = World(hook)
+    assert world.add("a", row(1)).status == "published"
+    assert world.states() == [("a", "pending")]
+    hook.opens = lambda: None
+    world.later(minutes=1)
+    assert hook.runs == ["a"]
+
+
+def test_time_that_is_over_begins_no_delivery() -> None:
+    hook = System("hook", fails=down)
+    world = World(hook)
+    world.add("a", row(1))
+    hook.fails = up
+    world.journal.outbox.again()
+    assert send(world.context, within_s=0) == ()
+    assert hook.tries == 1
+
+
+def test_two_processes_send_one_at_a_time_and_nothing_twice() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+    hook = System("hook", fails=down)
+    world = World(hook)
+    world.add("a", row(1))
+    world.add("b", row(2))
+    world.journal.outbox.again()
+
+    def slowly(_: object) -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    hook.fails = slowly
+    first = threading.Thread(target=lambda: send(world.context))
+    first.start()
+    assert entered.wait(10)
+    second = threading.Thread(target=lambda: send(world.context))
+    second.start()
+    go_on.set()
+    first.join(10)
+    second.join(10)
+    assert hook.runs == ["a", "b"]
+
+
+def test_gc_keeps_what_a_mirror_points_at_and_is_still_to_be_told() -> None:
+    glue = System("glue", mirrors=True)
+    world = World(glue, System("hook", fails=down))
+    world.add("a", row(1))
+    glue.fails = down
+    world.add("b", row(2))
+    needed = {pointer.metadata_location for pointer in needed_states(world.context)}
+    trips = TableIdentifier.parse("nyc.trips")
+    now = world.catalog.get_table(trips, world.head())
+    assert now is not None
+    assert needed == {glue.told[0].tables[0].after, now.metadata_location}
+    world.undo("b")
+    world.undo("a")
+    glue.fails = up
+    world.later(hours=2)
+    assert list(needed_states(world.context)) == []
+
+
+def test_a_forgotten_system_is_queued_for_no_more() -> None:
+    hook = System("hook", fails=down)
+    world = World(hook)
+    world.add("a", row(1))
+    assert world.journal.outbox.forget("hook") == 1
+    world.systems = ()
+    world.add("b", row(2))
+    assert world.states() == [("a", "skipped")]
+    with pytest.raises(LakegateError, match="isn't known"):
+        world.journal.outbox.forget("hook")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_missed_and_order_holds_however_often_something_dies(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chooser = random.Random(seed)  # noqa: S311 - no secret
+    points = ["after-stage", "before-commit", "after-publish", "after-end", "before-send", "after-send"]
+    hook = System("hook", fails=lambda event: chooser.choice([None, None, down(event), Died()]))
+    world = World(hook)
+    tables = [TableIdentifier.parse(name) for name in ("nyc.trips", "nyc.fares")]
+
+    def reach(point: str) -> None:
+        if point in points and chooser.random() < 0.1:
+            raise Died
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    for number in range(16):
+        try:
+            match chooser.random():
+                case chance if chance < 0.7:
+                    world.add(f"r{number:02}", row(number), table=chooser.choice(tables))
+                case chance if chance < 0.8:
+                    published = world.journal.runs(status="published", kind="ingest")
+                    if published:
+                        world.undo(published[0].run_id, new=f"x{number:02}")
+                case _:
+                    recover(world.context)
+            world.later(seconds=chooser.choice([0, 20, 2000]))
+        except Died:
+            world.kill()
+        except LakegateError:
+            pass
+    monkeypatch.setattr(failpoints, "reach", lambda _: None)
+    hook.fails = up
+    world.kill()
+    recover(world.context)
+    world.later(days=0.5)
+    world.later(days=0.1)
+    commits = [commit.hash for commit in world.catalog.history("main", operations=True)][::-1]
+    first_told = list(dict.fromkeys(event.commit for event in hook.told))
+    assert set(first_told) == set(commits)
+    for table in map(str, tables):
+        of_table = [commits.index(event.commit or "") for event in hook.told if event.tables[0].table == table]
+        assert of_table == sorted(of_table)  # not even one that is told twice comes late
