@@ -468,7 +468,7 @@ class Lake:
         asked = None if checks is None else self._checks(identifier, checks, configured=False)
         return review.audit_branch(self._context, identifier, branch, checks=asked, configured=self._configured)
 
-    def publish(self, branch: str, *, accept: str | None = None) -> Run:
+    def publish(self, branch: str, *, accept: str | None = None, actor: str | None = None) -> Run:
         """Publish a branch. Audits it first unless this state of it has passed its audit.
 
         The branch itself says which run wrote it, with which checks and from which files, so the outcome doesn't depend
@@ -479,6 +479,7 @@ class Lake:
             accept: Why to publish it although its audit fails. The reason and the actor (``LAKEGATE_ACTOR``, the CI
                 service's user, or user and host) go into the commit, the journal and the alert, beside the failing
                 report. It overrides nothing else. Default: publish only what passes.
+            actor: Who publishes it, to be recorded with the run and the reason, where a program acts for somebody.
 
         Returns:
             The run, ``published``.
@@ -493,14 +494,21 @@ class Lake:
             >>> lake.publish("fix", accept="The vendor confirmed that fares are missing.").status
             'published'
         """
-        acceptance = None if accept is None else accepted(accept)
-        return review.publish_branch(self._context, branch, configured=self._configured, acceptance=acceptance)
+        acceptance = None if accept is None else accepted(accept, actor)
+        return review.publish_branch(
+            self._context,
+            branch,
+            configured=self._configured,
+            acceptance=acceptance,
+            action=review.acted("publish", actor),
+        )
 
-    def discard(self, branch: str) -> Run | None:
+    def discard(self, branch: str, *, actor: str | None = None) -> Run | None:
         """Drop a branch with all that was written to it.
 
         Args:
             branch: The branch.
+            actor: Who discards it, to be recorded with the run, where a program acts for somebody.
 
         Returns:
             The run that wrote it, ``discarded`` unless it was published before; ``None`` if the journal knows none.
@@ -509,11 +517,11 @@ class Lake:
             NotFoundError: There's no such branch.
             InputError: It's ``main``, or a tag.
         """
-        return discard_run(self._context, branch)
+        return discard_run(self._context, branch, action=review.acted("discard", actor))
 
     # Revert and restore
 
-    def revert(self, run: str, *, cascade: bool = False, dry_run: bool = False) -> Run:
+    def revert(self, run: str, *, cascade: bool = False, dry_run: bool = False, actor: str | None = None) -> Run:
         """Undo what a run published, in one commit across its tables. Later publishes stay.
 
         The run's source files can be ingested again. A revert can be reverted, too, which puts the rows back, as long
@@ -523,6 +531,7 @@ class Lake:
             run: The run's id, or a unique beginning of it.
             cascade: Also revert the runs that depend on it.
             dry_run: Change nothing; return what would be done.
+            actor: Who reverts it, to be recorded with the revert, where a program acts for somebody.
 
         Returns:
             The revert, a run of its own: ``reverts`` lists the runs reverted, ``undone`` what changed in their tables.
@@ -549,6 +558,7 @@ class Lake:
             target=MAIN,
             cascade=cascade,
             dry_run=dry_run,
+            action=review.acted("revert", actor),
         )
 
     def restore_table(self, table: str, *, at: str | datetime) -> Run:

@@ -84,6 +84,7 @@ def journal_payload(run: Run) -> dict[str, Any]:
         "base": run.base,
         "files": list(run.request.batch.uris) if run.request else [],
         "version_ids": {file.uri: file.version_id for file in files if file.version_id},
+        "actions": [action.model_dump(mode="json") for action in run.actions],
         "steps": [step.model_dump(mode="json") for step in run.steps],
         "reverts": list(run.reverts),
         "undone": [undone.model_dump(mode="json") for undone in run.undone],
@@ -116,6 +117,8 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
         say(f"  rebased onto newer changes to {safe(', '.join(run.publication.replayed))}; no data was rewritten")
     if run.accepted is not None:
         say(f"  [yellow]accepted by {safe(run.accepted.actor)}: {safe(run.accepted.reason)}[/]")
+    for action in run.actions:
+        say(f"  [dim]{action.action} by {safe(action.actor)}[/]")
     if run.status != "skipped":
         show_skipped(run, statuses)
     show_same_content(run)

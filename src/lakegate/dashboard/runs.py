@@ -21,7 +21,7 @@ from lakegate.dashboard.values import (
 from lakegate.errors import NotFoundError
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
-from lakegate.model.run import Acceptance, Notification, Run, RunError, RunKind, RunStatus, UndoneTable
+from lakegate.model.run import Acceptance, Action, Notification, Run, RunError, RunKind, RunStatus, UndoneTable
 from lakegate.model.tables import ChangeKind
 
 _MOST_NAMED = 5
@@ -146,6 +146,7 @@ class RunDetail(Value):
         changes: What it did to each table.
         undone: What a revert or restore did.
         accepted: Who published it although its audit failed, and why.
+        actions: What people did to it by hand, where they were named.
         error: Why it failed.
         notifications: Alerts about it.
         suspended_until: Until when it waits for its orchestrator.
@@ -162,6 +163,7 @@ class RunDetail(Value):
     changes: tuple[TableDelta, ...] = ()
     undone: tuple[UndoneTable, ...] = ()
     accepted: Acceptance | None = None
+    actions: tuple[Action, ...] = ()
     error: RunError | None = None
     notifications: tuple[Notification, ...] = ()
     suspended_until: datetime | None = None
@@ -227,6 +229,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
         changes=changes_of(run),
         undone=run.undone,
         accepted=run.accepted,
+        actions=run.actions,
         error=run.error,
         notifications=run.notifications,
         suspended_until=model.journal.suspended().get(run.run_id) if run.finished_at is None else None,

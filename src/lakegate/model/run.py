@@ -177,6 +177,14 @@ class Acceptance(Value):
     at: datetime
 
 
+class Action(Value):
+    """What a person did to a run by hand, and who: ``publish``, ``discard`` or ``revert``."""
+
+    action: Literal["publish", "discard", "revert"]
+    actor: str
+    at: datetime
+
+
 class Run(Value):
     """Everything lakegate knows of one run.
 
@@ -202,6 +210,7 @@ class Run(Value):
         reports: Its audit reports, by table.
         publication: Its commit, once published.
         accepted: Who published it although its audit failed, and why.
+        actions: What people did to it by hand, where they were named.
         steps: Its steps, with times.
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
         same_content_as: Its source files whose bytes are also those of another file, and which one.
@@ -233,6 +242,7 @@ class Run(Value):
     reports: tuple[AuditReport, ...] = ()
     publication: Publication | None = None
     accepted: Acceptance | None = None
+    actions: tuple[Action, ...] = ()
     steps: tuple[RunStep, ...] = ()
     skipped_files: tuple[KnownFile, ...] = ()
     same_content_as: tuple[KnownFile, ...] = ()

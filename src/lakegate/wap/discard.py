@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from lakegate.errors import AlreadyExistsError, InputError, LakegateError, NotFoundError, RetryableError
 from lakegate.model.journal import Lease
 from lakegate.model.refs import Ref
-from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.model.run import RUN_ID_PROPERTY, Action, Run
 from lakegate.wap.context import Context
 from lakegate.wap.history import find_publication
 
@@ -86,10 +86,16 @@ def _is_own(context: Context, run: Run) -> bool:
     )
 
 
-def discard_run(context: Context, branch: str, *, target: str = "main") -> Run | None:
+def discard_run(context: Context, branch: str, *, target: str = "main", action: Action | None = None) -> Run | None:
     """Drop ``branch`` as :func:`discard` does, and record it for the run that wrote it.
 
     Nobody publishes the run meanwhile: we hold its lease, and check the target before we return.
+
+    Args:
+        context: The lake's context.
+        branch: The branch.
+        target: The branch that must not be dropped.
+        action: Who discards it, to be recorded with the run.
 
     Returns:
         The run: ``discarded``, unless it was published before; ``None`` when the journal knows none. A suspended run
@@ -108,7 +114,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main") -> Run |
     lease = _held(context, run)
     token = lease.token or ""
     try:
-        return _discarded(context, lease.run, token, target)
+        return _discarded(context, lease.run, token, target, action)
     except BaseException:
         # As it was: the branch still exists, and may be published or discarded later.
         with suppress(LakegateError):
@@ -119,7 +125,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main") -> Run |
         raise
 
 
-def _discarded(context: Context, run: Run, token: str, target: str) -> Run:
+def _discarded(context: Context, run: Run, token: str, target: str, action: Action | None) -> Run:
     if run.publication is None and not run.failures:
         # In case we are killed now: recovery must not publish the run because it passed.
         context.journal.save(run.model_copy(update={"reports": ()}), token)
@@ -127,7 +133,9 @@ def _discarded(context: Context, run: Run, token: str, target: str) -> Run:
     # What was published stays published, or reverted, even if its branch couldn't be dropped then.
     publication = run.publication or find_publication(context, run)
     status = "discarded" if publication is None else "published" if run.publication is None else run.status
-    changes = {"status": status, "publication": publication, "branch_kept": False, "order": None}
+    changes: dict[str, object] = {"status": status, "publication": publication, "branch_kept": False, "order": None}
+    if action is not None:
+        changes["actions"] = (*run.actions, action)
     finished = run.finished_at or datetime.now(UTC)
     return context.journal.end(run.model_copy(update={**changes, "finished_at": finished}), token)
 

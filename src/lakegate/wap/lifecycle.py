@@ -351,7 +351,8 @@ def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_
             and not isinstance(error, (ConflictError, OutcomeUnknownError))
         ):
             # It had ended before, and its branch is as it was: so is the run.
-            was = {name: getattr(begun, name) for name in ("status", "error", "finished_at", "reports", "accepted")}
+            names = ("status", "error", "finished_at", "reports", "accepted", "actions")
+            was = {name: getattr(begun, name) for name in names}
             progress.end(**was, branch_kept=True)
         else:
             progress.end(status="failed", branch_kept=branch_kept, error=_record(error))

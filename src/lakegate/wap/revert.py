@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Publication, Run, RunKind, UndoneTable, new_run_id
+from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -50,6 +50,7 @@ def revert(
     target: str = "main",
     cascade: bool = False,
     dry_run: bool = False,
+    action: Action | None = None,
 ) -> Run:
     """Revert what ``run_id`` published, in one commit; its source files may be ingested again.
 
@@ -62,6 +63,7 @@ def revert(
         target: Branch that it was published to.
         cascade: Revert the runs that depend on it, too.
         dry_run: Change nothing; return what would be done.
+        action: Who reverts it, to be recorded with the revert.
 
     Returns:
         The new run, ``published``; ``skipped`` for a dry run.
@@ -81,7 +83,16 @@ def revert(
         return plan_revert(context, history, run_id, cascade=cascade)
 
     text = f"Reverting run {run_id}"
-    return _run(context, plan_at, run_id=new_run_id, kind="revert", target=target, text=text, dry_run=dry_run)
+    return _run(
+        context,
+        plan_at,
+        run_id=new_run_id,
+        kind="revert",
+        target=target,
+        text=text,
+        dry_run=dry_run,
+        action=action,
+    )
 
 
 def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_id: str, target: str = "main") -> Run:
@@ -204,7 +215,15 @@ def _difference(context: Context, now: TablePointer | None, then: TablePointer) 
 
 
 def _run(
-    context: Context, plan_at: _PlanAt, *, run_id: str, kind: RunKind, target: str, text: str, dry_run: bool = False
+    context: Context,
+    plan_at: _PlanAt,
+    *,
+    run_id: str,
+    kind: RunKind,
+    target: str,
+    text: str,
+    dry_run: bool = False,
+    action: Action | None = None,
 ) -> Run:
     """Commit the plan as the run ``run_id``. If planning raises, no trace is left."""
     head = sync(context, target)
@@ -217,6 +236,7 @@ def _run(
         started_at=datetime.now(UTC),
         target=target,
         base=head.hash,
+        actions=() if action is None else (action,),
         **_planned(plan),
     )
     if dry_run:

@@ -7,12 +7,13 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 from lakegate.errors import AuditFailedError, InputError, RetryableError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
-from lakegate.model.run import Acceptance, Publication, Run, StagedTable
+from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
 from lakegate.wap.audit import audit, resolve_checks
 from lakegate.wap.branches import by_hand, carry, carry_verdict, find_owner
 from lakegate.wap.context import Context
@@ -64,7 +65,12 @@ def audit_branch(
 
 
 def publish_branch(
-    context: Context, branch: str, *, configured: Configured, acceptance: Acceptance | None = None
+    context: Context,
+    branch: str,
+    *,
+    configured: Configured,
+    acceptance: Acceptance | None = None,
+    action: Action | None = None,
 ) -> Run:
     """Publish ``branch``; tables whose current state hasn't passed an audit are audited first.
 
@@ -73,6 +79,7 @@ def publish_branch(
         branch: The branch.
         configured: The settings' checks.
         acceptance: Who publishes it though its audit fails, and why. It overrides nothing else.
+        action: Who publishes it, to be recorded with the run.
 
     Raises:
         InputError: When the run that wrote it failed halfway through its write, was published and reverted since, or
@@ -96,7 +103,7 @@ def publish_branch(
     with running(context, begun) as progress:
         if published is None:
             home = known.branch if known is not None and known.branch_kept else branch
-            _audit_and_publish(context, progress, configured, acceptance, home=home)
+            _audit_and_publish(context, progress, configured, acceptance, action, home=home)
         else:
             if acceptance is not None:
                 context.narrator.note(
@@ -135,7 +142,13 @@ def _published_before(context: Context, run: Run) -> Publication | None:
 
 
 def _audit_and_publish(
-    context: Context, progress: Progress, configured: Configured, acceptance: Acceptance | None, *, home: str
+    context: Context,
+    progress: Progress,
+    configured: Configured,
+    acceptance: Acceptance | None,
+    action: Action | None,
+    *,
+    home: str,
 ) -> None:
     """Audit and publish; ``home`` is the branch that the run keeps if a copy of it is rejected."""
     run = progress.run
@@ -144,13 +157,15 @@ def _audit_and_publish(
             _counting(context, run, one, configured) or _audit(context, run, one, _asked(context, run, one, configured))
             for one in run.staged
         )
-    progress.update(reports=reports, status="staged" if acceptance else _status(reports), accepted=acceptance)
+    actions = run.actions if action is None else (*run.actions, action)
+    status = "staged" if acceptance else _status(reports)
+    progress.update(reports=reports, status=status, accepted=acceptance, actions=actions)
     try:
         with progress.step("publish"):
             publication = publish(context, progress.run, progress=progress)
     except AuditFailedError:
         carry_verdict(context, progress.run)
-        progress.end(status="rejected", branch=home, branch_kept=True)
+        progress.end(status="rejected", branch=home, branch_kept=True, actions=run.actions)
         raise
     progress.end(status="published", publication=publication, branch_kept=publication.branch_left)
 
@@ -215,8 +230,8 @@ _ACTORS = ("LAKEGATE_ACTOR", "GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILDKITE_BUI
 """Environment variables that name who acts, the first one that is set: lakegate's own, then those of CI services."""
 
 
-def accepted(reason: str) -> Acceptance:
-    """Return the decision to publish for ``reason``, made now by whoever runs this.
+def accepted(reason: str, actor: str | None = None) -> Acceptance:
+    """Return the decision to publish for ``reason``, made now by ``actor``, or by whoever runs this.
 
     Raises:
         InputError: When the reason is empty or very long.
@@ -229,10 +244,21 @@ def accepted(reason: str) -> Acceptance:
         )
     if len(words) > _LONGEST:
         raise InputError(f"The reason has {len(words):,} characters; at most {_LONGEST:,} fit.")
-    return Acceptance(reason=words, actor=_actor(), at=datetime.now(UTC))
+    return Acceptance(reason=words, actor=_named(actor) or this_actor(), at=datetime.now(UTC))
 
 
-def _actor() -> str:
+def acted(action: Literal["publish", "discard", "revert"], actor: str | None) -> Action | None:
+    """Return the record of what ``actor`` does now; ``None`` if nobody is named."""
+    name = _named(actor)
+    return Action(action=action, actor=name, at=datetime.now(UTC)) if name else None
+
+
+def _named(actor: str | None) -> str:
+    return " ".join((actor or "").split())[:_LONGEST]
+
+
+def this_actor() -> str:
+    """Return who runs this: ``LAKEGATE_ACTOR``, the CI service's user, or user and host."""
     named = next((name for variable in _ACTORS if (name := " ".join(os.environ.get(variable, "").split()))), None)
     if named is not None:
         return named[:_LONGEST]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import ConflictError, EngineUnavailableError, NotFoundError, RetryableError
+from lakegate.errors import AuditFailedError, ConflictError, EngineUnavailableError, NotFoundError, RetryableError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
@@ -17,6 +17,7 @@ from lakegate.model.run import Publication, Run, StagedTable
 from lakegate.model.tables import WriteTarget
 from lakegate.wap import review
 from lakegate.wap.context import Context
+from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import drop_orphaned_branches, expire_branches
 from lakegate.wap.ingest import ingest
 from lakegate.wap.publish import publish
@@ -191,3 +192,32 @@ def test_an_audit_writes_nothing_down_of_a_run_that_somebody_works_on(
     assert audit().passed
     assert known(house).status == "staged"
     assert known(house).reports[0].passed
+
+
+def test_who_acts_for_somebody_is_recorded(house: FakeLakehouse) -> None:
+    kept = ingest(house.context, ordered(house, checks=("row_count(min=3)",)))
+
+    def publish_as(actor: str, accept: str | None) -> Run:
+        acceptance = None if accept is None else review.accepted(accept, actor)
+        action = review.acted("publish", actor)
+        return review.publish_branch(
+            house.context, kept.branch, configured=lambda _: (), acceptance=acceptance, action=action
+        )
+
+    with pytest.raises(AuditFailedError):
+        publish_as("ann", None)
+    assert known(house).actions == (), "nothing was done"
+    run = publish_as(" ann@example.com\n", "seen and fine")
+    assert [(one.action, one.actor) for one in run.actions] == [("publish", "ann@example.com")]
+    assert run.accepted is not None
+    assert run.accepted.actor == "ann@example.com"
+    assert known(house).actions == run.actions
+
+
+def test_who_discards_is_recorded(house: FakeLakehouse) -> None:
+    run = ingest(house.context, ordered(house, checks=("row_count(min=3)",)))
+    ended = discard_run(house.context, run.branch, action=review.acted("discard", "bob"))
+    assert ended is not None
+    assert [(one.action, one.actor) for one in ended.actions] == [("discard", "bob")]
+    assert known(house).actions == ended.actions
+    assert review.acted("discard", None) is None

@@ -1,14 +1,263 @@
-"""Branches."""
+"""Branches: what waits on each, why its audit failed, what it would change, and how many rows it has of a table."""
 
 from __future__ import annotations
 
-from lakegate.dashboard.ui import parts
+import shlex
+from collections.abc import Iterator, Sequence
+
+import streamlit as st
+from markupsafe import Markup
+
+from lakegate.dashboard.branches import BranchOverview, BranchRows, get_branch, list_branches, rows_by_branch
+from lakegate.dashboard.runs import TableDelta
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.actions import offer_actions, rows_of, show_outcome
+from lakegate.dashboard.ui.checks import show_checks
+from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.session import shared
+from lakegate.dashboard.values import CheckLine
+from lakegate.dashboard.values import Page as Results
+from lakegate.errors import InputError
+from lakegate.model.figures import counted, share
+
+_LIMIT = 20
+_BARS = 12
+_STATUSES = ("rejected", "failed", "staged", "published", "discarded", "other")
+_FAILING = 3
+_MOST_TABLES = 2_000
+_CHANGES = 4
+_COLUMNS = (
+    Column("Status", "fit"),
+    Column("Branch"),
+    Column("Failing checks"),
+    Column("Failing rows", "num"),
+    Column("Of", "num"),
+    Column("Would change"),
+    Column("Age", "fit"),
+)
 
 
 def show() -> None:
     """Draw the page."""
+    name = parts.param("branch")
+    if name is not None:
+        _show_one(name)
+        return
     parts.heading("Branches")
+    show_outcome()
+    search_in, of_table, with_status = st.columns([3, 2, 1.4], gap="small")
+    with search_in:
+        search = parts.search_box("Search branches", key="q")
+    with of_table:
+        tables = _tables()
+        table = parts.choice("Any table", tables, key="table") or (tables[0] if len(tables) == 1 else None)
+    with with_status:
+        status = parts.choice("Any status", _STATUSES, key="status")
+    if table is not None:
+        with parts.boundary(f"the rows of {table}"):
+            _show_rows(table)
+    with parts.boundary("the branches"):
+        _show_all(search, table, status)
+
+
+def _tables() -> Sequence[str]:
+    """Return the names of tables that runs wrote to, and the one that a link names."""
+    names: Sequence[str] = ()
+    with parts.boundary("the tables"):
+        names = shared().model.journal.pages.tables(limit=_MOST_TABLES)
+    asked = parts.param("table")
+    return names if asked is None or asked in names else (asked, *names)
+
+
+def _show_all(search: str, table: str | None, status: str | None) -> None:
+    found = _read(search, table, status)
+    parts.problems(found.problems)
+    if found.items:
+        parts.html(markup.table(_COLUMNS, (_row(one) for one in found.items), caption="Branches"))
+        parts.turn_pages(
+            cursor_name="after", following=found.next, shown=len(found.items), noun="branch", total=found.total
+        )
+    elif search or table or status:
+        parts.html(markup.empty("No branch matches", "Clear a filter above."))
+    else:
+        parts.html(
+            markup.empty(
+                "Nothing waits beside main",
+                "Each run writes to a branch of its own. It goes when the run is published; that of a rejected batch "
+                "stays here, so that you can look at it.",
+            )
+        )
+
+
+def _read(search: str, table: str | None, status: str | None) -> Results[BranchOverview]:
+    model, cursor = shared().model, parts.param("after")
+    try:
+        return list_branches(model, table=table, status=status, search=search, limit=_LIMIT, cursor=cursor)
+    except InputError:
+        return list_branches(model, table=table, status=status, search=search, limit=_LIMIT)
+
+
+def _row(one: BranchOverview) -> Sequence[object]:
+    shown = one.failing[:_FAILING]
+    return (
+        _status(one),
+        _name(one),
+        _failing(one),
+        Markup("<br>").join(Markup('<b class="{}">{:,}</b>').format(_tone(line), line.failing_rows) for line in shown),
+        Markup("<br>").join(
+            Markup('{:,} <span class="muted">{}</span>').format(
+                line.total_rows, share(line.failing_rows, line.total_rows)
+            )
+            for line in shown
+        ),
+        _would_change(one.changes),
+        markup.ago(one.since, shared().model.now()) if one.since else Markup('<span class="muted">unknown</span>'),
+    )
+
+
+def _status(one: BranchOverview) -> Html:
+    if one.problem is not None:
+        return markup.badge("unreadable", tone="bad", sign="!")
+    return markup.badge("other writer", tone="off", sign="·") if one.run is None else markup.badge(one.run.status)
+
+
+def _name(one: BranchOverview) -> Html:
+    name = markup.branch_link(one.branch)
+    if one.problem is not None:
+        return name + Markup('<div class="why">{}</div>').format(markup.text(one.problem.message))
+    if one.run is None:
+        return name
+    return name + Markup('<div class="why">{}</div>').format(
+        Markup(" ").join(markup.table_link(table) for table in one.run.tables[:_CHANGES])
+    )
+
+
+def _tone(line: CheckLine) -> str:
+    return "bad" if line.severity == "error" else "warn"
+
+
+def _failing(one: BranchOverview) -> Html:
+    if not one.failing:
+        return Markup('<span class="muted">–</span>')
+    lines = [
+        Markup('<span class="{}">{}</span> {}').format(
+            _tone(line), "✕" if line.severity == "error" else "!", markup.code(line.check[:80])
+        )
+        for line in one.failing[:_FAILING]
+    ]
+    if len(one.failing) > _FAILING:
+        lines.append(Markup('<span class="muted">and {} more</span>').format(len(one.failing) - _FAILING))
+    return Markup("<br>").join(lines)
+
+
+def _would_change(changes: Sequence[TableDelta]) -> Html:
+    if not changes:
+        return Markup('<span class="muted">nothing</span>')
+    lines = [
+        Markup("{} <span class='muted'>{}</span>").format(_delta(one), markup.text(one.table, longest=40))
+        for one in changes[:_CHANGES]
+    ]
+    if len(changes) > _CHANGES:
+        lines.append(Markup('<span class="muted">and {} more</span>').format(counted(len(changes) - _CHANGES, "table")))
+    return Markup("<br>").join(lines)
+
+
+def _delta(one: TableDelta) -> str:
+    if one.change in ("create", "drop", "metadata"):
+        return {"create": "creates", "drop": "drops", "metadata": "redefines"}[one.change]
+    if one.rows_before is None or one.rows_after is None:
+        return "rows unknown"
+    difference = one.rows_after - one.rows_before
+    return "rewrites" if not difference else f"{difference:+,} {'row' if abs(difference) == 1 else 'rows'}"
+
+
+# One branch
+
+
+def _show_one(name: str) -> None:
+    parts.heading(f"Branch {name}", markup.link("All branches", "branches"))
+    show_outcome()
+    one = get_branch(shared().model, name, examples=shared().access.settings.examples)
+    run = one.run
+    parts.html(
+        markup.facts(
+            ("Status", _status(one)),
+            ("Run", None if run is None else markup.run_link(run.run_id)),
+            ("Tables", None if run is None else Markup(", ").join(map(markup.table_link, run.tables))),
+            ("Age", markup.ago(one.since, shared().model.now()) if one.since else None),
+            ("Head", markup.code(one.head)),
+            ("Note", "It was written to after its run." if one.as_staged is False else None),
+        )
+    )
+    offer_actions(one)
+    if one.changes:
+        parts.html(Markup("<h2>What it would change</h2>"), _changes(one.changes))
+    if one.failing:
+        parts.html(Markup("<h2>Failing checks</h2>"))
+        show_checks(one.failing)
+    table = next((change.table for change in one.changes), None)
+    if table is not None:
+        parts.html(Markup("<h2>Rows of {} on each branch</h2>").format(markup.table_link(table)))
+        with parts.boundary("the rows on other branches"):
+            _show_rows(table, mark=name)
+    parts.html(Markup("<h2>Next</h2>"), markup.commands(*_commands(one)))
+
+
+def _changes(changes: Sequence[TableDelta]) -> Html:
+    columns = ("Table", "Change", Column("Rows", "num"))
+    rows = (
+        (
+            markup.table_link(one.table),
+            _delta(one) + (f": {one.reason}" if one.reason else ""),
+            rows_of(one.rows_before, one.rows_after),
+        )
+        for one in changes
+    )
+    return markup.table(columns, rows, caption="What the branch would change")
+
+
+def _commands(one: BranchOverview) -> Iterator[str]:
+    branch = shlex.quote(one.branch)
+    yield f"lakegate diff main {branch}"
+    accept = ' --accept "REASON"' if one.run is not None and one.run.status == "rejected" else ""
+    yield f"lakegate publish {branch}{accept}"
+    yield f"lakegate discard {branch}"
+
+
+# Rows of one table across branches
+
+
+def _show_rows(table: str, mark: str | None = None) -> None:
+    found = rows_by_branch(shared().model, table, limit=_BARS)
+    parts.problems(found.problems)
+    highest = max((one.rows or 0 for one in found.items), default=0)
+    columns = (Column("Branch"), Column("Rows", "num"), Column("Against main", "num"), Column(""), Column("Run", "fit"))
+    main = next((one.rows for one in found.items if one.branch == "main"), None)
+    rows = (_rows_row(one, main, highest, mark) for one in found.items)
+    parts.html(markup.table(columns, rows, caption=f"Rows of {table} on each branch"))
+    if found.next is not None and found.total is not None:
+        parts.html(Markup('<p class="muted">{} more</p>').format(counted(found.total - _BARS, "branch", "branches")))
+
+
+def _rows_row(one: BranchRows, main: int | None, highest: int, mark: str | None) -> Sequence[object]:
+    name = Markup("<b>main</b>") if one.branch == "main" else markup.branch_link(one.branch)
+    if one.branch == mark:
+        name = Markup("<b>{}</b>").format(markup.code(one.branch))
+    if one.problem is not None or one.rows is None:
+        why = "not there" if not one.exists else "unknown" if one.problem is None else one.problem.message
+        return name, Markup('<span class="muted">{}</span>').format(why), "", "", _run_of(one)
+    difference = (
+        "" if main is None or one.branch == "main" else (f"{one.rows - main:+,}" if one.rows != main else "same")
+    )
+    tone: markup.Tone = "ok" if one.branch == "main" else "bad" if one.status == "rejected" else "off"
+    return name, f"{one.rows:,}", difference, markup.bar(one.rows, highest, tone=tone, wide=True), _run_of(one)
+
+
+def _run_of(one: BranchRows) -> Html:
+    if one.run_id is None or one.status is None:
+        return Markup("")
+    return markup.link(markup.badge(one.status), "run", run=one.run_id)
 
 
 PAGE = Page("Branches", path="branches", icon="account_tree", order=10, show=show)

@@ -74,6 +74,8 @@ def _show_facts(found: RunDetail) -> None:
             ("Reverted by", None if one.reverted_by is None else markup.run_link(one.reverted_by)),
             ("Reverts", Markup(", ").join(map(markup.run_link, one.reverts)) if one.reverts else None),
             ("Kind", one.kind + (f" {one.name}" if one.name else "")),
+            ("Begun by", one.orchestrator),
+            ("Published, discarded or reverted by", _actors(found)),
             ("Started", Markup("{} ({})").format(markup.clock(one.started_at), markup.ago(one.started_at, now))),
             ("Took", None if one.seconds is None else duration(one.seconds)),
             ("Suspended until", None if found.suspended_until is None else markup.clock(found.suspended_until)),
@@ -93,6 +95,10 @@ def _accepted(found: RunDetail) -> Html | None:
         markup.text(found.accepted.actor),
         markup.ago(found.accepted.at, shared().model.now()),
     )
+
+
+def _actors(found: RunDetail) -> str | None:
+    return ", ".join(f"{one.actor} ({one.action})" for one in found.actions) or None
 
 
 def _branch(found: RunDetail) -> Html | None:

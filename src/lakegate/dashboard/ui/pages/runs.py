@@ -28,6 +28,7 @@ _SINCE = {
     "last 7 days": timedelta(days=7),
     "last 30 days": timedelta(days=30),
 }
+_ORCHESTRATORS = ("cli", "python", "watch", "backfill", "prefect", "dbos", "aws-lambda", "airflow")
 _RUN_ID = re.compile(r"\d{8}T\d*(?:-[0-9a-f]*)?|prefect-.*", re.IGNORECASE)
 _COLUMNS = (
     Column("Status", "fit"),
@@ -55,7 +56,7 @@ def show() -> None:
 
 
 def _filters() -> RunFilter:
-    search, status, table, kind, since = st.columns([3, 1.3, 2, 1.3, 1.5], gap="small")
+    search, table, status, kind, began, since = st.columns([2.6, 1.9, 1.2, 1.2, 1.3, 1.4], gap="small")
     with search:
         text = parts.search_box("Search by file name or run id", key="q")
     with status:
@@ -64,6 +65,8 @@ def _filters() -> RunFilter:
         of = parts.search_box("Table, such as nyc.trips", key="table")
     with kind:
         of_kind = parts.choice("Any kind", get_args(RunKind), key="kind")
+    with began:
+        by = parts.choice("Begun by any", _ORCHESTRATORS, key="by")
     with since:
         period = parts.choice("Any time", tuple(_SINCE), key="since")
     is_id = _RUN_ID.fullmatch(text) is not None
@@ -71,6 +74,7 @@ def _filters() -> RunFilter:
         table=of or None,
         status=chosen,
         kind=of_kind,
+        orchestrator=by,
         since=None if period is None else shared().model.now() - _SINCE[period],
         file=text if text and not is_id else None,
         run_id=text if is_id else None,

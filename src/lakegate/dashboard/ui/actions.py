@@ -1,0 +1,176 @@
+"""What visitors can do to a branch: publish it, accept it with a reason, discard it; each after they confirm it.
+
+An action belongs to the lake and not to the window: it ends what it began even if the window is closed meanwhile. Two
+windows that publish one branch at once are two commands that do: the run's lease lets one of them in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import streamlit as st
+from markupsafe import Markup
+from structlog.stdlib import get_logger
+
+from lakegate.dashboard.branches import BranchOverview
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.session import current_visitor, shared
+from lakegate.errors import LakegateError
+from lakegate.model.run import Run
+from lakegate.wap.review import this_actor
+
+Kind = Literal["publish", "accept", "discard"]
+BUSY = "lg-busy"
+"""Key of the session's state that is set while a dialog is open, which drawing the page anew would close."""
+_LONGEST_REASON = 1_000
+_WAIT_S = 0.2
+_log = get_logger(__name__)
+_TITLES: Mapping[Kind, str] = {
+    "publish": "Publish this branch?",
+    "accept": "Publish although its audit failed?",
+    "discard": "Discard this branch?",
+}
+_ABOUT: Mapping[Kind, str] = {
+    "publish": "Its tables appear on main in one commit. What isn't audited yet is audited first.",
+    "accept": "Rows that failed their checks appear on main. The commit, the journal and the alert name you and your "
+    "reason.",
+    "discard": "The branch goes, with all that was written to it. main doesn't change.",
+}
+_LABELS: Mapping[Kind, str] = {"publish": "Publish", "accept": "Accept and publish", "discard": "Discard"}
+
+
+@dataclass
+class _Work:
+    """One action under way; it goes on without its window."""
+
+    kind: Kind
+    branch: str
+    actor: str
+    done: threading.Event = field(default_factory=threading.Event)
+    run: Run | None = None
+    error: str | None = None
+    hint: str | None = None
+
+
+def offer_actions(one: BranchOverview) -> None:
+    """Put the buttons of a branch on the page, if the visitor may act."""
+    if not current_visitor().may_act:
+        return
+    rejected = one.run is not None and one.run.status == "rejected"
+    kinds: tuple[Kind, ...] = ("accept", "discard") if rejected else ("publish", "discard")
+    with st.container(horizontal=True, gap="small"):
+        for kind in kinds:
+            label = _LABELS[kind] + ("" if kind == "discard" else " …")
+            if st.button(label, key=f"lg-{kind}-{one.branch}", type="secondary"):
+                st.session_state[BUSY] = True
+                _confirm(kind, one)
+
+
+def show_outcome() -> None:
+    """Say how the visitor's last action ended, once."""
+    ended: _Work | None = st.session_state.pop("lg-ended", None)
+    if ended is None:
+        return
+    branch = markup.code(ended.branch)
+    if ended.error is not None:
+        parts.trouble(ended.error, ended.hint, tone="bad")
+    elif ended.kind == "discard":
+        parts.html(Markup('<div class="todo off">{} {}</div>').format(markup.badge("discarded"), branch))
+    elif ended.run is not None:
+        parts.html(
+            Markup('<div class="todo live">{} {} in {}</div>').format(
+                markup.badge("published"), branch, markup.run_link(ended.run.run_id)
+            )
+        )
+
+
+def _confirm(kind: Kind, one: BranchOverview) -> None:
+    @st.dialog(_TITLES[kind], on_dismiss=_end_dialog)
+    def ask() -> None:
+        _ask(kind, one)
+
+    ask()
+
+
+def _ask(kind: Kind, one: BranchOverview) -> None:
+    work: _Work | None = st.session_state.get("lg-work")
+    if work is not None:
+        _wait_for(work)
+        return
+    actor = current_visitor().name or this_actor()
+    parts.html(markup.code(one.branch), Markup("<p>{}</p>").format(_ABOUT[kind]))
+    if one.changes:
+        changes = (
+            Markup("<div>{}: {}</div>").format(
+                markup.text(change.table), rows_of(change.rows_before, change.rows_after)
+            )
+            for change in one.changes
+        )
+        parts.html(Markup("").join(changes))
+    reason = ""
+    if kind == "accept":
+        reason = st.text_area(
+            "Reason", key="lg-reason", max_chars=_LONGEST_REASON, placeholder="The vendor confirmed that …"
+        )
+    parts.html(Markup('<p class="muted">Recorded as {}.</p>').format(markup.text(actor)))
+    if st.button(_LABELS[kind], type="primary", key="lg-confirm"):
+        if kind == "accept" and not reason.strip():
+            parts.trouble("Write a reason: it's part of the commit.", tone="warn")
+            return
+        st.session_state["lg-work"] = _begin(_Work(kind, one.branch, actor), reason)
+        st.rerun(scope="fragment")
+
+
+def _begin(work: _Work, reason: str) -> _Work:
+    lake = shared().lake
+    actions: Mapping[Kind, Callable[[], Run | None]] = {
+        "publish": lambda: lake.publish(work.branch, actor=work.actor),
+        "accept": lambda: lake.publish(work.branch, accept=reason, actor=work.actor),
+        "discard": lambda: lake.discard(work.branch, actor=work.actor),
+    }
+
+    def do() -> None:
+        try:
+            work.run = actions[work.kind]()
+        except LakegateError as error:
+            work.error, work.hint = error.message, error.hint
+        except Exception as error:  # noqa: BLE001 - the visitor must hear of it, whatever it is
+            work.error = f"Internal error: {type(error).__name__}."
+            work.hint = "This is a bug in lakegate. The terminal of `lakegate ui` has the details."
+            _log.exception("an action failed", action=work.kind, branch=work.branch, actor=work.actor)
+        finally:
+            shared().model.forget()
+            outcome = work.error or "done"
+            _log.info("action", action=work.kind, branch=work.branch, actor=work.actor, outcome=outcome)
+            work.done.set()
+
+    threading.Thread(target=do, name=f"lakegate-{work.kind}").start()
+    return work
+
+
+def _wait_for(work: _Work) -> None:
+    with st.spinner(f"{_LABELS[work.kind]}: it goes on if you close this window.", show_time=True):
+        while not work.done.wait(_WAIT_S):
+            pass  # Streamlit ends the script here if the window is closed; the work goes on
+    st.session_state["lg-ended"] = work
+    _end_dialog()
+    st.rerun()
+
+
+def _end_dialog() -> None:
+    for key in (BUSY, "lg-work"):
+        st.session_state.pop(key, None)
+
+
+def rows_of(before: int | None, after: int | None) -> str:
+    """Return how a table's number of rows changes.
+
+    Example:
+        >>> rows_of(100, 140), rows_of(0, 40), rows_of(None, 3)
+        ('100 → 140 rows', '0 → 40 rows', 'unknown → 3 rows')
+    """
+    old, new = ("unknown" if number is None else f"{number:,}" for number in (before, after))
+    return f"{old} → {new} rows"
