@@ -209,7 +209,7 @@ def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, example
         run=summary_of(run),
         since=run.started_at,
         age_s=max((model.now() - run.started_at).total_seconds(), 0.0),
-        failing=tuple(line for line in checks_of(run, examples=examples) if line.verdict == "fail"),
+        failing=tuple(line for line in checks_of(model, run, examples=examples) if line.verdict == "fail"),
         changes=changes,
         as_staged=None
         if not run.staged

@@ -53,7 +53,8 @@ def list_files(
 
     Args:
         model: The read model.
-        search: Only files whose URI contains this text.
+        search: Only files whose URI contains this text, in any case. At most a million files are searched; ``next``
+            goes on from there.
         table: Only files that went to this table.
         limit: Files on the page.
         cursor: ``next`` of the page before.
@@ -69,12 +70,11 @@ def list_files(
         raise no_cursor(cursor)
     size, pages = page_size(limit), model.journal.pages
     before = None if cursor is None else int(cursor[:18])
-    found = pages.files(name=search or None, table=table, limit=size + 1, before=before)
+    found, end = pages.files(name=search or None, table=table, limit=size + 1, before=before)
     shown = found[:size]
     runs = pages.lines({one.run_id for one in shown})
-    return Page[FileLine](
-        items=tuple(_line(one, runs) for one in shown), next=str(shown[-1].number) if len(found) > size else None
-    )
+    last = shown[-1].number if len(found) > size else end
+    return Page[FileLine](items=tuple(_line(one, runs) for one in shown), next=None if last is None else str(last))
 
 
 def _line(record: FileRecord, runs: Mapping[str, RunLine]) -> FileLine:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -141,6 +142,10 @@ class ReadModel:
         with self._lock:
             self._away.clear()
             self._refs = None
+
+    def is_masked(self, column: str) -> bool:
+        """Return whether the setting ``ui.masked`` hides the values of a column."""
+        return any(fnmatchcase(column.lower(), pattern.lower()) for pattern in self.settings.ui.masked)
 
     def refs(self) -> tuple[Ref, ...]:
         """Return all branches and tags as they were at most two seconds ago, by name.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.values import (
@@ -172,14 +172,20 @@ class RunDetail(Value):
     problems: tuple[Problem, ...] = ()
 
 
+class RunsPage(Page[RunSummary]):
+    """Runs. ``searched_to`` is set if older ones may match: the start of the last run that was searched."""
+
+    searched_to: datetime | None = None
+
+
 def list_runs(
     model: ReadModel, wanted: RunFilter | None = None, *, limit: int = 50, cursor: str | None = None
-) -> Page[RunSummary]:
+) -> RunsPage:
     """Return a page of runs, newest first.
 
     Args:
         model: The read model.
-        wanted: Which runs. Default: all.
+        wanted: Which runs. Default: all. A search by file looks at 20,000 runs; ``next`` goes on from there.
         limit: Runs on the page.
         cursor: ``next`` of the page before.
 
@@ -191,11 +197,14 @@ def list_runs(
         RetryableError: The journal can't be reached.
     """
     wanted, size = wanted or RunFilter(), page_size(limit)
-    found = model.journal.pages.runs(wanted, limit=size + 1, after=None if cursor is None else _after(cursor))
+    after = None if cursor is None else _after(cursor)
+    found, end = model.journal.pages.runs(wanted, limit=size + 1, after=after)
     shown = found[:size]
-    return Page[RunSummary](
-        items=tuple(summary_of(run, search=wanted.file) for run in shown),
-        next=f"{shown[-1].started_at.isoformat()} {shown[-1].run_id}" if len(found) > size else None,
+    last = (shown[-1].started_at, shown[-1].run_id) if len(found) > size else end
+    return RunsPage(
+        items=tuple(summary_of(run, search=wanted.file) for run in shown if not wanted.file or _has(run, wanted.file)),
+        next=None if last is None else f"{last[0].isoformat()} {last[1]}",
+        searched_to=None if end is None else end[0],
     )
 
 
@@ -205,7 +214,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
     Args:
         model: The read model.
         run_id: Its id, or a unique beginning of it.
-        examples: Failing rows to show of each check, at most.
+        examples: Failing rows to show of each check, at most; never more than ``ui.examples``.
 
     Returns:
         The run.
@@ -225,7 +234,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
         target=run.target,
         base=run.base,
         steps=tuple(_steps(run)),
-        checks=checks_of(run, examples=examples),
+        checks=checks_of(model, run, examples=examples),
         changes=changes_of(run),
         undone=run.undone,
         accepted=run.accepted,
@@ -325,10 +334,23 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
     )
 
 
-def checks_of(run: Run, *, examples: int = 0) -> tuple[CheckLine, ...]:
-    """Return what the checks of a run found, failed ones first, with up to ``examples`` rows each."""
-    found = (CheckLine.of(report.table, one, examples=examples) for report in run.reports for one in report.results)
-    return worst_first(found)
+def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLine, ...]:
+    """Return what the checks of a run found, failed ones first, with rows as far as the settings allow.
+
+    Args:
+        model: The read model.
+        run: The run.
+        examples: Rows to show of each check, at most.
+
+    Returns:
+        The checks.
+    """
+    shown = min(examples, model.settings.ui.examples)
+    return worst_first(
+        CheckLine.of(report.table, one, examples=shown, is_masked=model.is_masked)
+        for report in run.reports
+        for one in report.results
+    )
 
 
 def changes_of(run: Run) -> tuple[TableDelta, ...]:
@@ -397,11 +419,6 @@ def matches(uri: str, search: str) -> bool:
     return text in uri.lower() or (uri.startswith("file:") and text in unquote(uri, errors="replace").lower())
 
 
-def as_in_uris(search: str) -> Sequence[str]:
-    """Return how a text that people wrote may stand in URIs: as it is, and percent-encoded."""
-    return tuple(dict.fromkeys((search, quote(search, safe="/"))))
-
-
 def _steps(run: Run) -> Iterator[StepLine]:
     for step in run.steps:
         yield StepLine(
@@ -433,6 +450,12 @@ def _files(run: Run) -> Iterator[RunFile]:
             skipped_by=known.run_id,
             same_as=known.same_file_as or known.same_content_as,
         )
+
+
+def _has(run: Run, search: str) -> bool:
+    """Return whether a run that was found by a file has it: its document may hold the text elsewhere."""
+    uris = (*(run.request.batch.uris if run.request is not None else ()), *(one.file.uri for one in run.skipped_files))
+    return run.request is None or any(matches(uri, search) for uri in uris)
 
 
 def _after(cursor: str) -> tuple[datetime, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 from lakegate.dashboard.model import MAIN, ReadModel, TableFacts, lineage_of, rows_after
 from lakegate.dashboard.overview import TableOverview, table_overview
-from lakegate.dashboard.values import Page, Problem, cut, page_size
+from lakegate.dashboard.values import MASKED, Page, Problem, cut, page_size
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity, Verdict
@@ -23,6 +24,8 @@ from lakegate.model.schema import Column
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, SchemaVersion, Snapshot
 
 Scalar = str | int | float | bool | None
+_MADE_OF = re.compile(r"_(?:trunc|bucket|year|month|day|hour)(?:_[0-9]+)?$")
+"""What Iceberg appends to a column's name to name a partition field made of it."""
 _MOST_FILES = 10_000
 _MOST_COLUMNS = 200
 _MOST_RUNS = 800
@@ -144,10 +147,11 @@ class ColumnPoint(Value):
 
 
 class ColumnHistory(Value):
-    """A column over the newest snapshots that added rows, oldest first."""
+    """A column over the newest snapshots that added rows, oldest first; ``masked`` ones have no bounds."""
 
     column: str
     type: str
+    masked: bool = False
     points: tuple[ColumnPoint, ...] = ()
 
 
@@ -346,7 +350,12 @@ def column_history(
         ColumnHistory(
             column=column.name,
             type=column.type,
-            points=tuple(point for one, added in pairs if (point := _point(one, added, column.name)) is not None),
+            masked=model.is_masked(column.name),
+            points=tuple(
+                point
+                for one, added in pairs
+                if (point := _point(one, added, column.name, bounds=not model.is_masked(column.name))) is not None
+            ),
         )
         for column in wanted[:_MOST_COLUMNS]
     )
@@ -536,7 +545,7 @@ def _column(found: Sequence[ColumnStatistics]) -> tuple[int | None, Scalar, Scal
     )
 
 
-def _point(snapshot: Snapshot, added: _Sums, column: str) -> ColumnPoint | None:
+def _point(snapshot: Snapshot, added: _Sums, column: str, *, bounds: bool) -> ColumnPoint | None:
     rows, columns = added
     if column not in columns:
         return None
@@ -548,8 +557,8 @@ def _point(snapshot: Snapshot, added: _Sums, column: str) -> ColumnPoint | None:
         rows=rows,
         nulls=nulls,
         null_share=nulls / rows if nulls is not None and rows else None,
-        lower=lower,
-        upper=upper,
+        lower=lower if bounds else None,
+        upper=upper if bounds else None,
     )
 
 
@@ -593,13 +602,19 @@ def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLi
     """Return the data files of a table, the largest first, and whether these are all."""
 
     def read() -> tuple[Sequence[DataFileLine], bool]:
-        found = [_file(one) for one in islice(model.reader.files(pointer), _MOST_FILES + 1)]
+        found = [_file(model, one) for one in islice(model.reader.files(pointer), _MOST_FILES + 1)]
         complete = len(found) <= _MOST_FILES
         return sorted(found[:_MOST_FILES], key=lambda one: (-one.size_bytes, one.path)), complete
 
     return model.remembered(("files", pointer), read)
 
 
-def _file(file: DataFile) -> DataFileLine:
-    partition = ", ".join(f"{name}={as_scalar(value)}" for name, value in file.partition.items())
-    return DataFileLine(path=file.path, rows=file.rows, size_bytes=file.size_bytes, partition=partition)
+def _file(model: ReadModel, file: DataFile) -> DataFileLine:
+    masked = {name for name in file.partition if model.is_masked(name) or model.is_masked(_MADE_OF.sub("", name))}
+    values = {name: MASKED if name in masked else as_scalar(value) for name, value in file.partition.items()}
+    path = file.path
+    for name in masked:
+        # Iceberg's writers put partition values into the paths of files, too.
+        path = re.sub(rf"/{re.escape(name)}=[^/]*", lambda found: f"{found[0].partition('=')[0]}={MASKED}", path)
+    partition = ", ".join(f"{name}={value}" for name, value in values.items())
+    return DataFileLine(path=path, rows=file.rows, size_bytes=file.size_bytes, partition=partition)

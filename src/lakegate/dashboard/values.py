@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import Field
@@ -12,6 +12,8 @@ from lakegate.model.base import Value
 from lakegate.model.checks import CheckResult, Evidence, Severity, Verdict
 
 Part = Literal["catalog", "journal", "table", "engine"]
+MASKED = "•••"
+"""Shown in place of a value that the setting ``ui.masked`` hides."""
 MOST_ON_A_PAGE = 1_000
 """Results that one page may have: what is asked for beyond that is cut."""
 
@@ -95,9 +97,24 @@ class CheckLine(Value):
         return min(self.failing_rows / self.total_rows, 1.0) if self.total_rows else None
 
     @classmethod
-    def of(cls, table: str, result: CheckResult, *, examples: int = 0) -> CheckLine:
-        """Return the line of ``result`` with up to ``examples`` rows."""
-        shown = result.examples[: max(examples, 0)]
+    def of(
+        cls, table: str, result: CheckResult, *, examples: int = 0, is_masked: Callable[[str], bool] = lambda _: False
+    ) -> CheckLine:
+        """Return the line of ``result`` with up to ``examples`` rows.
+
+        Args:
+            table: The table.
+            result: What the check found.
+            examples: Maximum number of rows.
+            is_masked: Returns whether a column's values are hidden.
+
+        Returns:
+            The line.
+        """
+        shown = tuple(
+            {name: MASKED if is_masked(name) else value for name, value in row.items()}
+            for row in result.examples[: max(examples, 0)]
+        )
         return cls(
             table=table,
             name=result.name,

@@ -6,10 +6,12 @@ run isn't needed, its document isn't read: with its examples and files it may ha
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
+from urllib.parse import quote
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
@@ -27,6 +29,13 @@ _LAST = "\U0010ffff"
 _BRINGS_DATA = ("ingest", "transaction", "branch")
 
 
+Place: TypeAlias = tuple[datetime, str]
+"""A run's place among all, newest first: when it began, and its id."""
+_MOST_SEARCHED = 20_000
+_PIECES = (10_000, 90_000, 200_000, 700_000)
+"""Files that are searched at once, the next of them only if the ones before don't fill the page."""
+
+
 class RunFilter(Value):
     """Which runs to find.
 
@@ -37,7 +46,8 @@ class RunFilter(Value):
         since: Only runs that began at this time or later.
         until: Only runs that began before this time.
         orchestrator: Only runs that this began, such as ``prefect``.
-        file: Only runs with a source file whose URI contains this text.
+        file: Only runs with a source file whose URI contains this text, in any case, or would if it were
+            percent-encoded.
         run_id: Only runs whose id begins with this.
     """
 
@@ -66,30 +76,26 @@ class JournalPages:
 
     # Runs
 
-    def runs(self, wanted: RunFilter, *, limit: int, after: tuple[datetime, str] | None = None) -> Sequence[Run]:
-        """Return runs, newest first.
+    def runs(self, wanted: RunFilter, *, limit: int, after: Place | None = None) -> tuple[Sequence[Run], Place | None]:
+        """Return runs, newest first, and where the search ended if it ended before the oldest one.
 
         Args:
-            wanted: Which ones.
+            wanted: Which ones. By ``file``, at most 20,000 runs are searched.
             limit: Maximum number.
-            after: Start and id of the run before the first one.
+            after: Place of the run before the first one.
         """
-        started: Any = RUNS.c.started_at
-        number: Any = RUNS.c.run_id
-        query: Select[Any] = select(*runs.SHOWN)
-        if wanted.table is not None:
-            started, number = RUN_TABLES.c.started_at, RUN_TABLES.c.run_id
-            query = query.join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
-            query = query.where(RUN_TABLES.c.table_name == wanted.table)
-        query = query.where(*_conditions(wanted, started))
+        query, started, number = _found(wanted, runs.SHOWN)
         if after is not None:
             query = query.where(_behind(started, number, after))
-        if wanted.file:
-            with_file = select(CLAIMS.c.run_id).where(CLAIMS.c.path.contains(wanted.file, autoescape=True))
-            in_document = RUNS.c.document.contains(wanted.file, autoescape=True)
-            query = query.where(or_(in_document, RUNS.c.run_id.in_(with_file)))
         with self._database.reading() as tx:
-            return runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit))
+            end: Place | None = None
+            if wanted.file:
+                end = _place(tx, wanted, after, _MOST_SEARCHED)
+                query = query.where(_has_file(tx, wanted.file))
+                if end is not None:
+                    query = query.where(started >= as_text(end[0]))
+            found = runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit))
+        return found, None if end is None or len(found) >= limit else end
 
     def lines(self, run_ids: Collection[str]) -> Mapping[str, RunLine]:
         """Return the runs of these ids that exist, by id."""
@@ -185,25 +191,87 @@ class JournalPages:
 
     def files(
         self, *, name: str | None = None, table: str | None = None, limit: int, before: int | None = None
-    ) -> Sequence[FileRecord]:
-        """Return source files that were published or are being ingested, newest first.
+    ) -> tuple[Sequence[FileRecord], int | None]:
+        """Return source files that were published or are being ingested, newest first, and where the search ended.
 
         Args:
-            name: Only files whose URI contains this text.
+            name: Only files whose URI contains this text, in any case, or would if it were percent-encoded. At most a
+                million files are searched.
             table: Only files of this table.
             limit: Maximum number.
             before: Number of the file before the first one.
+
+        Returns:
+            The files, and the number of the last one searched if there are others before it.
         """
         of = CLAIMS.c
-        query = select(CLAIMS).order_by(of.claim_id.desc())
-        if table is not None:
-            query = query.where(of.table_name == table)
-        if name:
-            query = query.where(of.path.contains(name, autoescape=True))
-        if before is not None:
-            query = query.where(of.claim_id < before)
+        query = select(CLAIMS).order_by(of.claim_id.desc()).limit(limit)
+        found: list[FileRecord] = []
         with self._database.reading() as tx:
-            return [_file(row) for row in tx.execute(query.limit(limit))]
+            if table is not None:
+                query = query.where(of.table_name == table)
+            if name:
+                query = query.where(or_(*(_contains(tx, of.path, text) for text in _spellings(name))))
+            newest = tx.scalar(select(func.max(of.claim_id))) or 0
+            end = newest + 1 if before is None else min(before, newest + 1)
+            # Piece by piece, by the key: an index by table alone would have to sort all of a table's files.
+            for size in _PIECES:
+                piece = query.where(of.claim_id < end, of.claim_id >= end - size)
+                found += [_file(row) for row in tx.execute(piece)]
+                end = max(end - size, 1)
+                if len(found) >= limit or end == 1:
+                    break
+        return found[:limit], None if len(found) >= limit or end == 1 else end
+
+
+def _found(wanted: RunFilter, shown: Sequence[Any]) -> tuple[Select[Any], Any, Any]:
+    """Return the query for ``shown`` of the runs that are wanted, and the columns that say their order."""
+    started: Any = RUNS.c.started_at
+    number: Any = RUNS.c.run_id
+    query: Select[Any] = select(*shown).select_from(RUNS)
+    if wanted.table is not None:
+        started, number = RUN_TABLES.c.started_at, RUN_TABLES.c.run_id
+        query = query.join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
+        query = query.where(RUN_TABLES.c.table_name == wanted.table)
+    return query.where(*_conditions(wanted, started)), started, number
+
+
+def _place(tx: Transaction, wanted: RunFilter, after: Place | None, number: int) -> Place | None:
+    """Return the place of the run that comes so many runs after one, whatever its files."""
+    query, started, run_id = _found(wanted, (RUNS.c.started_at, RUNS.c.run_id))
+    if after is not None:
+        query = query.where(_behind(started, run_id, after))
+    row = tx.execute(query.order_by(started.desc(), run_id.desc()).offset(number).limit(1)).one_or_none()
+    return None if row is None else (datetime.fromisoformat(row.started_at), str(row.run_id))
+
+
+def _has_file(tx: Transaction, text: str) -> ColumnElement[bool]:
+    """Return whether a run may have such a file; its document may hold the text elsewhere."""
+    # A journal that was rebuilt knows files from commits alone.
+    claimed = select(CLAIMS.c.claim_id).where(CLAIMS.c.run_id == RUNS.c.run_id)
+    spellings = _spellings(text)
+    in_documents = {json.dumps(one, ensure_ascii=False)[1:-1] for one in spellings}
+    return or_(
+        *(_contains(tx, RUNS.c.document, one) for one in sorted(in_documents)),
+        claimed.where(or_(*(_contains(tx, CLAIMS.c.path, one) for one in spellings))).exists(),
+    )
+
+
+def _contains(tx: Transaction, column: Any, text: str) -> ColumnElement[bool]:
+    # SQLite's LIKE ignores case by itself, and takes twice as long after lower().
+    is_sqlite = tx.connection.dialect.name == "sqlite"
+    found: ColumnElement[bool] = (column.contains if is_sqlite else column.icontains)(text, autoescape=True)
+    return found
+
+
+def _spellings(text: str) -> Sequence[str]:
+    """Return how a text that people wrote may be spelt in URIs: as it is, and percent-encoded.
+
+    Example:
+        >>> _spellings("in/a b"), _spellings("trips")
+        (('in/a b', 'in/a%20b'), ('trips',))
+    """
+    return tuple(dict.fromkeys((text, quote(text, safe="/%", errors="replace"))))
 
 
 def _of_table(tx: Transaction, table: str, limit: int, *conditions: ColumnElement[bool]) -> list[RunLine]:
@@ -230,7 +298,7 @@ def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
     return found
 
 
-def _behind(started: Any, number: Any, after: tuple[datetime, str]) -> ColumnElement[bool]:
+def _behind(started: Any, number: Any, after: Place) -> ColumnElement[bool]:
     time, run_id = as_text(after[0]), after[1]
     return and_(started <= time, or_(started < time, number < run_id))
 
