@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeAlias, get_args
 from urllib.parse import quote
 
-from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, or_, select
 
 from lakegate.journal import runs
 from lakegate.journal.database import Database, Transaction
@@ -24,6 +24,8 @@ from lakegate.model.journal import CheckRecord, FileRecord, RunLine
 from lakegate.model.run import Run, RunKind, RunStatus
 
 _LINE = [column for column in RUNS.c if column.name != "document"]
+_NAMES = [column.name for column in _LINE]
+_STATUSES, _KINDS = frozenset(get_args(RunStatus)), frozenset(get_args(RunKind))
 _LAST = "\U0010ffff"
 """Greater than all characters that may follow, in byte order."""
 _BRINGS_DATA = ("ingest", "transaction", "branch")
@@ -132,9 +134,9 @@ class JournalPages:
         name = RUN_TABLES.c.table_name
         with self._database.reading() as tx:
             # From one name to the next by the index: DISTINCT would read all its entries.
+            query = select(func.min(name)).where(name > bindparam("last"))
             while len(found) < limit:
-                query = select(func.min(name))
-                following: str | None = tx.scalar(query.where(name > found[-1]) if found else query)
+                following: str | None = tx.scalar(query, {"last": found[-1] if found else ""})
                 if following is None:
                     break
                 found.append(following)
@@ -151,18 +153,15 @@ class JournalPages:
 
     def newest_of(self, tables: Sequence[str], *, limit: int) -> Mapping[str, Sequence[RunLine]]:
         """Return the newest runs of each table, newest first."""
+        query = _of_table(limit)
         with self._database.reading() as tx:
-            return {table: _of_table(tx, table, limit) for table in tables}
+            return {table: [_line(row) for row in tx.execute(query, {"table": table})] for table in tables}
 
     def last_publishes(self, tables: Sequence[str]) -> Mapping[str, RunLine]:
         """Return the last run that brought data to each table and wasn't reverted since, where there is one."""
-        found = {}
-        condition = RUNS.c.status == "published", RUNS.c.kind.in_(_BRINGS_DATA)
+        query = _of_table(1, RUNS.c.status == "published", RUNS.c.kind.in_(_BRINGS_DATA))
         with self._database.reading() as tx:
-            for table in tables:
-                for line in _of_table(tx, table, 1, *condition):
-                    found[table] = line
-        return found
+            return {table: _line(row) for table in tables for row in tx.execute(query, {"table": table})}
 
     # Checks
 
@@ -274,11 +273,11 @@ def _spellings(text: str) -> Sequence[str]:
     return tuple(dict.fromkeys((text, quote(text, safe="/%", errors="replace"))))
 
 
-def _of_table(tx: Transaction, table: str, limit: int, *conditions: ColumnElement[bool]) -> list[RunLine]:
+def _of_table(limit: int, *conditions: ColumnElement[bool]) -> Select[Any]:
+    """Return the query for the newest runs of the table ``:table``: made once, it's asked for many tables."""
     query = select(*_LINE).join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
-    query = query.where(RUN_TABLES.c.table_name == table, *conditions)
-    query = query.order_by(RUN_TABLES.c.started_at.desc(), RUN_TABLES.c.run_id.desc())
-    return [_line(row) for row in tx.execute(query.limit(limit))]
+    query = query.where(RUN_TABLES.c.table_name == bindparam("table"), *conditions)
+    return query.order_by(RUN_TABLES.c.started_at.desc(), RUN_TABLES.c.run_id.desc()).limit(limit)
 
 
 def _conditions(wanted: RunFilter, started: Any) -> list[ColumnElement[bool]]:
@@ -304,10 +303,13 @@ def _behind(started: Any, number: Any, after: Place) -> ColumnElement[bool]:
 
 
 def _line(row: Row[Any]) -> RunLine:
+    found = dict(zip(_NAMES, row, strict=True))
     # A run of a newer lakegate must not hide the others.
-    known = {"status": row.status if row.status in get_args(RunStatus) else "failed"}
-    known["kind"] = row.kind if row.kind in get_args(RunKind) else "ingest"
-    return RunLine.model_validate({**{column.name: getattr(row, column.name) for column in _LINE}, **known})
+    if found["status"] not in _STATUSES:
+        found["status"] = "failed"
+    if found["kind"] not in _KINDS:
+        found["kind"] = "ingest"
+    return RunLine.model_validate(found)
 
 
 def _check(row: Row[Any]) -> CheckRecord:
