@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+revision = "0010"
+down_revision = "0009"
 
 _TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 _COUNTER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
