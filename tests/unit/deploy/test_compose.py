@@ -16,8 +16,9 @@ import pytest
 
 from lakegate import __version__
 from lakegate.cli.app import App
+from lakegate.cli.commands.serve import serve
 from lakegate.cli.main import cli
-from lakegate.config import S3Settings, Settings
+from lakegate.config import S3Settings, ServeSettings, Settings
 from lakegate.dashboard.ui.access import decide_access
 from lakegate.local.java import spark_version
 from lakegate.local.stores import s3_properties
@@ -33,8 +34,8 @@ _PINNED = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*")
 _MEMBERS = {
     "catalog-db": {"catalog-db", "nessie"},
     "journal-db": {"journal-db", "pod"},
-    "catalog": {"nessie", "pod"},
-    "objects": {"s3", "pod"},
+    "catalog": {"nessie", "pod", "serve"},
+    "objects": {"s3", "pod", "serve"},
 }
 
 
@@ -124,7 +125,7 @@ def test_every_version_is_pinned(lake: Any) -> None:
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
     assert [image for image in [*images.values(), *bases] if not _PINNED.fullmatch(image)] == []
     assert images["nessie"].endswith(f":{NESSIE_VERSION}")
-    assert images["watch"] == images["dashboard"] == f"lakegate:{__version__}"
+    assert images["watch"] == images["dashboard"] == images["serve"] == f"lakegate:{__version__}"
     assert images["spark"] == f"lakegate-spark:{__version__}"
     assert bases[0].startswith(f"apache/spark:{spark_version()}-")
 
@@ -149,13 +150,13 @@ def test_what_the_images_are_built_from_is_there(lake: Any) -> None:
     given = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert {f"!{name}" for names in copied for name in names.split()} <= set(given)
     extras = re.findall(r'"/source\[(.+)\]"', text)
-    assert extras == ["notify,postgres,s3,ui"], "who adds a channel to the settings needs no image of his own"
+    assert extras == ["notify,postgres,s3,serve,ui"], "who adds a channel to the settings needs no image of his own"
 
 
 def test_only_this_machine_reaches_it(lake: Any) -> None:
     services = lake["services"]
     published = [port for service in services.values() for port in service.get("ports", ())]
-    assert len(published) == 4
+    assert len(published) == 5
     assert all(port.startswith("127.0.0.1:") for port in published)
     for name in ("catalog-db", "journal-db"):
         assert services[name]["networks"] == [name]
@@ -218,7 +219,7 @@ def test_what_is_named_is_what_there_is(lake: Any, settings: Settings, spark: di
     wanted = {f"spark.hadoop.{name}": value for name, value in s3_properties(settings.s3).items()}
     assert wanted.items() <= spark.items()
     root = click.Context(cli, obj=App())
-    for name in ("watch", "dashboard"):
+    for name in ("watch", "dashboard", "serve"):
         words = [word for word in services[name]["command"] if word not in ("--home", "/lake")]
         command = cli.get_command(root, words[0])
         assert command is not None
@@ -241,6 +242,18 @@ def test_only_the_login_leads_to_the_dashboard(lake: Any, settings: Settings) ->
     # Everything but the answer to "are you there?" is behind the password.
     places = re.findall(r"location (.+) \{\n(?:.*\n)*?        \}", proxy)
     assert places == ["= /healthz", "/"]
+
+
+def test_readers_need_the_token(lake: Any) -> None:
+    service = lake["services"]["serve"]
+    words = service["command"][service["command"].index("serve") :]
+    asked = serve.make_context("serve", words[1:]).params
+    assert Path(SecretReference.parse(asked["token"]).place) == Path("/run/secrets") / "reader-token"
+    # It is given what reading takes: the store's credentials, and nothing of Spark's or the journal's.
+    assert set(mounted(service)) == {"reader-token", "aws-credentials"}
+    port = ServeSettings().port
+    assert service["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert f":{port}/ready" in service["healthcheck"]["test"][-1]
 
 
 def test_sparks_settings_hold_no_secret(spark: dict[str, str]) -> None:

@@ -23,6 +23,7 @@ from lakegate.cli.app import App
 from lakegate.cli.main import cli
 from lakegate.config import Settings
 from lakegate.dashboard.ui.access import decide_access
+from lakegate.rest_catalog.access import OPEN_PATHS
 from support.deploy_files import DEPLOY, NESSIE_VERSION, ROOT, configured, load, load_all, pod, properties
 
 VALUES = DEPLOY / "helm" / "nessie-values.yaml"
@@ -141,6 +142,8 @@ def test_the_chart_is_of_this_release_and_its_defaults_fit_its_schema(schema: Dr
         ("dashboard.enabled", "yes"),
         ("dashboard.options", "--allow-actions"),
         ("dashboard.resources", {}),
+        ("serve.replicas", 0),
+        ("serve.tokenKey", ""),
         ("terminationGracePeriodSeconds", 0),
         ("watsh", {}),
     ],
@@ -241,3 +244,22 @@ def test_the_dashboard_comes_up_behind_a_login(tmp_path: Path) -> None:
     assert names in ([["spark"], ["dashboard"]], [["spark"], ["lakegate"]])
     with pytest.raises(AssertionError, match=r"dashboard\.spark needs"):
         rendered("--values", str(file), "--set", "dashboard.spark=true", "--set", "spark.enabled=false")
+
+
+@needs_helm
+def test_readers_have_a_service_that_asks_for_the_token() -> None:
+    *_, service, shown = (one for one in rendered("--set", "serve.enabled=true") if "-serve" in one["metadata"]["name"])
+    selector = shown["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == selector
+    assert selector["app.kubernetes.io/name"] == "lakegate-serve"
+    spec = pod(shown)
+    assert spec["automountServiceAccountToken"] is False
+    [container] = spec["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+    words = container["args"][2:]
+    command = cli.get_command(root := click.Context(cli, obj=App()), words[0])
+    assert command is not None
+    asked = command.make_context(words[0], words[1:], parent=root).params
+    assert asked["token"] == "file:/run/secrets/lakegate/reader-token"  # noqa: S105 - where it is
+    assert [port["containerPort"] for port in container["ports"]] == [asked["port"]]
+    assert {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("readiness", "liveness")} <= set(OPEN_PATHS)

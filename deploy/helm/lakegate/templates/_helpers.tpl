@@ -30,6 +30,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{- define "lakegate.serve.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-serve
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "lakegate.serve.labels" -}}
+{{ include "lakegate.serve.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
 {{- define "lakegate.serviceAccount" -}}
 {{- .Values.serviceAccount.name | default (ternary (include "lakegate.name" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
