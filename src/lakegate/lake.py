@@ -38,6 +38,7 @@ from lakegate.model.words import nearest, parse_duration, suggest_keyword, sugge
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, Table
+from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
 from lakegate.wap.context import Context
@@ -942,6 +943,21 @@ class Lake:
             with suppress(LakegateError):
                 found[str(staged.table)] = self._components.reader.metadata(staged.pointer).table_schema
         return found
+
+    def metrics(self) -> Sequence[Sample]:
+        """Return what runs counted so far: how they ended, how long steps took, what waited. It takes milliseconds.
+
+        Returns:
+            The numbers, by metric and labels (:mod:`lakegate.telemetry.metrics`).
+
+        Raises:
+            RetryableError: The journal can't be reached.
+
+        Example:
+            >>> any(sample.name == "lakegate_runs" for sample in lake.metrics())
+            True
+        """
+        return self._components.journal.metrics()
 
     def suspended_runs(self) -> Mapping[str, datetime]:
         """Return the ids of runs that wait for their next step, and until when they are left alone, soonest first."""

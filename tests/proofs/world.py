@@ -25,6 +25,7 @@ from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, StoredFile
 from lakegate.ports import Catalog
 from lakegate.progress import SilentNarrator
+from lakegate.telemetry.metrics import Sample
 from lakegate.wap.context import Context
 from proofs.faulty_catalog import Fault, FaultyCatalog, Line
 from proofs.model import Effect, Model, Rows, State, content, uri_of
@@ -135,9 +136,9 @@ class ProcessJournal(Journal):
         with self._process.call("journal:save"):
             return super().amend(run, **changes)
 
-    def end(self, run: Run, token: str) -> Run:
+    def end(self, run: Run, token: str, *, counted: Sequence[Sample] = ()) -> Run:
         with self._process.call("journal:end"):
-            return super().end(run, token)
+            return super().end(run, token, counted=counted)
 
     def take_over(self, run_id: str) -> Lease | None:
         with self._process.call("journal:take_over"):

@@ -32,6 +32,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, ScanResult
 from lakegate.ports import Engine, Narrator
+from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
 
 Others: TypeAlias = Callable[[TableIdentifier], tuple[Rows, ...]]
 """Gives where to read a table as it would be after publishing, without the rows that are audited; ``()`` when there are
@@ -156,6 +157,13 @@ def answer_from_manifest(question: Question, added: AddedFiles) -> Finding | Non
     return Finding(failing) if type(failing) is int and 0 <= failing <= added.rows else None
 
 
+def _took(evidence: str, began: float) -> float:
+    """Count the seconds since ``began``, and return now."""
+    now = time.monotonic()
+    measure(AUDIT_SECONDS, now - began, evidence=evidence)
+    return now
+
+
 def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return ``names``, with duplicates numbered.
 
@@ -216,18 +224,24 @@ class _Audit:
         """Answer all checks."""
         answers: dict[int, _Answer] = {}
         left: dict[int, Question] = {}
+        began = time.monotonic()
         for index, question in enumerate(self._questions):
             finding = answer_from_manifest(question, self._added)
             if finding is None:
                 left[index] = question
             else:
                 answers[index] = _Answer(finding, "manifest")
+        began = _took("manifest", began)
         for index, question in left.items():
             self._locate(self._checks[index], question)
         for index, finding in (*self._scan(left), *self._look_up(left)):
             table = self._other_table(left[index])
             answers[index] = _Answer(finding, "scan", reads=() if table is None else (str(table),))
-        self._add_examples(answers)
+        if left:
+            began = _took("scan", began)
+        if any(answer.finding.failing_rows for answer in answers.values()):
+            self._add_examples(answers)
+            _took("examples", began)
         names = distinct_names([check.name for check in self._checks])
         return tuple(
             self._result(check, name, answers[index])

@@ -27,7 +27,7 @@ PANELS = {
     "Getting started": ("demo", "generate", "up", "down", "status"),
     "Ingest": ("ingest", "watch", "backfill", "checks", "audit", "publish", "discard", "runs", "report"),
     "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
-    "Maintenance": ("revert", "recover", "gc", "journal", "notify", "downstream"),
+    "Maintenance": ("revert", "recover", "gc", "journal", "notify", "downstream", "metrics"),
     "Other": ("aws", "snowflake", "config", "completion", "version"),
 }
 """Headings of the help, and the order below each. A command that isn't listed comes last."""

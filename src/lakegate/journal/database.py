@@ -39,7 +39,7 @@ _BESIDE = ("-wal", "-shm")
 
 _BATCH = 10_000
 
-Row = Sequence[str | int | None]
+Row = Sequence[str | int | float | None]
 Clock = Callable[[], datetime]
 
 
@@ -72,6 +72,7 @@ class Transaction:
         *,
         key: str = "",
         replace: Sequence[str] = (),
+        change: str = "",
     ) -> None:
         """Insert rows, 10,000 in one statement with one parameter.
 
@@ -83,6 +84,7 @@ class Transaction:
             names: Their columns; all of the table's by default.
             key: Columns, separated by commas, that a row may share with one in the table, which is then changed.
             replace: The columns that change; all of ``names`` by default.
+            change: SQL for what changes instead; the row that would have been inserted is ``excluded``.
         """
         names = names or table.c.keys()
         field = self._database.field
@@ -91,7 +93,7 @@ class Transaction:
         insert = f"INSERT INTO {table.name} ({', '.join(names)})"
         sql = f"{insert} SELECT {fields} FROM {self._database.from_json} WHERE true"  # noqa: S608 - our own words
         if key:
-            excluded = ", ".join(f"{name} = excluded.{name}" for name in replace or names)
+            excluded = change or ", ".join(f"{name} = excluded.{name}" for name in replace or names)
             sql = f"{sql} ON CONFLICT ({key}) DO UPDATE SET {excluded}"
         for start in range(0, len(rows), _BATCH):
             self.execute(text(sql), {"given": json.dumps(rows[start : start + _BATCH])})

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
-from lakegate.journal import alerts, files, history, runs
+from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
@@ -24,6 +24,7 @@ from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import Notification, Run
+from lakegate.telemetry.metrics import LEASE_LOSSES, Sample
 
 LEASE_S = 60.0
 _POLL_S = 0.2
@@ -196,11 +197,16 @@ class Journal:
             times = {"renewed_at": as_text(now), "expires_at": as_text(now + self._lease)}
             return tx.execute(update(LEASES).where(*_owned(run_id, token)).values(times)).rowcount == 1
 
-    def end(self, run: Run, token: str) -> Run:
+    def end(self, run: Run, token: str, *, counted: Sequence[Sample] = ()) -> Run:
         """Save ``run`` as it ended, drop its lease and settle its claims, in one transaction.
 
         A published run's claims become published files; any other run's claims are released. What downstream systems
         are told of a rejected or failed run is queued, too; of a publish, by :meth:`record`, which knows the order.
+
+        Args:
+            run: The run.
+            token: Its lease's.
+            counted: What its process counted, which is added to the metrics.
 
         Returns:
             The run as stored: facts from the target's history are kept.
@@ -217,6 +223,7 @@ class Journal:
             had_ended = known is not None and (known.status, known.finished_at) == (kept.status, kept.finished_at)
             if not had_ended:
                 queue_end(tx, kept)
+            metrics.add(tx, counted)
             return kept
 
     def abandoned(self) -> Sequence[Run]:
@@ -233,12 +240,23 @@ class Journal:
         with self._database.writing() as tx:
             lease = _locked(tx, run_id)
             run = None if lease is None or self._is_live(lease, tx.now()) else runs.get(tx, run_id)
-            return None if run is None else Lease(run=run, token=self._take(tx, run_id))
+            if lease is None or run is None:
+                return None
+            token = self._take(tx, run_id)
+            if lease.token != _NOBODY:
+                metrics.add(tx, [Sample(LEASE_LOSSES.name, (), 1)])
+            return Lease(run=run, token=token)
 
-    def suspend(self, run: Run, token: str, *, for_s: float) -> None:
+    def suspend(self, run: Run, token: str, *, for_s: float, counted: Sequence[Sample] = ()) -> None:
         """Save ``run`` and leave its lease to whoever takes its next step, in one transaction.
 
         For ``for_s`` seconds only :meth:`resume` and :meth:`begin` can take it; then it counts as abandoned.
+
+        Args:
+            run: The run.
+            token: Its lease's.
+            for_s: Seconds to leave it alone for.
+            counted: What its process counted, which is added to the metrics.
 
         Raises:
             LeaseLostError: If another process took over the run. Nothing changes then.
@@ -247,6 +265,7 @@ class Journal:
             _require_own(tx, run.run_id, token)
             _give_up(tx, run.run_id, token, until=as_text(tx.now() + timedelta(seconds=for_s)))
             runs.put(tx, run)
+            metrics.add(tx, counted)
 
     def resume(self, run_id: str, *, ended: bool = False, wait_s: float = 0.0) -> Lease | None:
         """Take the lease of a run that hasn't ended, and return it with the run.
@@ -354,6 +373,13 @@ class Journal:
         """Save checkpoints, each in place of its URI's earlier one."""
         with self._database.writing() as tx:
             files.save_checkpoints(tx, table, checkpoints)
+
+    # Metrics
+
+    def metrics(self) -> Sequence[Sample]:
+        """Return all counters, and how many runs are under way; as fast for millions of runs as for one."""
+        with self._database.reading() as tx:
+            return metrics.read(tx)
 
     # Alerts
 

@@ -41,6 +41,9 @@ _NOT_ALLOWED = {
 }
 
 
+_TYPES = {int: "BIGINT", float: "DOUBLE PRECISION"}
+
+
 class PostgresDatabase(Database):
     """A Postgres server.
 
@@ -83,7 +86,7 @@ class PostgresDatabase(Database):
 
     def field(self, at: int, kind: type) -> str:
         """Return the SQL for a field of ``value``."""
-        return f"CAST(value ->> {at} AS {'BIGINT' if kind is int else 'TEXT'})"
+        return f"CAST(value ->> {at} AS {_TYPES.get(kind, 'TEXT')})"
 
     @contextmanager
     def upgrading(self) -> Iterator[Transaction]:

@@ -13,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Connection,
+    Double,
     Index,
     Integer,
     MetaData,
@@ -197,6 +198,14 @@ MIRRORED = Table(
     Column("delivered_at", TEXT, nullable=False),
 )
 
+METRICS = Table(
+    "metrics",
+    METADATA,
+    Column("name", TEXT, primary_key=True),
+    Column("labels", TEXT, primary_key=True),
+    Column("value", Double, nullable=False),
+)
+
 
 def as_text(time: datetime) -> str:
     """Return ``time`` as the journal stores it.
@@ -208,7 +217,7 @@ def as_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 HEAD = REVISIONS[-1]
 # As Alembic makes it.
 VERSIONS = Table(

@@ -10,6 +10,7 @@ from lakegate.errors import InputError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.refs import Ref
 from lakegate.model.request import IngestRequest
+from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.history import files_in, find_commit
@@ -97,6 +98,7 @@ def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, de
             if polls % _RECOVER_EVERY == 0:
                 recover(context, deadline)
             claim = _claim(context, request, token)
+    measure(WAIT_SECONDS, time.monotonic() - began, queue="files")
     return claim
 
 

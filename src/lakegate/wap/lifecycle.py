@@ -22,6 +22,7 @@ from lakegate.errors import (
 )
 from lakegate.model.run import Publication, Run, RunError, RunStep
 from lakegate.progress import bound_to
+from lakegate.telemetry.metrics import Measured, Sample, count_ending, count_steps, measuring
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
@@ -41,6 +42,7 @@ class Progress:
     Attributes:
         token: Of the run's lease.
         begun: The run as it was when it was begun.
+        measured: What was counted and isn't in the journal yet.
         ended: Whether the run has ended here, whether or not the journal could be written.
     """
 
@@ -54,6 +56,8 @@ class Progress:
         self.run = run.model_copy(update={"error": None})
         self._lost = threading.Event()
         self._written = False
+        self.measured = Measured()
+        self._counted = run  # up to where steps and checks were counted
 
     def update(self, **changes: object) -> None:
         """Change the run.
@@ -122,9 +126,12 @@ class Progress:
             reraise=True,
         )
 
+        count_ending(self.measured, ended, self.begun)
+        counted = self._count()
+
         def write() -> Run:
             try:
-                return self._context.journal.end(ended, self.token)
+                return self._context.journal.end(ended, self.token, counted=counted)
             except LeaseLostError:
                 self.lose()
                 retried = retrying.statistics["attempt_number"] > 1
@@ -143,8 +150,14 @@ class Progress:
             LeaseLostError: When it was taken over.
         """
         self.run = self.run.model_copy(update={"error": _record(error)})
-        self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s)
+        self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s, counted=self._count())
         _log(self.run)
+
+    def _count(self) -> list[Sample]:
+        """Return what was counted since the last time."""
+        count_steps(self.measured, self.run, self._counted)
+        self._counted = self.run
+        return self.measured.take()
 
     def require_lease(self) -> None:
         """Stop a run that another process took over.
@@ -229,6 +242,7 @@ def running(
     try:
         with (
             bound_to(run),
+            measuring(progress.measured),
             heartbeat(context, progress),
             _cleaned_up(context, progress, suspends=suspends),
             held_to(deadline, context, run.run_id),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
@@ -14,6 +15,7 @@ from lakegate.errors import ConflictError, LakegateError, NotReplayableError, Ou
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
+from lakegate.telemetry.metrics import RETRIES, WAIT_SECONDS, measure
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_files
@@ -81,6 +83,7 @@ def commit_on_head(
                     with _interrupts_deferred():
                         return context.catalog.commit(built).hash
                 except ConflictError as conflict:
+                    measure(RETRIES)
                     raise _Moved(conflict) from conflict
                 except OutcomeUnknownError as error:
                     unanswered_since = unanswered_since or head.hash
@@ -134,9 +137,11 @@ def _interrupts_deferred() -> Iterator[None]:
 @contextmanager
 def publish_lock(context: Context, target: str, tables: Sequence[str]) -> Iterator[None]:
     """Queue up with concurrent publishes for each table, in one order for all. It only saves retries."""
+    began = time.monotonic()
     with ExitStack() as stack:
         for table in sorted(tables):
             stack.enter_context(context.journal.lock(f"{target}/{table}", timeout_s=_LOCK_TIMEOUT_S))
+        measure(WAIT_SECONDS, time.monotonic() - began, queue="publish")
         yield
 
 

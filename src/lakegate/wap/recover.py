@@ -20,6 +20,7 @@ from lakegate.model.maintenance import RebuiltJournal
 from lakegate.model.run import Run, RunError
 from lakegate.ports import Step
 from lakegate.progress import bound_to
+from lakegate.telemetry.metrics import measuring
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.branches import carried_in, carry_verdict
 from lakegate.wap.context import Context
@@ -94,7 +95,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         return lease.run
     progress = Progress(context, lease.run, lease.token)
     try:
-        with bound_to(lease.run, step="recover"), heartbeat(context, progress):
+        with bound_to(lease.run, step="recover"), measuring(progress.measured), heartbeat(context, progress):
             ended = _settle(context, progress, lease.run, publishes=publishes, reason=reason or _reason(lease.run))
     except BaseException:
         # So that others can try again at once.

@@ -19,6 +19,7 @@ from streamlit.web import bootstrap
 
 from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access, OnlyTrustedProxies, auth_secrets
+from lakegate.dashboard.ui.metrics import metrics_routes
 from lakegate.dashboard.ui.navigation import find_pages
 from lakegate.dashboard.ui.session import Shared
 from lakegate.dashboard.ui.theme import theme_options
@@ -144,7 +145,8 @@ def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
         middleware.append(
             Middleware(OnlyTrustedProxies, header=settings.user_header or "", proxies=settings.trusted_proxies)
         )
-    return st.App(_SCRIPT, secrets=secrets, middleware=middleware, routes=_documents(shared.access))
+    routes = [*metrics_routes(shared), *_documents(shared.access)]
+    return st.App(_SCRIPT, secrets=secrets, middleware=middleware, routes=routes)
 
 
 def _documents(access: Access) -> list[Route]:

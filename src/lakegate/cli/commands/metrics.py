@@ -1,0 +1,75 @@
+"""Print metrics for Prometheus: how runs ended, how long steps took, what waited."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.output import echo_json
+from lakegate.errors import ConfigurationError, InputError
+
+
+@command(
+    "metrics",
+    examples=(
+        "lakegate metrics",
+        "lakegate metrics --file /var/lib/node_exporter/textfile_collector/lakegate.prom",
+        "lakegate metrics --output json",
+    ),
+    formats=("prometheus", "json"),
+)
+@click.option(
+    "--file",
+    "-f",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Replace this file, whole, instead of printing: for node_exporter's textfile collector.",
+)
+def metrics(app: App, /, *, file: Path | None) -> None:
+    """Print metrics in Prometheus' text format.
+
+    Each run adds what it counted to the journal when it ends, so they count all processes and machines that share the
+    journal. Reading them takes milliseconds, and starts nothing. The dashboard serves the same at /metrics.
+    """
+    if app.json and file is not None:
+        raise click.UsageError("--file goes with --output prometheus.")
+    with app.lake() as lake:
+        samples = lake.metrics()
+    if app.json:
+        echo_json([{"name": one.name, "labels": dict(one.labels), "value": one.value} for one in samples])
+        return
+    try:
+        from lakegate.telemetry.prometheus import text
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("lakegate"):
+            raise
+        raise ConfigurationError(
+            f"Metrics for Prometheus need the package {error.name}, which isn't installed.",
+            hint="pip install 'lakegate[metrics]'",
+            extra="metrics",
+        ) from None
+    if file is None:
+        click.echo(text(samples), nl=False)
+    else:
+        _replace(file, text(samples))
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file so that nobody ever reads half of it."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise InputError(
+            f"The metrics can't be written to {file}: {error.strerror or error}",
+            hint="Choose another --file.",
+            file=str(file),
+        ) from error

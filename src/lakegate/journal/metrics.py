@@ -1,0 +1,43 @@
+"""Counters in SQL: each is one row, which whoever counted adds to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from sqlalchemy import case, func, select
+
+from lakegate.journal.database import Transaction
+from lakegate.journal.schema import LEASES, METRICS, as_text
+from lakegate.telemetry.metrics import ACTIVE, SUSPENDED, Sample, is_time
+
+
+def add(tx: Transaction, samples: Iterable[Sample]) -> None:
+    """Add to the counters, and move points in time on.
+
+    Call it last in a transaction: all runs share these rows, so nobody should wait for them longer than need be. They
+    are taken in one order, so that two transactions never wait for each other.
+    """
+    rows = sorted((sample.name, json.dumps(sample.labels), float(sample.value)) for sample in samples)
+    times = [row for row in rows if is_time(row[0])]
+    names, key = ("name", "labels", "value"), "name, labels"
+    tx.insert(
+        METRICS,
+        [row for row in rows if row not in times],
+        names,
+        key=key,
+        change="value = metrics.value + excluded.value",
+    )
+    latest = "value = CASE WHEN excluded.value > metrics.value THEN excluded.value ELSE metrics.value END"
+    tx.insert(METRICS, times, names, key=key, change=latest)
+
+
+def read(tx: Transaction) -> list[Sample]:
+    """Return all numbers, and how many runs are under way."""
+    rows = tx.execute(select(METRICS).order_by(METRICS.c.name, METRICS.c.labels))
+    found = [Sample(row.name, tuple((key, value) for key, value in json.loads(row.labels)), row.value) for row in rows]
+    now = as_text(tx.now())
+    held = func.count(case((LEASES.c.token != "", 1)))
+    live = tx.execute(select(held, func.count()).where(LEASES.c.expires_at > now)).one()
+    active, all_of = int(live[0]), int(live[1])
+    return [*found, Sample(ACTIVE.name, (), active), Sample(SUSPENDED.name, (), all_of - active)]

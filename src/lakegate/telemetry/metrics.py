@@ -1,0 +1,173 @@
+"""What lakegate measures: the metrics by name, and counting them while a run works.
+
+A run counts in its own process, and adds what it counted to the journal when it ends or is suspended. So a counter
+never goes down, whoever counted, and reading them takes as long as there are series, however many runs there were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from lakegate.model.run import Run
+
+BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+"""Upper bounds of histograms, seconds."""
+REST = "+Inf"
+TIME = "_timestamp_seconds"
+"""End of the names of points in time: the latest counts, not the sum."""
+
+
+class Metric(NamedTuple):
+    """One metric; its name has the unit, and a counter's no ``_total``."""
+
+    name: str
+    kind: Literal["counter", "histogram", "gauge"]
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+RUNS = Metric("lakegate_runs", "counter", "Runs that ended.", ("kind", "status"))
+TABLE_RUNS = Metric(
+    "lakegate_table_runs", "counter", "Runs that ended, once for each of their tables.", ("table", "status")
+)
+ROWS = Metric("lakegate_rows", "counter", "Rows that runs brought, by how the run ended.", ("table", "status"))
+RUN_SECONDS = Metric("lakegate_run_seconds", "histogram", "Seconds that runs worked, without pauses.", ("status",))
+STEP_SECONDS = Metric("lakegate_step_seconds", "histogram", "Seconds that a run's steps took.", ("step", "outcome"))
+CHECKS = Metric("lakegate_checks", "counter", "Checks that were answered.", ("evidence", "verdict"))
+AUDIT_SECONDS = Metric("lakegate_audit_seconds", "counter", "Seconds spent on answering checks.", ("evidence",))
+RETRIES = Metric("lakegate_conflict_retries", "counter", "Commits tried again because the target had moved.")
+LEASE_LOSSES = Metric("lakegate_lease_losses", "counter", "Runs taken over because their lease had run out.")
+WAIT_SECONDS = Metric(
+    "lakegate_queue_wait_seconds",
+    "histogram",
+    "Seconds that runs waited: to publish (queue publish), or for another run with the same file (queue files).",
+    ("queue",),
+)
+LAST_PUBLISH = Metric("lakegate_last_publish_timestamp_seconds", "gauge", "When data was last published.", ("table",))
+ACTIVE = Metric("lakegate_active_runs", "gauge", "Runs that a process is working on.")
+SUSPENDED = Metric("lakegate_suspended_runs", "gauge", "Runs that wait for their next step.")
+METRICS = (
+    *(RUNS, TABLE_RUNS, ROWS, RUN_SECONDS, STEP_SECONDS, CHECKS, AUDIT_SECONDS, RETRIES, LEASE_LOSSES, WAIT_SECONDS),
+    *(LAST_PUBLISH, ACTIVE, SUSPENDED),
+)
+
+
+class Sample(NamedTuple):
+    """One number of a metric.
+
+    Attributes:
+        name: The metric's, with ``_bucket`` or ``_sum`` for a histogram's; a bucket counts what is in no lower one.
+        labels: Names and values.
+        value: What to add, or the point in time.
+    """
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class Measured:
+    """What was counted so far. It can be added to by several threads, each of which has its own metrics."""
+
+    def __init__(self) -> None:
+        self._values: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def add(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
+        """Add to a counter, or put a value into a histogram."""
+        given = tuple((name, labels[name]) for name in metric.labels)
+        if metric.kind != "histogram":
+            self._values[metric.name, given] += value  # type: ignore[assignment]  # a Counter takes floats, too
+            return
+        bound = next((str(one) for one in BUCKETS if value <= one), REST)
+        self._values[f"{metric.name}_bucket", (*given, ("le", bound))] += 1
+        self._values[f"{metric.name}_sum", given] += value  # type: ignore[assignment]  # likewise
+
+    def set(self, metric: Metric, time: datetime, **labels: str) -> None:
+        """Set a point in time."""
+        given = tuple((name, labels[name]) for name in metric.labels)
+        self._values[metric.name, given] = time.timestamp()  # type: ignore[assignment]  # likewise
+
+    def take(self) -> list[Sample]:
+        """Return what was counted, and begin anew."""
+        taken, self._values = self._values, Counter()
+        return [Sample(name, labels, value) for (name, labels), value in taken.items()]
+
+
+_CURRENT: ContextVar[Measured | None] = ContextVar("lakegate_measured", default=None)
+
+
+@contextmanager
+def measuring(measured: Measured) -> Iterator[None]:
+    """Count in ``measured`` what the body measures, in this thread."""
+    token = _CURRENT.set(measured)
+    try:
+        yield
+    finally:
+        # A block that ends in another thread than it began in has nothing to reset there.
+        with suppress(ValueError):
+            _CURRENT.reset(token)
+
+
+def measure(metric: Metric, value: float = 1.0, **labels: str) -> None:
+    """Count something of the run that is under way; nothing if none is."""
+    measured = _CURRENT.get()
+    if measured is not None:
+        measured.add(metric, value, **labels)
+
+
+def count_ending(measured: Measured, run: Run, begun: Run) -> None:
+    """Count how a run ended.
+
+    Args:
+        measured: Where to.
+        run: The run as it ended.
+        begun: The run as it was when this process began to work on it; what it had been then was counted then.
+    """
+    if begun.finished_at is not None and begun.status == run.status:
+        return
+    measured.add(RUNS, kind=run.kind, status=run.status)
+    if run.seconds is not None:
+        measured.add(RUN_SECONDS, run.seconds, status=run.status)
+    rows = {str(staged.table): staged.rows for staged in run.staged}
+    brings_data = run.kind not in ("revert", "restore")
+    for table in dict.fromkeys(run.tables):
+        measured.add(TABLE_RUNS, table=table, status=run.status)
+        if rows.get(table):
+            measured.add(ROWS, rows[table], table=table, status=run.status)
+        if run.status == "published" and brings_data and run.finished_at is not None:
+            measured.set(LAST_PUBLISH, run.finished_at, table=table)
+
+
+def count_steps(measured: Measured, run: Run, begun: Run) -> None:
+    """Count the steps and checks that were done since ``begun``."""
+    for step in run.steps[len(begun.steps) :]:
+        if step.finished_at is not None:
+            took = (step.finished_at - step.started_at).total_seconds()
+            measured.add(STEP_SECONDS, took, step=step.name, outcome=step.outcome)
+    if run.reports != begun.reports:
+        for report in run.reports:
+            for result in report.results:
+                warned = result.verdict == "fail" and result.severity == "warn"
+                measured.add(CHECKS, evidence=result.evidence, verdict="warn" if warned else result.verdict)
+
+
+def is_time(name: str) -> bool:
+    """Return whether a sample's latest value counts, not the sum of all."""
+    return name.endswith(TIME)
+
+
+def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, Sequence[Sample]]]:
+    """Yield each metric with its samples, in the order of :data:`METRICS`, without those of a newer lakegate."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        found.setdefault(sample.name, []).append(sample)
+    for metric in METRICS:
+        names = (f"{metric.name}_bucket", f"{metric.name}_sum") if metric.kind == "histogram" else (metric.name,)
+        own = [sample for name in names for sample in found.get(name, ())]
+        if own:
+            yield metric, own
