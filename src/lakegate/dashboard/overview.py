@@ -19,7 +19,7 @@ from lakegate.model.words import parse_duration
 Need = Literal["unreadable", "failed", "rejected", "late", "interrupted"]
 """Why a human should look at a table, the most urgent first.
 
-- ``unreadable``: its metadata can't be read;
+- ``unreadable``: its metadata can't be read, which only shows on the page that it is on;
 - ``failed``: its newest run failed;
 - ``rejected``: rejected batches wait on branches;
 - ``late``: nothing was published for longer than ``notify.late`` expects;
@@ -167,8 +167,9 @@ def overview(
         wanted = [name for name in wanted if needs[name]]
     wanted.sort(key=lambda name: (_rank(needs[name]), name))
     names, following = cut(wanted, cursor, limit)
+    found = sorted(_details(model, known, names, problems), key=lambda one: _rank(one.needs))
     return Overview(
-        items=_details(model, known, names, problems),
+        items=tuple(found),
         next=following,
         total=len(wanted),
         problems=tuple(problems),

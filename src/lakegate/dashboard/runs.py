@@ -199,10 +199,15 @@ def list_runs(
     wanted, size = wanted or RunFilter(), page_size(limit)
     after = None if cursor is None else _after(cursor)
     found, end = model.journal.pages.runs(wanted, limit=size + 1, after=after)
-    shown = found[:size]
+    shown, matching = found[:size], found[:size]
+    if wanted.file:
+        # A journal that was rebuilt knows a run's files from the run's commit alone.
+        unknown = [run.run_id for run in shown if run.request is None]
+        claimed = model.journal.pages.with_file(unknown, wanted.file) if unknown else ()
+        matching = [run for run in shown if run.run_id in claimed or _has(run, wanted.file)]
     last = (shown[-1].started_at, shown[-1].run_id) if len(found) > size else end
     return RunsPage(
-        items=tuple(summary_of(run, search=wanted.file) for run in shown if not wanted.file or _has(run, wanted.file)),
+        items=tuple(summary_of(run, search=wanted.file) for run in matching),
         next=None if last is None else f"{last[0].isoformat()} {last[1]}",
         searched_to=None if end is None else end[0],
     )
@@ -455,7 +460,7 @@ def _files(run: Run) -> Iterator[RunFile]:
 def _has(run: Run, search: str) -> bool:
     """Return whether a run that was found by a file has it: its document may hold the text elsewhere."""
     uris = (*(run.request.batch.uris if run.request is not None else ()), *(one.file.uri for one in run.skipped_files))
-    return run.request is None or any(matches(uri, search) for uri in uris)
+    return any(matches(uri, search) for uri in uris)
 
 
 def _after(cursor: str) -> tuple[datetime, str]:

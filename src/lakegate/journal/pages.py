@@ -99,6 +99,13 @@ class JournalPages:
             found = runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit))
         return found, None if end is None or len(found) >= limit else end
 
+    def with_file(self, run_ids: Collection[str], name: str) -> frozenset[str]:
+        """Return those of the runs that published, or are ingesting, a file whose URI contains ``name``."""
+        with self._database.reading() as tx:
+            named = or_(*(_contains(tx, CLAIMS.c.path, text) for text in _spellings(name)))
+            found = select(CLAIMS.c.run_id).where(CLAIMS.c.run_id.in_(tx.values(run_ids)), named)
+            return frozenset(tx.scalars(found))
+
     def lines(self, run_ids: Collection[str]) -> Mapping[str, RunLine]:
         """Return the runs of these ids that exist, by id."""
         with self._database.reading() as tx:

@@ -1,0 +1,125 @@
+"""Branches: what waits, why, what it would change; and work that doesn't grow with their number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lakegate.dashboard.branches import BranchOverview, get_branch, list_branches, rows_by_branch
+from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.values import Page
+from lakegate.errors import InputError, NotFoundError, RetryableError
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import Run
+from support.big_lake import BigLake
+from support.fakes import FakeLakehouse
+from unit.dashboard.conftest import model_of
+
+Load = Callable[..., Run]
+
+
+def test_a_rejected_branch_says_why_and_what_it_would_change(
+    model: ReadModel, house: FakeLakehouse, load: Load
+) -> None:
+    load({"id": 1}, {"id": 2})
+    run = load({"id": None}, {"id": 9}, {"id": 10})
+    (one,) = list_branches(model, examples=5).items
+    assert one.branch == run.branch
+    assert one.run is not None
+    assert (one.run.run_id, one.run.status, one.as_staged) == (run.run_id, "rejected", True)
+    [failing] = one.failing
+    assert (failing.table, failing.columns, failing.failing_rows, failing.total_rows) == ("nyc.trips", ("id",), 1, 3)
+    assert failing.examples[0]["id"] is None
+    [change] = one.changes
+    assert (change.rows_before, change.rows_after, change.rows_added, change.change) == (2, 5, 3, "append")
+    assert one.age_s is not None
+    assert one == get_branch(model, run.branch, examples=5).model_copy(update={"age_s": one.age_s})
+
+
+def test_a_branch_of_another_writer_shows_how_it_differs(model: ReadModel, house: FakeLakehouse, load: Load) -> None:
+    load({"id": 1})
+    main = house.catalog.get_ref("main")
+    (pointer,) = house.catalog.list_tables(main)
+    branch = house.catalog.create_branch("dbt/x", main)
+    house.catalog.commit(CommitRequest(branch="dbt/x", base=branch.hash, message="m", deletes=(pointer.table,)))
+    (one,) = list_branches(model).items
+    assert one.run is None
+    assert [(change.change, change.rows_before, change.rows_after) for change in one.changes] == [("drop", 1, 0)]
+    assert list_branches(model, status="other").total == 1
+    assert list_branches(model, status="rejected").total == 0
+
+
+def test_what_waits_for_a_human_is_first(big: BigLake) -> None:
+    model = big.model()
+    found = list_branches(model, limit=100)
+    statuses = [None if one.run is None else one.run.status for one in found.items]
+    assert statuses == sorted(statuses, key=["rejected", "staged", None].index)
+    assert Counter(statuses)["rejected"] > 10
+    assert found.total == len(found.items) == 28
+    pages = [list_branches(model, limit=10, cursor=cursor).items for cursor in (None, "10", "20")]
+    assert [one.branch for page in pages for one in page] == [one.branch for one in found.items]
+    assert Page[BranchOverview].model_validate_json(found.model_dump_json()) == found
+    waiting = found.items[0]
+    assert waiting.changes[0].rows_after == (waiting.changes[0].rows_before or 0) + 40
+
+
+def test_rows_of_a_table_across_branches(big: BigLake) -> None:
+    table = big.tables[0]
+    page = rows_by_branch(big.model(), table, limit=100)
+    main, *others = page.items
+    assert (main.branch, main.run_id) == ("main", None)
+    assert main.rows
+    of_runs = [one for one in others if one.run_id is not None]
+    assert of_runs
+    assert all(one.rows == main.rows + 40 for one in of_runs)
+    assert page.total == len(others)
+    assert not rows_by_branch(big.model(), "nyc.nowhere").items[0].exists
+
+
+def test_names_that_are_no_branch(model: ReadModel, house: FakeLakehouse) -> None:
+    house.catalog.create_tag("v1", house.catalog.get_ref("main"))
+    for name in ("main", "v1"):
+        with pytest.raises(InputError, match="isn't a branch beside main"):
+            get_branch(model, name)
+    with pytest.raises(NotFoundError):
+        get_branch(model, "<script>")
+    with pytest.raises(InputError, match="is not the start of a page"):
+        list_branches(model, cursor="<script>")
+
+
+def test_ten_thousand_branches_cost_a_page(house: FakeLakehouse, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    load({"id": 1})
+    main = house.catalog.get_ref("main")
+    refs = house.catalog._refs  # noqa: SLF001 - each of them validated takes longer than the test
+    refs.update({f"b{n:05}": main.model_copy(update={"name": f"b{n:05}"}) for n in range(10_000)})
+    asked: Counter[str] = Counter()
+    for name in ("get_table", "get_tables", "diff", "history", "get_ref", "list_refs"):
+        known = getattr(house.catalog, name)
+
+        def counted(*args: Any, _name: str = name, _known: Callable[..., Any] = known, **options: Any) -> Any:
+            asked[_name] += 1
+            return _known(*args, **options)
+
+        monkeypatch.setattr(house.catalog, name, counted)
+    page = list_branches(model_of(house))
+    assert (page.total, len(page.items)) == (10_000, 20)
+    assert asked["diff"] == 20
+    assert asked.total() < 30, asked
+
+
+def test_without_the_journal_branches_are_listed(house: FakeLakehouse, load: Load) -> None:
+    load({"id": None})
+
+    def away() -> Any:
+        raise RetryableError("The journal is locked.")
+
+    model = ReadModel(
+        catalog=lambda: house.catalog, reader=lambda: house, journal=away, settings=model_of(house).settings
+    )
+    page = list_branches(model)
+    assert [one.part for one in page.problems] == ["journal"]
+    assert [one.run for one in page.items] == [None]
+    assert rows_by_branch(model, "nyc.trips").items[1].rows == 1

@@ -1,0 +1,147 @@
+"""Home: every table, what needs a human first, whatever can't be read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakegate.config import Settings
+from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.overview import Overview, overview
+from lakegate.errors import CatalogUnavailableError
+from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.journal import Journal
+from lakegate.model.run import Run
+from support.big_lake import BigLake, big_lake
+from support.fakes import FakeLakehouse
+from unit.dashboard.conftest import model_of
+
+Load = Callable[..., Run]
+
+
+def test_an_empty_lake_has_an_empty_page(model: ReadModel) -> None:
+    page = overview(model)
+    assert (page.items, page.total, page.problems, page.branches) == ((), 0, (), 0)
+
+
+def test_a_table_says_how_it_is(model: ReadModel, load: Load) -> None:
+    load({"id": 1}, {"id": 2})
+    last = load({"id": 3})
+    (one,) = overview(model).items
+    assert (one.table, one.rows, one.needs, one.exists) == ("nyc.trips", 3, (), True)
+    assert one.last_publish is not None
+    assert one.last_publish.run_id == one.last_run == last.run_id
+    assert [point.errors for point in one.checks_trend] == [0, 0]
+
+
+def test_what_needs_a_human_is_first(house: FakeLakehouse, load: Load) -> None:
+    load({"id": 1}, table="nyc.aa_fine")
+    load({"id": 1}, table="nyc.bb_rejected")
+    rejected = load({"id": None}, {"id": 9}, table="nyc.bb_rejected")
+    failed = load({"id": 1}, table="nyc.cc_failed")
+    house.journal.save(failed.model_copy(update={"run_id": "r9", "status": "failed", "started_at": datetime.now(UTC)}))
+    model = model_of(house, notify={"late": {"nyc.dd_late": "1d", "nyc.aa_fine": "1d"}})
+    page = overview(model)
+    assert [(one.table, one.needs) for one in page.items] == [
+        ("nyc.cc_failed", ("failed",)),
+        ("nyc.bb_rejected", ("rejected",)),
+        ("nyc.dd_late", ("late",)),
+        ("nyc.aa_fine", ()),
+    ]
+    assert page.needing == 3
+    assert page.items[1].waiting_runs == (rejected.run_id,)
+    assert (page.items[2].exists, page.items[2].late_s) == (False, 0.0)
+    assert [one.table for one in overview(model, needing=True).items] == [one.table for one in page.items[:3]]
+    first = overview(model, limit=3)
+    assert [one.table for one in overview(model, cursor=first.next).items] == ["nyc.aa_fine"]
+
+
+def test_a_rejected_batch_waits_as_long_as_its_branch_exists(
+    model: ReadModel, house: FakeLakehouse, load: Load
+) -> None:
+    run = load({"id": None}, {"id": 9})
+    assert overview(model).items[0].waiting == 1
+    house.catalog.delete_ref(house.catalog.get_ref(run.branch))
+    model.forget()
+    assert overview(model).items[0].waiting == 0
+
+
+def test_freshness_is_measured_against_its_limit(house: FakeLakehouse, load: Load) -> None:
+    load({"id": 1})
+    model = model_of(house, notify={"late": {"nyc.trips": "1h"}})
+    assert overview(model).items[0].late_s is None
+    model.now = lambda: datetime.now(UTC) + timedelta(hours=3)
+    (one,) = overview(model).items
+    assert one.late_s == pytest.approx(7200, abs=60)
+    assert one.age_s == pytest.approx(10800, abs=60)
+
+
+def test_without_the_catalog_the_journal_is_shown(house: FakeLakehouse, load: Load) -> None:
+    load({"id": 1})
+    rejected = load({"id": None}, {"id": 9})
+    asked = []
+
+    def away() -> FakeLakehouse:
+        asked.append(1)
+        raise CatalogUnavailableError("Nessie is away.", hint="lakegate up")
+
+    model = ReadModel(catalog=away, reader=lambda: house, journal=lambda: house.journal, settings=Settings())  # type: ignore[arg-type]
+    page = overview(model)
+    assert [(one.part, one.message, one.hint) for one in page.problems] == [
+        ("catalog", "Nessie is away.", "lakegate up")
+    ]
+    assert [(one.table, one.exists, one.rows, one.waiting) for one in page.items] == [("nyc.trips", None, None, 1)]
+    assert page.items[0].waiting_runs == (rejected.run_id,)
+    overview(model)
+    assert asked == [1], "what is away isn't asked again at once"
+    model.forget()
+    overview(model)
+    assert asked == [1, 1]
+
+
+def test_with_a_locked_journal_the_catalog_is_shown(big: BigLake, tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(SqliteDatabase(path, busy_timeout_s=0.02))
+    holder = SqliteDatabase(path).engine
+    whole = big.model()
+    model = ReadModel(
+        catalog=lambda: big.catalog, reader=lambda: whole.reader, journal=lambda: journal, settings=Settings()
+    )
+    with holder.connect() as connection:
+        connection.exec_driver_sql("COMMIT")
+        journal.close()
+        connection.exec_driver_sql("PRAGMA locking_mode=EXCLUSIVE")
+        connection.exec_driver_sql("BEGIN EXCLUSIVE")
+        page = overview(model)
+        connection.exec_driver_sql("COMMIT")
+    holder.dispose()
+    journal.close()
+    assert [one.part for one in page.problems] == ["journal"]
+    assert "locked" in page.problems[0].message
+    assert len(page.items) == len(big.tables)
+    assert all(one.rows for one in page.items)
+
+
+def test_a_table_whose_metadata_is_gone_leaves_the_others(tmp_path: Path) -> None:
+    lake = big_lake(tmp_path, runs=12, tables=3, branches=0)
+    shutil.rmtree(tmp_path / ".lakegate/warehouse" / lake.tables[0].replace(".", "/"))
+    page = overview(lake.model())
+    lake.close()
+    gone = page.items[0]
+    assert gone.table == lake.tables[0]
+    assert gone.needs[0] == "unreadable"
+    assert gone.problem is not None
+    assert "does not exist" in gone.problem.message
+    assert gone.last_publish is not None
+    assert sum(one.rows is not None for one in page.items) == 2
+
+
+def test_the_page_survives_json(big: BigLake) -> None:
+    page = overview(big.model())
+    assert Overview.model_validate_json(page.model_dump_json()) == page
+    assert sum(one.waiting for one in page.items) > 10
+    assert all(one.rows_trend[-1].rows == one.rows for one in page.items)
