@@ -21,7 +21,6 @@ from lakegate.model.checks import AuditReport, Check
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus
 from lakegate.model.identifiers import (
     TableIdentifier,
-    is_commit_hash,
     validate_orchestrator,
     validate_ref_name,
     validate_run_id,
@@ -35,6 +34,7 @@ from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import TableMetadata
 from lakegate.model.words import nearest, parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
+from lakegate.points import completed, find, resolve
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, Table
@@ -569,7 +569,7 @@ class Lake:
 
         Args:
             table: ``namespace.table``. It may have been dropped since.
-            at: Commit hash or time.
+            at: Time, tag or commit.
 
         Returns:
             The restore, a run of its own; ``skipped`` if the table hasn't changed since.
@@ -604,7 +604,7 @@ class Lake:
         Args:
             name: Name of the branch.
             source: Branch, tag or commit hash to start from.
-            at: Commit hash or time: start from what ``source`` was then. Default: now.
+            at: Time, tag or commit: start from what ``source`` was then. Default: now.
 
         Returns:
             The branch.
@@ -649,7 +649,7 @@ class Lake:
         Args:
             name: The branch.
             to: Branch, tag or commit hash.
-            at: Commit hash or time: reset to what ``to`` was then. Default: now.
+            at: Time, tag or commit: reset to what ``to`` was then. Default: now.
             force: Required for ``main``, whose history loses published runs. :meth:`revert` and :meth:`restore_table`
                 keep the history.
 
@@ -681,7 +681,7 @@ class Lake:
         Args:
             name: Name of the tag.
             source: Branch, tag or commit hash.
-            at: Commit hash or time: tag what ``source`` was then. Default: now.
+            at: Time, tag or commit: tag what ``source`` was then. Default: now.
 
         Returns:
             The tag.
@@ -738,7 +738,8 @@ class Lake:
             >>> [commit.properties["lakegate.run-id"] for commit in lake.log(limit=1)] == [lake.runs(limit=1)[0].run_id]
             True
         """
-        return islice(self._components.catalog.history(ref, operations=True), limit)
+        catalog = self._components.catalog
+        return islice(catalog.history(completed(catalog, ref), operations=True), limit)
 
     def diff(self, left: str, right: str) -> Sequence[TableDifference]:
         """Return the tables that differ between two refs.
@@ -758,7 +759,7 @@ class Lake:
             []
         """
         catalog = self._components.catalog
-        return list(catalog.diff(catalog.get_ref(left), catalog.get_ref(right)))
+        return list(catalog.diff(find(catalog, left), find(catalog, right)))
 
     # Tables and queries
 
@@ -775,7 +776,7 @@ class Lake:
             NotFoundError: There's no such ref.
         """
         catalog = self._components.catalog
-        pointers = sorted(catalog.list_tables(catalog.get_ref(ref)), key=lambda pointer: pointer.table.parts)
+        pointers = sorted(catalog.list_tables(find(catalog, ref)), key=lambda pointer: pointer.table.parts)
         return [self._components.reader.metadata(pointer) for pointer in pointers]
 
     def table(self, name: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Table:
@@ -784,7 +785,7 @@ class Lake:
         Args:
             name: ``namespace.table``.
             ref: Branch, tag or commit hash.
-            at: Commit hash or time: the table as ``ref`` had it then. Default: now.
+            at: Time, tag or commit: the table as ``ref`` had it then. Default: now.
 
         Returns:
             The table at that commit.
@@ -829,7 +830,7 @@ class Lake:
         Args:
             sql: One statement that only reads.
             ref: Branch, tag or commit hash.
-            at: Commit hash or time: read what ``ref`` was then, with the schema of then. Default: now.
+            at: Time, tag or commit: read what ``ref`` was then, with the schema of then. Default: now.
 
         Returns:
             The query, planned; it reads rows when you ask for them.
@@ -1441,7 +1442,7 @@ class Lake:
         return self._checks(table, (), configured=True)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        return self._components.catalog.resolve(ref, parse_at(at))
+        return resolve(self._components.catalog, ref, at)
 
     def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
         journal = self._components.journal
@@ -1491,25 +1492,6 @@ def _detected() -> str:
 
 def _duration(value: str | timedelta) -> timedelta:
     return value if isinstance(value, timedelta) else parse_duration(value)
-
-
-def parse_at(at: str | datetime | None) -> str | datetime | None:
-    """Return the commit hash or the aware time that ``at`` is.
-
-    Raises:
-        InputError: It's a text that is neither.
-    """
-    if at is None or (isinstance(at, str) and is_commit_hash(at)):
-        return at
-    if isinstance(at, str):
-        try:
-            at = datetime.fromisoformat(at)
-        except ValueError:
-            raise InputError(
-                f"'{at}' is neither a commit hash nor a time.",
-                hint="Write a time as 2026-01-31T07:00:00Z; `lakegate log` shows times and commits.",
-            ) from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _real_uri(uri: str) -> str:

@@ -275,9 +275,10 @@ def test_partitioning_that_is_not_possible(
 
 
 BAD_TIMES = {
-    "yesterday": "neither a commit hash nor a time",
-    "2026-13-01": "neither a commit hash nor a time",
-    "": "neither a commit hash nor a time",
+    "someday": "neither a time, nor a tag, nor a commit",
+    "2026-13-01": "neither a time, nor a tag, nor a commit",
+    "": "neither a time, nor a tag, nor a commit",
+    "10 years ago": "neither a time, nor a tag, nor a commit",
     "2001-01-01T00:00:00Z": "Nothing was committed to 'main' by 2001-01-01",
     "deadbeefdeadbeefdeadbeef": "deadbeefdeadbeefdeadbeef",
 }

@@ -94,9 +94,21 @@ class LakegateCommand(_Documented):
 
 
 class LakegateGroup(_Documented, click.Group):
-    """A group of such commands."""
+    """A group of such commands; ``default`` names the one that runs when none is named."""
 
     command_class = LakegateCommand
+
+    def __init__(self, *args: Any, default: str | None = None, **attributes: Any) -> None:
+        super().__init__(*args, no_args_is_help=default is None, **attributes)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse ``args``, with the default command before them if they begin with no command."""
+        if self.default is not None and not ctx.resilient_parsing:
+            of_group = {name for one in self.get_params(ctx) for name in one.opts}
+            if not args or (args[0].startswith("-") and args[0] not in of_group):
+                args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
 
 def command(name: str, *, examples: Sequence[str], **attributes: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -104,6 +116,8 @@ def command(name: str, *, examples: Sequence[str], **attributes: Any) -> Callabl
     return click.command(name, cls=LakegateCommand, examples=examples, context_settings=HELP, **attributes)
 
 
-def group(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., None]], LakegateGroup]:
-    """Make a function the group ``name``; its docstring is the help."""
-    return click.group(name, cls=LakegateGroup, examples=examples, context_settings=HELP)
+def group(
+    name: str, *, examples: Sequence[str], default: str | None = None
+) -> Callable[[Callable[..., None]], LakegateGroup]:
+    """Make a function the group ``name``; its docstring is the help. ``default`` runs when no command is named."""
+    return click.group(name, cls=LakegateGroup, examples=examples, default=default, context_settings=HELP)

@@ -54,9 +54,11 @@ def ref_option(*names: str, text: str = "Branch, tag or commit to read.") -> Cal
     )
 
 
-def at_option(text: str = "Read as of this time (2026-01-31T07:00:00Z) or commit.") -> Callable[[F], F]:
-    """Add ``--at``: a time or a commit hash."""
-    return click.option("--at", metavar="TIME|COMMIT", help=text)
+def at_option(
+    text: str = "Read as of this time (2026-01-31T07:00:00Z, '10m ago', yesterday), tag or commit.",
+) -> Callable[[F], F]:
+    """Add ``--at``: a time, a tag or a commit, of which the first digits do."""
+    return click.option("--at", metavar="TIME|TAG|COMMIT", help=text)
 
 
 def check_option(text: str) -> Callable[[F], F]:

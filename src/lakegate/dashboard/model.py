@@ -18,11 +18,12 @@ from lakegate.config import Settings
 from lakegate.dashboard.values import Part, Problem
 from lakegate.errors import CatalogUnavailableError, LakegateError, NotFoundError, RetryableError
 from lakegate.journal.journal import Journal
-from lakegate.lake import Lake, parse_at
+from lakegate.lake import Lake
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.tables import Snapshot, TableMetadata
+from lakegate.points import resolve
 from lakegate.ports import Catalog, TableReader
 
 MAIN = "main"
@@ -213,11 +214,11 @@ class ReadModel:
         """Return the commit of ``ref`` to read at: its head, a commit, or the last one at a time.
 
         Raises:
-            InputError: ``at`` is neither a commit hash nor a time.
+            InputError: ``at`` is neither a time, nor a tag, nor a commit.
             NotFoundError: The ref or the commit doesn't exist.
             CatalogUnavailableError: The catalog is away.
         """
-        return self.catalog.resolve(ref, parse_at(at or None))
+        return resolve(self.catalog, ref, at or None)
 
     def each(self, keys: Sequence[_Key], read: Callable[[_Key], _Found]) -> list[_Found | LakegateError]:
         """Return ``read`` of each key, several at a time; an error of ours in its place if it fails."""

@@ -48,6 +48,42 @@ class FakeQuery:
         return self._table
 
 
+def test_a_group_alone_lists() -> None:
+    ref = Ref(name="january", hash=HASH)
+    lake = FakeLake(branches=[ref], tags=[ref], tables=[METADATA])
+    for group in ("branch", "tag", "table"):
+        assert invoke(group, lake).stdout == invoke(f"{group} list", lake).stdout
+        assert json.loads(invoke(f"{group} -o json", lake).stdout) == json.loads(
+            invoke(f"{group} list -o json", lake).stdout
+        )
+        assert "Usage" in invoke(f"{group} --help", lake).stdout
+        assert invoke(f"{group} bogus", lake).exit_code == 2
+
+
+def test_log_on_one_line_each() -> None:
+    lines = invoke("log --oneline", FakeLake(log=iter(COMMITS))).stdout.splitlines()
+    assert [line[:12] for line in lines] == [commit.hash[:12] for commit in COMMITS]
+    assert all(commit.message in line for commit, line in zip(COMMITS, lines, strict=True))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 20), (1, 20), (2, 2), (0, 40), (1, 1)])
+def test_a_result_fits_a_narrow_terminal(rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    result = pa.table({f"column_{at}": pa.array(["value " * 30] * rows, pa.string()) for at in range(columns)})
+    outcome = invoke(["query", "SELECT 1"], FakeLake(query=FakeQuery(result)))
+    lines = outcome.stdout.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "column_0" in outcome.stdout
+    if columns == 1:
+        return
+    if rows == 1:
+        assert all(f"column_{at}" in outcome.stdout for at in range(columns))
+    else:
+        left_out = columns - sum(f"column_{at} " in lines[0] for at in range(columns))
+        assert f"… {left_out} more" in lines[0]
+        assert "To see all columns" in outcome.stderr
+
+
 def test_branch_commands() -> None:
     ref = Ref(name="january", hash=HASH)
     lake = FakeLake(branches=[ref], create_branch=ref, delete_branch=ref)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @group(
     "branch",
     examples=(
-        "lakegate branch list",
+        "lakegate branch",
         "lakegate branch create january --from main --at 2026-01-31T07:00:00Z",
         "lakegate branch reset january --to main",
         "lakegate branch delete january",
     ),
+    default="list",
 )
 def branch() -> None:
     """List, create, reset and delete branches."""
@@ -39,7 +40,7 @@ def list_branches(app: App) -> None:
 @branch.command("create", examples=("lakegate branch create january", "lakegate branch create fix --from wap/january"))
 @click.argument("name")
 @ref_option("--from", "source", text="Branch, tag or commit to start from.")
-@at_option("Start from REF as of this time (2026-01-31T07:00:00Z), or from this commit of it.")
+@at_option("Start from REF as of this time, tag or commit; see lakegate query --help.")
 def create_branch(app: App, /, *, name: str, source: str, at: str | None) -> None:
     """Create the branch NAME. No data is copied."""
     with app.lake() as lake:
@@ -53,7 +54,7 @@ def create_branch(app: App, /, *, name: str, source: str, at: str | None) -> Non
 @click.option(
     "--to", required=True, metavar="REF", help="Branch, tag or commit to point to.", shell_complete=complete_refs
 )
-@at_option("Point to REF as of this time (2026-01-31T07:00:00Z), or to this commit of it.")
+@at_option("Point to REF as of this time, tag or commit; see lakegate query --help.")
 @click.option("--force", is_flag=True, help="Also reset main, which loses everything published since.")
 def reset_branch(app: App, /, *, name: str, to: str, at: str | None, force: bool) -> None:
     """Point the branch NAME to another commit. Commits only on this branch become unreachable.

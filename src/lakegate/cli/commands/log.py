@@ -11,25 +11,34 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_refs, limit_option
-from lakegate.cli.output import echo_json, moment, safe, say
+from lakegate.cli.output import clip, echo_json, moment, safe, say, width_or
+from lakegate.progress import one_line
 from lakegate.wap.history import unreadable_in
 
 if TYPE_CHECKING:
     from lakegate.model.refs import Commit
 
 _LONGEST_VALUE = 300
+_HASH = 12
+_SHORTEST_MESSAGE = 20
 
 
-@command("log", examples=("lakegate log", "lakegate log wap/january --limit 5", "lakegate log -o json"))
+@command("log", examples=("lakegate log", "lakegate log wap/january --oneline --limit 5", "lakegate log -o json"))
 @click.argument("ref", default="main", shell_complete=complete_refs)
 @limit_option(20)
-def log(app: App, /, *, ref: str, limit: int) -> None:
-    """Show the commits of REF (a branch, tag or commit; main by default), newest first."""
+@click.option("--oneline", is_flag=True, help="Show one line for each commit: its hash, its time and its message.")
+def log(app: App, /, *, ref: str, limit: int, oneline: bool) -> None:
+    """Show the commits of REF (a branch, tag or commit; main by default), newest first.
+
+    Wherever a command takes a commit, the first digits of its hash do, from six on.
+    """
     with app.lake() as lake:
         commits = lake.log(ref, limit=limit + 1)
         shown = islice(commits, limit)
         if app.json:
             echo_json([commit_payload(commit) for commit in shown])
+        elif oneline:
+            _show_lines(shown)
         else:
             show_commits(shown)
         if next(commits, None) is not None:
@@ -51,6 +60,15 @@ def show_commits(commits: Iterable[Commit]) -> None:
         say(*(f"  [dim]{safe(key)}: {safe(_short(value))}[/]" for key, value in sorted(commit.properties.items())))
         unreadable = unreadable_in(commit)
         say(*([] if unreadable is None else [f"  [yellow]{safe(unreadable)}[/]"]), "")
+
+
+def _show_lines(commits: Iterable[Commit]) -> None:
+    widest = width_or(0)
+    for commit in commits:
+        when, message = moment(commit.time), one_line(commit.message.partition("\n")[0])
+        if widest:
+            message = clip(message, max(widest - len(when) - _HASH - 4, _SHORTEST_MESSAGE))
+        say(f"[yellow]{commit.hash[:_HASH]}[/]  [dim]{when}[/]  {safe(message)}")
 
 
 def _short(value: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.cells import cell_len
+from rich.text import Text
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 _TABLE_ROWS = 1000
 _WIDEST_CELL = 80
 _BATCH = 1000
+_BETWEEN = 3
+_ABOUT_OTHERS = len("… 1000 more")
 
 
 @command(
@@ -74,13 +78,30 @@ def _require_distinct(columns: Sequence[str]) -> None:
 
 
 def print_table(result: pa.Table) -> None:
-    """Print the first rows as a table, and on standard error how many there are."""
+    """Print the first rows as a table, and on standard error how many there are.
+
+    On a terminal, columns that don't fit are left out and counted; a single row is printed downwards then.
+    """
     names = [one_line(name) for name in result.column_names]
-    right = [name for name, field in zip(names, result.schema, strict=True) if _is_number(field.type)]
-    table = make_table(*names, right=right)
-    widest = min(_WIDEST_CELL, width_or(_WIDEST_CELL))
-    for row in _rows(result.slice(0, _TABLE_ROWS)):
-        table.add_row(*(null(clip(cell(value), widest)) for value in row))
+    width = width_or(0)
+    alone = len(names) == 1
+    widest = min(_WIDEST_CELL, max(width - (0 if alone else _ABOUT_OTHERS + _BETWEEN), 1)) if width else _WIDEST_CELL
+    rows = [[clip(cell(value), widest) for value in row] for row in _rows(result.slice(0, _TABLE_ROWS))]
+    fitting = _fitting(names, rows, width) if width else len(names)
+    if fitting < len(names) and len(rows) == 1:
+        table = make_table("column", "value")
+        labels = [clip(name, width // 2) for name in names]
+        room = max(width - max(map(cell_len, labels)) - _BETWEEN, 1)
+        for label, value in zip(labels, rows[0], strict=True):
+            table.add_row(Text(label), null(clip(value, room)))
+    else:
+        right = [name for name, field in zip(names, result.schema, strict=True) if _is_number(field.type)]
+        left_out = [f"… {len(names) - fitting} more"] if fitting < len(names) else []
+        table = make_table(*names[:fitting], *left_out, right=right)
+        for row in rows:
+            table.add_row(*map(null, row[:fitting]), *("…" for _ in left_out))
+        if left_out:
+            click.echo("To see all columns, pass --output csv or json, or select fewer.", err=True)
     show(table)
     if result.num_rows > _TABLE_ROWS:
         click.echo(
@@ -120,6 +141,16 @@ def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
             return
         columns = [values_of(column) for column in batch.columns]
         yield from zip(*columns, strict=True)
+
+
+def _fitting(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+    """Return how many columns fit beside each other, at least one, with room for a word about the others."""
+    left = width
+    for index, name in enumerate(names):
+        left -= max([cell_len(name), *(cell_len(row[index]) for row in rows)]) + _BETWEEN
+        if left < (0 if index == len(names) - 1 else _ABOUT_OTHERS):
+            return max(index, 1)
+    return len(names)
 
 
 def _is_number(kind: pa.DataType) -> bool:

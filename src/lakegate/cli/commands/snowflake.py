@@ -1,4 +1,4 @@
-"""Let Snowflake read the published tables: plan, apply, status, refresh."""
+"""Let Snowflake read the published tables."""
 
 from __future__ import annotations
 

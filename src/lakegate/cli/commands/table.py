@@ -22,11 +22,12 @@ _SNAPSHOTS = 10
 @group(
     "table",
     examples=(
-        "lakegate table list",
+        "lakegate table",
         "lakegate table show nyc.trips --ref wap/january",
         "lakegate table files nyc.trips -o json",
         "lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",
     ),
+    default="list",
 )
 def table() -> None:
     """List tables, show one's columns, snapshots and files, or restore one. Doesn't need Spark."""
@@ -121,7 +122,12 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
 
 @table.command("restore", examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))
 @table_argument()
-@click.option("--at", required=True, metavar="TIME|COMMIT", help="Time (2026-01-31T07:00:00Z) or commit to go back to.")
+@click.option(
+    "--at",
+    required=True,
+    metavar="TIME|TAG|COMMIT",
+    help="Time (2026-01-31T07:00:00Z, '10m ago'), tag or commit to go back to.",
+)
 def restore_table(app: App, /, *, table: str, at: str) -> None:
     """Restore TABLE on main to an earlier state, in one new commit.
 

@@ -13,11 +13,12 @@ from lakegate.cli.options import at_option, complete_tags, ref_option
 @group(
     "tag",
     examples=(
-        "lakegate tag list",
+        "lakegate tag",
         "lakegate tag create january-closed",
         "lakegate tag create before-fix --at 2026-01-31T07:00:00Z",
         "lakegate tag delete before-fix",
     ),
+    default="list",
 )
 def tag() -> None:
     """List, create and delete tags: names of commits that never move."""
@@ -33,7 +34,7 @@ def list_tags(app: App) -> None:
 @tag.command("create", examples=("lakegate tag create january-closed", "lakegate tag create v1 --from wap/january"))
 @click.argument("name")
 @ref_option("--from", "source", text="Branch, tag or commit to tag.")
-@at_option("Tag REF as of this time (2026-01-31T07:00:00Z), or this commit of it.")
+@at_option("Tag REF as of this time, tag or commit; see lakegate query --help.")
 def create_tag(app: App, /, *, name: str, source: str, at: str | None) -> None:
     """Create the tag NAME. You can read from it like from a branch; gc keeps every file it needs."""
     with app.lake() as lake:

@@ -1,4 +1,4 @@
-"""Open the dashboard: tables, branches, runs and checks in a browser."""
+"""Open the dashboard in a browser."""
 
 from __future__ import annotations
 

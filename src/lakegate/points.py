@@ -1,0 +1,165 @@
+"""Points in a lake's history as people type them: the beginning of a commit's hash, a tag, a time, ``10m ago``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
+from lakegate.model.identifiers import is_commit_hash, validate_ref_name
+from lakegate.model.refs import Ref
+from lakegate.model.words import parse_duration
+from lakegate.ports import Catalog
+
+MAIN = "main"
+_BEGINNING = re.compile(r"[0-9a-f]{6,63}")
+_UNMISTAKABLE = 12
+"""From so many digits on, the first commit that begins with them is taken: so many are printed in messages."""
+_WHOLE = 64
+"""Digits of Nessie's hashes."""
+_LOOKED_THROUGH = 20_000
+_AGO = re.compile(
+    r"(?P<number>\d+|an?)\s*(?P<unit>s|m|h|d|w)(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?P<ago>\s+ago)?",
+    re.IGNORECASE,
+)
+_DAYS_BACK = {"now": 0, "yesterday": 1}
+
+
+def parse_at(at: str | datetime | None, *, now: datetime | None = None) -> str | datetime | None:
+    """Return the aware time that ``at`` is, or the text of what must be a commit or a tag.
+
+    Args:
+        at: A time in ISO 8601 (UTC unless it has a zone), so long ago (``10m ago``, ``2 hours ago``, ``yesterday``:
+            24 hours ago), or something else.
+        now: The time to count back from; default: this machine's clock.
+
+    Raises:
+        InputError: It's empty, or so long ago that there was no such time.
+
+    Example:
+        >>> noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+        >>> parse_at("2026-01-31T07:00:00Z").isoformat(), parse_at("10m ago", now=noon).isoformat()
+        ('2026-01-31T07:00:00+00:00', '2026-01-31T11:50:00+00:00')
+        >>> parse_at("january-close"), parse_at("2e1cfa82b035")
+        ('january-close', '2e1cfa82b035')
+    """
+    if at is None:
+        return None
+    if isinstance(at, str):
+        text = at.strip()
+        if not text:
+            raise _neither(at)
+        ago = _ago(text)
+        if ago is not None:
+            try:
+                return (now or datetime.now(UTC)) - ago
+            except OverflowError:
+                raise _neither(at) from None
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            return text
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None) -> Ref:
+    """Return what ``ref`` is, or was at ``at``.
+
+    Args:
+        catalog: The catalog.
+        ref: Branch, tag, commit, or the beginning of a commit's hash (6 digits or more).
+        at: A time, a tag, a commit or the beginning of its hash; see :func:`parse_at`. Default: now.
+
+    Returns:
+        The reference at its head; with ``at``, a pinned commit, whose kind is ``detached``.
+
+    Raises:
+        NotFoundError: There's no such ref, commit, tag or time.
+        InputError: ``at`` is nothing that could be one, or more than one commit begins with what was given.
+    """
+    when, ref = parse_at(at), completed(catalog, ref)
+    return catalog.resolve(ref, _commit(catalog, ref, when) if isinstance(when, str) else when)
+
+
+def find(catalog: Catalog, name: str) -> Ref:
+    """Return a branch, a tag, or the commit whose hash is or begins with ``name``; raises as :func:`resolve`."""
+    if not _BEGINNING.fullmatch(name):
+        return catalog.get_ref(name)
+    try:
+        return catalog.get_ref(name)
+    except NotFoundError:
+        commit = _beginning_with(catalog, name, (MAIN,))
+        if commit is None:
+            raise
+        return Ref(name=commit, hash=commit, kind="detached")
+
+
+def completed(catalog: Catalog, ref: str) -> str:
+    """Return ``ref``, or the whole hash of the commit that begins with it; raises as :func:`resolve`."""
+    return find(catalog, ref).name if _BEGINNING.fullmatch(ref) else ref
+
+
+def _ago(text: str) -> timedelta | None:
+    if text.lower() in _DAYS_BACK:
+        return timedelta(days=_DAYS_BACK[text.lower()])
+    found = _AGO.fullmatch(text)
+    if found is None:
+        return None
+    number = found["number"] if found["number"].isdecimal() else "1"
+    try:
+        return parse_duration(f"{number}{found['unit'].lower()}")
+    except (ConfigurationError, OverflowError):
+        raise _neither(text) from None
+
+
+def _commit(catalog: Catalog, ref: str, text: str) -> str:
+    if len(text) == _WHOLE and is_commit_hash(text):
+        return text
+    found = _tag(catalog, text)
+    if found is None and _BEGINNING.fullmatch(text):
+        found = _beginning_with(catalog, text, tuple(dict.fromkeys((ref, MAIN))))
+    if found is None and not is_commit_hash(text):
+        raise _neither(text)
+    return found or text
+
+
+def _tag(catalog: Catalog, name: str) -> str | None:
+    try:
+        ref = catalog.get_ref(validate_ref_name(name))
+    except (IdentifierError, NotFoundError):
+        return None
+    if ref.kind == "branch":
+        raise InputError(
+            f"'{name}' is a branch, not a point in time.",
+            hint=f"To use its newest state, name it instead of the other branch: --ref {name}",
+            ref=name,
+        )
+    return ref.hash
+
+
+def _beginning_with(catalog: Catalog, beginning: str, refs: Sequence[str]) -> str | None:
+    """Return the hash of the commit in the newest history of ``refs`` that begins so."""
+    found: set[str] = set()
+    for ref in refs:
+        for commit in islice(catalog.history(ref), _LOOKED_THROUGH):
+            if commit.hash.startswith(beginning):
+                if len(beginning) >= _UNMISTAKABLE:
+                    return commit.hash
+                found.add(commit.hash)
+    if len(found) > 1:
+        raise InputError(
+            f"{len(found)} commits begin with '{beginning}'.",
+            hint=f"Write one more digit of the one that you mean: {', '.join(sorted(one[:16] for one in found)[:5])}",
+            at=beginning,
+        )
+    return next(iter(found), None)
+
+
+def _neither(at: str) -> InputError:
+    return InputError(
+        f"'{at}' is neither a time, nor a tag, nor a commit.",
+        hint="Write a time as 2026-01-31T07:00:00Z, 2026-01-31, '10m ago' or yesterday; `lakegate log` shows commits.",
+        at=at,
+    )

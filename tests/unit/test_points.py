@@ -1,0 +1,108 @@
+"""Points in a lake's history as people type them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakegate.errors import InputError, NotFoundError
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.points import completed, find, parse_at, resolve
+from lakegate.testing import MemoryCatalog
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    made = MemoryCatalog()
+    for number in range(40):
+        head = made.get_ref("main")
+        namespaces = ((f"n{number}",),)
+        made.commit(CommitRequest(branch="main", base=head.hash, message=str(number), namespaces=namespaces))
+    return made
+
+
+def hashes(catalog: MemoryCatalog) -> list[str]:
+    return [commit.hash for commit in catalog.history("main")]
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ("10m ago", timedelta(minutes=10)),
+        ("10m", timedelta(minutes=10)),
+        ("2 hours ago", timedelta(hours=2)),
+        ("an hour ago", timedelta(hours=1)),
+        ("1 day ago", timedelta(days=1)),
+        ("3 weeks ago", timedelta(weeks=3)),
+        ("90 mins ago", timedelta(minutes=90)),
+        ("Yesterday", timedelta(days=1)),
+        ("now", timedelta()),
+    ],
+)
+def test_so_long_ago(text: str, before: timedelta) -> None:
+    assert parse_at(text, now=NOON) == NOON - before
+
+
+@pytest.mark.parametrize("text", ["", "   ", "99999999999d ago", "999999w ago"])
+def test_what_is_no_time_at_all(text: str) -> None:
+    with pytest.raises(InputError, match="neither a time, nor a tag, nor a commit"):
+        parse_at(text, now=NOON)
+
+
+def test_times_without_a_zone_are_utc() -> None:
+    assert parse_at("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert parse_at(datetime(2026, 1, 31, 12)) == NOON
+
+
+def test_a_commit_is_found_by_how_it_begins(catalog: MemoryCatalog) -> None:
+    for commit in hashes(catalog):
+        for digits in (12, 20, 63):
+            beginning = commit[:digits]
+            pinned = resolve(catalog, "main", beginning)
+            assert (pinned.name, pinned.hash, pinned.kind) == ("main", commit, "detached")
+            assert find(catalog, beginning) == Ref(name=commit, hash=commit, kind="detached")
+            assert completed(catalog, beginning) == commit
+
+
+def test_a_beginning_of_two_commits_is_refused_with_both(
+    catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = list(catalog.history("main"))
+    twins = [
+        one.model_copy(update={"hash": f"abcdef{digit}{one.hash[7:]}"})
+        for one, digit in zip(commits, "01", strict=False)
+    ]
+    monkeypatch.setattr(catalog, "history", lambda *_, **__: iter(twins))
+    with pytest.raises(InputError, match="2 commits begin with 'abcdef'") as caught:
+        resolve(catalog, "main", "abcdef")
+    assert all(twin.hash[:16] in (caught.value.hint or "") for twin in twins)
+
+
+def test_a_tag_is_a_point_in_time_and_a_branch_is_not(catalog: MemoryCatalog) -> None:
+    third = hashes(catalog)[2]
+    catalog.create_tag("january-closed", Ref(name=third, hash=third, kind="detached"))
+    catalog.create_branch("dev", catalog.get_ref("main"))
+    assert resolve(catalog, "main", "january-closed").hash == third
+    with pytest.raises(InputError, match="'dev' is a branch, not a point in time") as caught:
+        resolve(catalog, "main", "dev")
+    assert "--ref dev" in (caught.value.hint or "")
+
+
+def test_a_name_goes_before_a_beginning(catalog: MemoryCatalog) -> None:
+    catalog.create_branch("deadbeef", catalog.get_ref("main"))
+    assert find(catalog, "deadbeef").kind == "branch"
+
+
+@pytest.mark.parametrize("at", ["someday", "2026-13-01", "abcdef", "wap/../x"])
+def test_what_is_nothing(catalog: MemoryCatalog, at: str) -> None:
+    with pytest.raises(InputError, match="neither a time, nor a tag, nor a commit"):
+        resolve(catalog, "main", at)
+
+
+def test_a_beginning_of_no_commit(catalog: MemoryCatalog) -> None:
+    for name in ("abcdef0", "abcdef0123456789abcdef"):
+        with pytest.raises(NotFoundError):
+            find(catalog, name)
