@@ -243,10 +243,12 @@ def test_status_says_which_tables_are_behind(account: SnowflakeAccount, setup: S
         lake_table("nyc.zones", version=2, uuid="77aa"),
         lake_table("nyc.new"),
         lake_table("nyc.hand"),
+        lake_table("nyc.view"),
     ]
+    account.databases["LAKE"]["nyc"]["view"] = Object("VIEW")
     with setup.session() as session:
         status = setup.status(tables, session)
-        assert [table.state for table in status.tables] == ["current", "behind", "missing", "taken"]
+        assert [table.state for table in status.tables] == ["current", "behind", "missing", "taken", "taken"]
         assert status.readable
         assert any("not on Snowflake itself" in note for note in status.notes)
         assert any("one by one" in note for note in status.notes)
@@ -254,7 +256,7 @@ def test_status_says_which_tables_are_behind(account: SnowflakeAccount, setup: S
         account.fail("T1", code="003001", message="Insufficient privileges.")
         account.fail(r"zones.+ AS T0$", code="003001", message="Insufficient privileges.")
         status = setup.status(tables, session)
-    assert [table.state for table in status.tables] == ["current", "unknown", "missing", "taken"]
+    assert [table.state for table in status.tables] == ["current", "unknown", "missing", "taken", "taken"]
     assert "Insufficient privileges" in str(status.tables[1].reason)
 
 

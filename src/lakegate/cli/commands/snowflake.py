@@ -256,17 +256,15 @@ def _show_steps(steps: Sequence[Step]) -> None:
     else:
         say(f"[bold]plan[/]  {counted(len(to_do), 'statement')}, {there} exist already; nothing was changed")
     rows = (
-        Styled((step.name, step.kind, _WORDS.get(step.action, step.action), step.reason or ""), _STYLES[step.action])
+        Styled((_WORDS.get(step.action, step.action), step.kind, step.name, step.reason or ""), _STYLES[step.action])
         for step in steps
     )
-    show_rows(("object", "kind", "", "why"), rows)
+    show_rows(("", "kind", "name", "why"), rows)
     if to_do:
-        say("", "[bold]SQL[/]")
-        say(*(f"{safe_lines(step.sql or '')};\n" for step in to_do))
+        say("", "[bold]SQL[/]", "\n\n".join(f"{_safe_lines(step.sql or '')};" for step in to_do))
 
 
-def safe_lines(text: str) -> str:
-    """Return lines for use inside markup."""
+def _safe_lines(text: str) -> str:
     return "\n".join(safe(line) for line in text.split("\n"))
 
 
@@ -277,13 +275,13 @@ def _show_applied(results: Sequence[tuple[Step, LakegateError | None]], left: in
     made = sum(error is None for _, error in results)
     say(f"[bold]applied[/]  {counted(made, 'statement')}" + (f"; {left} left" if left else ""))
     rows = [
-        Styled((step.name, step.kind, "failed", error.message), "red")
+        Styled(("failed", step.kind, step.name, error.message), "red")
         if error is not None
-        else (step.name, step.kind, "done", step.reason or "")
+        else ("done", step.kind, step.name, step.reason or "")
         for step, error in results
     ]
-    rows += [Styled((step.name, step.kind, "can't be made", step.reason or ""), "bold red") for step in refused]
-    show_rows(("object", "kind", "", "why"), rows)
+    rows += [Styled(("can't be made", step.kind, step.name, step.reason or ""), "bold red") for step in refused]
+    show_rows(("", "kind", "name", "why"), rows)
     for hint in dict.fromkeys(error.hint for _, error in results if error is not None and error.hint):
         say(f"  [cyan]{safe(hint)}[/]")
 
@@ -310,8 +308,8 @@ def _show_status(found: AccountStatus) -> None:
     }
     say(*(f"[dim]{name:<10}[/] {value}" for name, value in facts.items()), "")
     rows = (
-        Styled((one.table, one.snowflake, one.state, one.reason or ""), _STATE_STYLES.get(one.state))
+        Styled((one.state, one.table, one.snowflake, one.reason or ""), _STATE_STYLES.get(one.state))
         for one in found.tables
     )
-    show_rows(("table", "in Snowflake", "state", "why"), rows, empty="No tables on main are sent there.")
+    show_rows(("state", "table", "in Snowflake", "why"), rows, empty="No tables on main are sent there.")
     say("", *(f"[dim]{safe(note)}[/]" for note in found.notes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lakegate.config import Settings, SnowflakeDownstream
@@ -71,29 +71,28 @@ def survey(session: Session) -> Survey:
     integration = _seen(session, f"DESC CATALOG INTEGRATION {sql.identifier(settings.catalog_integration)}")
     databases = session.run(f"SHOW DATABASES STARTS WITH {sql.text(settings.database)}")
     has_database = any(row["name"] == settings.database for row in databases)
-    grants = {role: _grants(session, role) for role in settings.readers}
     found = Survey(
         volume=volume,
         integration=None if integration is None else {row["property"]: row["property_value"] for row in integration},
         has_database=has_database,
-        grants=grants,
+        grants={role: _grants(session, role) for role in settings.readers},
     )
     if not has_database:
         return found
-    within = sql.identifier(settings.database)
-    tables = read_tables(session.run(f"SHOW ICEBERG TABLES IN DATABASE {within}"), settings)
-    return Survey(
-        volume=found.volume,
-        integration=found.integration,
-        has_database=True,
-        schemas=frozenset(row["name"] for row in session.run(f"SHOW SCHEMAS IN DATABASE {within}")),
-        tables={one.place: one for one in tables},
-        others={
-            Place(row["database_name"], row["schema_name"], row["name"]): str(row["kind"]).lower()
-            for row in session.run(f"SHOW OBJECTS IN DATABASE {within}")
-        },
-        grants=grants,
-    )
+    schemas = session.run(f"SHOW SCHEMAS IN DATABASE {sql.identifier(settings.database)}")
+    tables, others = tables_there(session)
+    return replace(found, schemas=frozenset(row["name"] for row in schemas), tables=tables, others=others)
+
+
+def tables_there(session: Session) -> tuple[dict[Place, Found], dict[Place, str]]:
+    """Return the Iceberg tables in the account's database, and of all tables and views in it the kinds."""
+    within = sql.identifier(session.settings.database)
+    tables = read_tables(session.run(f"SHOW ICEBERG TABLES IN DATABASE {within}"), session.settings)
+    others = {
+        Place(row["database_name"], row["schema_name"], row["name"]): str(row["kind"]).lower()
+        for row in session.run(f"SHOW OBJECTS IN DATABASE {within}")
+    }
+    return {one.place: one for one in tables}, others
 
 
 def require_warehouse(session: Session) -> Mapping[str, Any]:

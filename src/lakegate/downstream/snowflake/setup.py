@@ -16,10 +16,11 @@ from lakegate.downstream.snowflake.plan import (
     make_plan,
     require_warehouse,
     survey,
+    tables_there,
 )
 from lakegate.downstream.snowflake.session import Session, SnowflakeError
 from lakegate.downstream.snowflake.storage import Rights, VolumeLocation, rights, volume_location
-from lakegate.downstream.snowflake.tables import Done, LakeTable, put, read_tables
+from lakegate.downstream.snowflake.tables import Done, LakeTable, put
 from lakegate.errors import ConfigurationError, DownstreamError, LakegateError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
@@ -195,10 +196,9 @@ class Setup:
 
     def _table_states(self, tables: Sequence[LakeTable], session: Session) -> Iterator[TableStatus]:
         try:
-            rows = session.run(f"SHOW ICEBERG TABLES IN DATABASE {sql.identifier(self.section.database)}")
+            there, others = tables_there(session)
         except SnowflakeError:
-            rows = []  # no such database: no table is there
-        there = {one.place: one for one in read_tables(rows, self.section)}
+            there, others = {}, {}  # no such database: no table is there
         places = {table: sql.place_of(table.table, self.section) for table in tables}
         marks = {place: found.mark for place, found in there.items() if found.mark is not None}
         own = [place for table, place in places.items() if place in marks and marks[place].table == str(table.table)]
@@ -212,7 +212,7 @@ class Setup:
                 at, reason = shown[place]
                 is_same = at is not None and f"/{at}".endswith(f"/{wanted}")
                 state = "unknown" if at is None else "current" if is_same else "behind"
-            elif place in there:
+            elif place in there or place in others:
                 state = "taken"
             yield TableStatus(
                 table=str(table.table), snowflake=place.sql, state=state, wanted=wanted, shown=at, reason=reason
