@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from lakegate.config import Settings
+from lakegate.config import Settings, SnowflakeDownstream
+from lakegate.downstream.snowflake.storage import volume_location
+from lakegate.downstream.snowflake.target import SnowflakeTarget
+from lakegate.errors import LakegateError
+from lakegate.model.downstream import ChangedTable, Delivery, DownstreamEvent, DownstreamStatus
 from lakegate.model.identifiers import TableIdentifier
-from support.cli_support import METADATA, FakeLake, invoke
+from support.cli_support import METADATA, START, FakeLake, invoke
 from support.snowflake_server import Object, SnowflakeAccount, snowflake_account
 from support.snowflake_support import KEY_VARIABLE, WAREHOUSE, lake_settings, lake_table, private_key, section
 
@@ -19,9 +23,33 @@ class SnowflakeLake(FakeLake):
     """A lake with two tables, whose settings name an account."""
 
     def __init__(self, settings: Settings, *names: str, warehouse: str = WAREHOUSE) -> None:
-        super().__init__(tables=[_metadata(name) for name in names or ("nyc.trips", "nyc.zones")])
+        self.there = [_metadata(name) for name in names or ("nyc.trips", "nyc.zones")]
+        self.outbox = DownstreamStatus(name="snowflake", sent=3, last_sent_at=START)
+        super().__init__(tables=self.there, downstream_status=[self.outbox])
         self.settings = settings
         self.warehouse = warehouse
+
+    def downstream_send(self, name: str, tables: list[str]) -> list[Delivery]:
+        """Deliver as the outbox does: an event for each table, and none after a refusal."""
+        section = self.settings.downstream[name]
+        assert isinstance(section, SnowflakeDownstream)
+        target = SnowflakeTarget(name, section, volume_location(self.warehouse), lambda *_: "6c1f")
+        tried = []
+        for number, table in enumerate(tables):
+            after = next(one.metadata_location for one in self.there if str(one.table) == table)
+            event = DownstreamEvent(
+                event_id="e", kind="current", at=START, tables=(ChangedTable(table=table, after=after),)
+            )
+            delivery = Delivery(
+                delivery_id=number, downstream=name, kind="current", ref="main", tables=(table,), queued_at=START
+            )
+            try:
+                target.deliver(event, None)
+            except LakegateError as error:
+                tried.append(delivery.model_copy(update={"state": "failed", "reason": error.message}))
+                break
+            tried.append(delivery.model_copy(update={"state": "sent"}))
+        return tried
 
 
 def _metadata(name: str) -> Any:
@@ -90,19 +118,38 @@ def test_a_plan_without_a_connection_is_sql_for_somebody_else(account: Snowflake
 
 
 def test_refresh_says_what_was_done_and_what_was_not(account: SnowflakeAccount) -> None:
-    lake = SnowflakeLake(lake_settings(account.url))
+    lake = SnowflakeLake(lake_settings(account.url), "nyc.trips", "nyc.zones", "nyc.fares")
     invoke("snowflake apply --yes", lake)
     account.databases["LAKE"]["nyc"]["zones"] = Object("VIEW")
     found = invoke("snowflake refresh", lake)
-    assert found.exit_code == 2
-    assert "refreshed" in found.stdout
+    assert found.exit_code == 3
+    assert [line.split()[:2] for line in found.stdout.splitlines()[2:5]] == [
+        ["refreshed", "nyc.trips"],
+        ["failed", "nyc.zones"],
+        ["waiting", "nyc.fares"],
+    ]
     assert "lakegate didn't make it" in found.stdout
-    assert "[downstream.snowflake.schemas]" in found.stderr
+    assert "lakegate downstream status snowflake" in found.stderr
+    account.statements.clear()
     told = json.loads(invoke("snowflake refresh nyc.trips --recreate -o json", lake).stdout)
-    assert told == [{"table": "nyc.trips", "done": "replaced"}]
+    assert told == [{"table": "nyc.trips", "state": "sent", "reason": None}]
+    assert [one.split(" ICEBERG")[0] for one in account.made()] == ["CREATE OR REPLACE", "ALTER"]
     unknown = invoke("snowflake refresh nyc.nope", lake)
     assert unknown.exit_code == 2
     assert "nyc.nope isn't on main" in unknown.stderr
+
+
+def test_status_shows_what_waits(account: SnowflakeAccount) -> None:
+    lake = SnowflakeLake(lake_settings(account.url))
+    text = invoke("snowflake status", lake).stdout
+    assert "3 events, last 2026-01-31T07:05:09Z" in text
+    assert "doesn't exist" in text
+    waits = lake.outbox.model_copy(update={"pending": 2, "failed": 1, "oldest": START, "reason": "No\x1b[31m rights."})
+    lake.answers["downstream_status"] = [waits]
+    text = invoke("snowflake status", lake).stdout
+    assert "2 queued, 1 given up since 2026-01-31T07:05:09Z: No\\x1b[31m rights." in text
+    assert "lakegate snowflake refresh" in text
+    assert json.loads(invoke("snowflake status -o json", lake).stdout)["outbox"]["pending"] == 2
 
 
 def test_what_is_in_the_way_shows_in_apply(account: SnowflakeAccount) -> None:

@@ -17,5 +17,6 @@ def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[SnowflakeAccount]:
     monkeypatch.setenv(KEY_VARIABLE, private_key())
     monkeypatch.setitem(OPTIONS, "retry_backoff_base_ms", 1)
     monkeypatch.setitem(OPTIONS, "retry_backoff_cap_ms", 5)
+    monkeypatch.setitem(OPTIONS, "retry_max_attempts", 3)
     with snowflake_account() as served:
         yield served

@@ -147,7 +147,7 @@ def test_the_warehouse_that_is_missing_shows_when_a_table_is_created(account: Sn
 
 
 def test_a_test_looks_for_everything_and_changes_nothing(account: SnowflakeAccount, setup: Setup) -> None:
-    assert "signed in to ACME as LAKEGATE" in make_target(setup).test()
+    assert "Signed in to ACME as LAKEGATE" in make_target(setup).test()
     with pytest.raises(DownstreamError, match="Warehouse 'NOPE'"):
         make_target(setup, warehouse="NOPE").test()
     with pytest.raises(DownstreamError, match="no external volume 'OTHER'"):
@@ -268,14 +268,11 @@ def test_status_of_an_account_that_has_nothing(account: SnowflakeAccount) -> Non
     assert [table.state for table in status.tables] == ["missing"]
 
 
-def test_refresh_catches_up_and_recreates_on_request(account: SnowflakeAccount, setup: Setup) -> None:
+def test_recreating_replaces_a_table_in_one_step(account: SnowflakeAccount, setup: Setup) -> None:
     make_target(setup).deliver(event(changed(TRIPS)), None)
     later = lake_table("nyc.trips", version=2)
-    account.databases["LAKE"]["nyc"]["view"] = Object("VIEW")
+    account.statements.clear()
     with setup.session() as session:
-        results = dict(setup.refresh([later, ZONES, lake_table("nyc.view")], session))
-        assert results[TRIPS.table] == "refreshed"
-        assert results[ZONES.table] == "created"
-        assert isinstance(results[TableIdentifier.parse("nyc.view")], DownstreamError)
-        assert dict(setup.refresh([later], session, recreate=True)) == {TRIPS.table: "replaced"}
+        setup.recreate([later], session)
+    assert account.made()[0].startswith('CREATE OR REPLACE ICEBERG TABLE "LAKE"."nyc"."trips"')
     assert account.table("nyc", "trips").path == path_of(later)

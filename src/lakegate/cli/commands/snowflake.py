@@ -13,7 +13,7 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
 from lakegate.cli.options import complete_tables
-from lakegate.cli.output import Styled, counted, echo_json, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, counted, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import ExitCode, LakegateError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.progress import one_line
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from lakegate.downstream.snowflake.setup import AccountStatus, Setup
     from lakegate.downstream.snowflake.storage import Rights
     from lakegate.downstream.snowflake.tables import LakeTable
+    from lakegate.lake import Lake
+    from lakegate.model.downstream import DownstreamStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STYLES = {"create": "green", "replace": "yellow", "drop": "red", "refuse": "bold red", "none": "dim"}
 _WORDS = {"none": "exists", "refuse": "can't be made"}
+_SENT = {"sent": "refreshed"}
+_RESULT_STYLES = {"failed": "red", "waiting": "yellow"}
 _STATE_STYLES = {"behind": "yellow", "missing": "yellow", "taken": "bold red", "unknown": "yellow"}
 
 
@@ -63,7 +67,7 @@ def snowflake() -> None:
 @click.option("--offline", is_flag=True, help="Don't connect: plan for an account that has nothing yet.")
 def plan(app: App, /, *, name: str | None, offline: bool) -> None:
     """Show what the account has and what it lacks, and the SQL that would make it. Changes nothing."""
-    with _opened(app, name) as (setup, tables):
+    with _opened(app, name) as (_, setup, tables):
         if offline:
             steps = setup.plan(tables, None)
         else:
@@ -89,7 +93,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
     stops until Snowflake can use them; then run it again. Running it again makes only what is missing. Exits with 3 if
     it stopped, and with 2 if something couldn't be made.
     """
-    with _opened(app, name) as (setup, tables), setup.session() as session:
+    with _opened(app, name) as (lake, setup, tables), setup.session() as session:
         steps = setup.plan(tables, session)
         to_do = [step for step in steps if step.sql]
         if to_do:
@@ -101,6 +105,10 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
         made_volume = any(step.kind == "external volume" and not error for step, error in results)
         problem = setup.problem_of_volume(session) if made_volume else None
         rights = setup.rights(session) if made_volume or errors else None
+        made = {step.name for step, error in results if step.kind == "table" and step.action != "drop" and not error}
+        new = [str(table.table) for table in tables if setup.name_of(table) in made]
+        # From now on the journal knows what Snowflake shows, so that gc spares it and each publish is sent there.
+        tried = lake.downstream_send(setup.name, new) if new else ()
     refused = [step for step in steps if step.action == "refuse"]
     left = len(to_do) - len(results) + len(errors)
     again = app.command("snowflake", "apply", *_named(name))
@@ -126,6 +134,9 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
             _show_rights(rights)
         if left:
             next_commands(("Then make the rest", again))
+    for one in tried:
+        if one.state != "sent":
+            click.echo(f"{', '.join(one.tables)}: {one.reason}", err=True)
     if errors or refused:
         raise click.exceptions.Exit(ExitCode.USAGE)
     raise click.exceptions.Exit(ExitCode.RETRYABLE if left else ExitCode.OK)
@@ -135,19 +146,21 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
 @_name_option
 def status(app: App, /, *, name: str | None) -> None:
     """Sign in, and show whether Snowflake can read the files, and which tables are behind main."""
-    with _opened(app, name) as (setup, tables), setup.session() as session:
+    with _opened(app, name) as (lake, setup, tables), setup.session() as session:
         found = setup.status(tables, session)
         rights = None if found.readable else setup.rights(session)
+        outbox = next((one for one in lake.downstream_status() if one.name == setup.name), None)
     if app.json:
-        echo_json({**found.model_dump(mode="json"), "rights": _rights_payload(rights)})
+        queue = None if outbox is None else outbox.model_dump(mode="json")
+        echo_json({**found.model_dump(mode="json"), "rights": _rights_payload(rights), "outbox": queue})
         return
-    _show_status(found)
+    _show_status(found, outbox)
     if rights is not None and found.readable is not None:
         _show_rights(rights)
     commands = []
     if found.readable is None or any(table.state in {"missing", "taken"} for table in found.tables):
         commands.append(("Show what is missing", app.command("snowflake", "plan", *_named(name))))
-    if any(table.state == "behind" for table in found.tables):
+    if any(table.state == "behind" for table in found.tables) or (outbox and (outbox.pending or outbox.failed)):
         commands.append(("Catch up", app.command("snowflake", "refresh", *_named(name))))
     if commands:
         next_commands(*commands)
@@ -163,41 +176,44 @@ def status(app: App, /, *, name: str | None) -> None:
 def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: bool) -> None:
     """Let TABLEs, or all tables, show what main has now. Creates those that Snowflake lacks.
 
-    Publishing does this by itself. Run it after Snowflake was out of reach for long, or refused a refresh.
+    Publishing does this by itself. Run it after Snowflake was out of reach for long, or refused a refresh: it also
+    tries again what waits for Snowflake. Exits with 3 if a table couldn't be refreshed.
     """
-    with _opened(app, name) as (setup, known), setup.session() as session:
+    with _opened(app, name) as (lake, setup, known):
         chosen = _chosen(known, tables) if tables else known
-        results = list(setup.refresh(chosen, session, recreate=recreate))
-    failed = [(table, what) for table, what in results if isinstance(what, LakegateError)]
+        if recreate:
+            with setup.session() as session:
+                setup.recreate(chosen, session)
+        # Through the outbox: a publish of another process meanwhile comes before or after this, and gc learns of it.
+        tried = lake.downstream_send(setup.name, [str(table.table) for table in chosen]) if chosen else ()
+        told = {table: one for one in tried for table in one.tables}
+    results = [(str(table.table), told.get(str(table.table))) for table in chosen]
+    states = {table: "waiting" if one is None or one.state == "pending" else one.state for table, one in results}
     if app.json:
-        echo_json(
-            [
-                {"table": str(table), "error": what.to_dict()}
-                if isinstance(what, LakegateError)
-                else {"table": str(table), "done": what}
-                for table, what in results
-            ]
-        )
-    else:
         rows = (
-            Styled((str(table), "failed", what.message), "red")
-            if isinstance(what, LakegateError)
-            else (str(table), what, "")
-            for table, what in results
+            {"table": table, "state": states[table], "reason": one.reason if one else None} for table, one in results
         )
-        show_rows(("table", "", ""), rows, empty="No tables.")
-        for hint in dict.fromkeys(what.hint for _, what in failed if what.hint):
-            click.echo(hint, err=True)
-    if failed:
-        raise click.exceptions.Exit(failed[0][1].exit_code)
+        echo_json(list(rows))
+    else:
+        shown = (
+            Styled(
+                (_SENT.get(states[table], states[table]), table, one.reason or "" if one else ""),
+                _RESULT_STYLES.get(states[table]),
+            )
+            for table, one in results
+        )
+        show_rows(("", "table", "why"), shown, empty="No tables on main are sent there.")
+    if any(state != "sent" for state in states.values()):
+        click.echo(f"What waits for Snowflake: {app.command('downstream', 'status', setup.name)}", err=True)
+        raise click.exceptions.Exit(ExitCode.RETRYABLE)
 
 
 # what they share ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _opened(app: App, name: str | None) -> Iterator[tuple[Setup, Sequence[LakeTable]]]:
-    """Open the lake, and yield the account's setup with the tables that go there."""
+def _opened(app: App, name: str | None) -> Iterator[tuple[Lake, Setup, Sequence[LakeTable]]]:
+    """Open the lake, and yield it with the account's setup and the tables that go there."""
     from lakegate.downstream.snowflake.setup import Setup, accounts
 
     with app.lake() as lake:
@@ -209,7 +225,7 @@ def _opened(app: App, name: str | None) -> Iterator[tuple[Setup, Sequence[LakeTa
                 )
             name = found[0] if found else "snowflake"
         setup = Setup(name, lake.settings, lake.warehouse)
-        yield setup, setup.chosen(lake.tables())
+        yield lake, setup, setup.chosen(lake.tables())
 
 
 def _chosen(known: Sequence[LakeTable], names: Iterable[str]) -> list[LakeTable]:
@@ -298,7 +314,7 @@ def _show_rights(rights: Rights) -> None:
     say(*(f"  [cyan]{safe(line)}[/]" for line in rights.what))
 
 
-def _show_status(found: AccountStatus) -> None:
+def _show_status(found: AccountStatus, outbox: DownstreamStatus | None) -> None:
     readable = {True: "[green]Snowflake can read it[/]", False: "[red]Snowflake can't read it[/]"}
     volume = "[yellow]doesn't exist[/]" if found.readable is None else readable[found.readable]
     facts = {
@@ -306,6 +322,11 @@ def _show_status(found: AccountStatus) -> None:
         "signed in": safe(f"{found.user}, role {found.role}, warehouse {found.warehouse}"),
         "volume": f"{safe(found.volume)}: {volume}" + (f" ({safe(found.reason)})" if found.reason else ""),
     }
+    if outbox is not None:
+        facts["sent"] = safe(f"{counted(outbox.sent, 'event')}, last {moment(outbox.last_sent_at) or 'never'}")
+        if outbox.pending or outbox.failed:
+            waiting = f"{outbox.pending} queued, {outbox.failed} given up since {moment(outbox.oldest)}"
+            facts["waiting"] = f"[yellow]{safe(f'{waiting}: {outbox.reason}' if outbox.reason else waiting)}[/]"
     say(*(f"[dim]{name:<10}[/] {value}" for name, value in facts.items()), "")
     rows = (
         Styled((one.state, one.table, one.snowflake, one.reason or ""), _STATE_STYLES.get(one.state))

@@ -20,10 +20,9 @@ from lakegate.downstream.snowflake.plan import (
 )
 from lakegate.downstream.snowflake.session import Session, SnowflakeError
 from lakegate.downstream.snowflake.storage import Rights, VolumeLocation, rights, volume_location
-from lakegate.downstream.snowflake.tables import Done, LakeTable, put
+from lakegate.downstream.snowflake.tables import LakeTable, put
 from lakegate.errors import ConfigurationError, DownstreamError, LakegateError
 from lakegate.model.base import Value
-from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.tables import TableMetadata
 
 NOT_RUN = (
@@ -184,15 +183,18 @@ class Setup:
             tables=tuple(self._table_states(tables, session)),
         )
 
-    def refresh(
-        self, tables: Sequence[LakeTable], session: Session, *, recreate: bool = False
-    ) -> Iterator[tuple[TableIdentifier, Done | LakegateError]]:
-        """Let tables show what main has now; yield each with what was done, or why it wasn't."""
+    def name_of(self, table: LakeTable) -> str:
+        """Return the quoted name that a table has in Snowflake."""
+        return sql.place_of(table.table, self.section).sql
+
+    def recreate(self, tables: Iterable[LakeTable], session: Session) -> None:
+        """Replace tables, each in one step, by what main has now.
+
+        Raises:
+            DownstreamError: One isn't lakegate's, or Snowflake refuses.
+        """
         for table in tables:
-            try:
-                yield table.table, put(session, self.location, table, recreate=recreate)
-            except DownstreamError as error:
-                yield table.table, error
+            put(session, self.location, table, recreate=True)
 
     def _table_states(self, tables: Sequence[LakeTable], session: Session) -> Iterator[TableStatus]:
         try:

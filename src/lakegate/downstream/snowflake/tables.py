@@ -13,9 +13,6 @@ from lakegate.downstream.snowflake.storage import VolumeLocation
 from lakegate.errors import DownstreamError
 from lakegate.model.identifiers import TableIdentifier
 
-Done = Literal["created", "refreshed", "replaced", "dropped", "unchanged"]
-"""``unchanged`` is a dropped table that Snowflake doesn't have, or that isn't lakegate's."""
-
 
 class LakeTable(NamedTuple):
     """A table as it is in the lake.

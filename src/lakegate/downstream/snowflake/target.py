@@ -78,8 +78,8 @@ class SnowflakeTarget:
                 )
             session.run(f"SHOW SCHEMAS IN DATABASE {sql.identifier(self._settings.database)}")
         return (
-            f"signed in to {current['account']} as {current['user']} with role {current['role']}; warehouse, external "
-            "volume and database exist"
+            f"Signed in to {current['account']} as {current['user']} with role {current['role']}; warehouse, external "
+            "volume and database exist."
         )
 
     def _deliver(self, session: Session, table: ChangedTable) -> None:

@@ -1,0 +1,38 @@
+"""Snowflake keeps what every downstream system keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakegate.downstream.snowflake.storage import volume_location
+from lakegate.downstream.snowflake.target import SnowflakeTarget
+from lakegate.ports import Downstream
+from support.downstream_contract import LAKE, DownstreamContract
+from support.snowflake_server import SnowflakeAccount
+from support.snowflake_support import account_settings, open_setup
+
+WAREHOUSE = LAKE.removesuffix("/nyc/trips_1/metadata")
+
+
+class TestSnowflake(DownstreamContract):
+    @pytest.fixture
+    def target(self, account: SnowflakeAccount) -> Downstream:
+        setup = open_setup(account.url, warehouse=WAREHOUSE)
+        with setup.session() as session:
+            assert all(error is None for _, error in setup.apply(setup.plan([], session), session))
+        return self._target(account.url)
+
+    @pytest.fixture
+    def away(self, account: SnowflakeAccount) -> Downstream:
+        account.fail("login-request", status=503, times=99)
+        return self._target(account.url)
+
+    @pytest.fixture
+    def refusing(self, account: SnowflakeAccount, monkeypatch: pytest.MonkeyPatch) -> Downstream:
+        monkeypatch.setenv("TEST_SNOWFLAKE_TOKEN", "hunter2hunter2")
+        return self._target(account.url, private_key=None, token="env:TEST_SNOWFLAKE_TOKEN")  # noqa: S106 - where it is
+
+    def _target(self, url: str, **changes: str | None) -> SnowflakeTarget:
+        return SnowflakeTarget(
+            "snowflake", account_settings(url, **changes), volume_location(WAREHOUSE), lambda *_: "6c1f"
+        )
