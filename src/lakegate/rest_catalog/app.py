@@ -101,14 +101,14 @@ class _Undecoded:
 
 
 class _Api:
-    """The requests that are answered. They run in threads, as the catalog is asked synchronously."""
+    """The requests that are answered, in threads: the catalog is asked synchronously."""
 
     def __init__(self, published: Published, contents: Contents) -> None:
         self._published = published
         self._contents = contents
 
-    def health(self, request: Request) -> Response:
-        """Say that the process answers."""
+    async def health(self, request: Request) -> Response:
+        """Say that the process answers, even when all threads wait for a catalog that doesn't."""
         del request
         return json_response({"status": "ok"})
 

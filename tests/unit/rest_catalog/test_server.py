@@ -20,6 +20,13 @@ def test_a_port_that_is_taken_is_said_so() -> None:
     assert "--port" in (error.value.hint or "")
 
 
+def test_a_body_does_not_wait_for_the_receipt_of_its_headers() -> None:
+    with listen(Address("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.1", "a b", "x" * 300, "127.0.0.1:80"])
 def test_an_address_of_another_machine_is_said_so(host: str) -> None:
     with pytest.raises(InputError, match="Can't listen on"):
