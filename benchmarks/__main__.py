@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import command, history, ingest, listing, manifest, package, replay, watching, writers
+from benchmarks import command, history, ingest, listing, manifest, package, replay, serving, watching, writers
 from benchmarks.harness import Figure, progress, write_parquet
 from benchmarks.past import Past, make_past
 from benchmarks.staging import Staging
 from lakegate.components import Components
 from lakegate.config import load_settings
 from lakegate.lake import Lake
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.progress import SilentNarrator
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import session_settings
@@ -96,6 +97,16 @@ def _history(bench: _Bench) -> Iterator[Figure]:
     return history.measure(bench.few, bench.many, bench.lake.home / "small", bench.rounds * 3)
 
 
+def _serving(bench: _Bench) -> Iterator[Figure]:
+    source = bench.lake.home / "served"
+    write_parquet(bench.engine.session.range(0, 1_000, 1, 1).selectExpr(*ingest.COLUMNS), source)
+    bench.lake.ingest("bench.to_serve", source)
+    catalog = bench.components.catalog
+    few = catalog.get_table(TableIdentifier.parse("bench.to_serve"), catalog.get_ref("main"))
+    assert few is not None
+    yield from serving.measure(bench.components, few, bench.rounds * 3)
+
+
 def _function(bench: _Bench) -> Iterator[Figure]:
     # The servers that it works with are those of the tests.
     sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
@@ -114,6 +125,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "replay": _replay,
     "history": _history,
     "listing": lambda _: listing.measure(),
+    "serving": _serving,
     "watching": lambda _: watching.measure(),
     "function": _function,
 }
