@@ -175,6 +175,12 @@ class Components:
             for name, given in self.settings.downstream.items()
         )
 
+    def downstream_policy(self, name: str) -> Mapping[str, Any]:
+        """Return the IAM policy that whoever tells a downstream system of the settings needs."""
+        from lakegate.downstream.registry import policy_of
+
+        return policy_of(name, self.settings.downstream[name])
+
     @cached_property
     def engine(self) -> Engine:
         """Spark: the user's session, the server the settings name, or the local stack's."""

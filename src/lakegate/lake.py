@@ -1355,6 +1355,22 @@ class Lake:
             if name in (None, one.subscription.name)
         )
 
+    def downstream_policy(self, name: str) -> Mapping[str, Any]:
+        """Return the IAM policy that whoever tells a system needs. Only the AWS Glue Data Catalog needs one.
+
+        Args:
+            name: Name of a system.
+
+        Returns:
+            The policy, as AWS takes it.
+
+        Raises:
+            NotFoundError: The settings name no such system.
+            InputError: Systems of its type need no rights at AWS.
+        """
+        self._require_downstream(name)
+        return self._components.downstream_policy(name)
+
     def downstream_forget(self, name: str) -> int:
         """Queue nothing more for a system that is no longer in the settings, and skip what is queued.
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from types import ModuleType
+from typing import Any, cast
 
 from lakegate.config import DownstreamSettings, Settings
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, InputError
 from lakegate.ports import Downstream
 
 
@@ -65,10 +66,27 @@ def open_downstream(name: str, settings: DownstreamSettings, around: Around) -> 
     Raises:
         ConfigurationError: When its packages aren't installed, or a secret that it refers to isn't there.
     """
+    return cast("Downstream", _module(name, settings).make(name, settings, around))
+
+
+def policy_of(name: str, settings: DownstreamSettings) -> Mapping[str, Any]:
+    """Return the IAM policy that whoever tells a downstream system needs.
+
+    Raises:
+        InputError: When this type needs none.
+        ConfigurationError: As :func:`open_downstream` does.
+    """
+    make_policy = getattr(_module(name, settings), "policy", None)
+    if make_policy is None:
+        raise InputError(f"Downstream '{name}' is of type '{settings.type}', which needs no rights at AWS.")
+    return cast("Mapping[str, Any]", make_policy(settings))
+
+
+def _module(name: str, settings: DownstreamSettings) -> ModuleType:
     kind: str = settings.type
     found = TYPES[kind]
     try:
-        module = import_module(f"lakegate.downstream.{found.module}")
+        return import_module(f"lakegate.downstream.{found.module}")
     except ModuleNotFoundError as error:
         if found.extra is None or (error.name or "").startswith("lakegate"):
             raise
@@ -78,4 +96,3 @@ def open_downstream(name: str, settings: DownstreamSettings, around: Around) -> 
             package=error.name,
             setting=f"downstream.{name}",
         ) from None
-    return cast("Downstream", module.make(name, settings, around))

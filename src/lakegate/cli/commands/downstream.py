@@ -130,6 +130,14 @@ def test(app: App, /, *, name: str | None) -> None:
     raise click.exceptions.Exit(ExitCode.OK if all(one.works for one in checks) else ExitCode.RETRYABLE)
 
 
+@downstream.command("policy", examples=("lakegate downstream policy glue",), formats=())
+@click.argument("name", shell_complete=_complete)
+def policy(app: App, /, *, name: str) -> None:
+    """Print the IAM policy that the role needs which tells NAME, a Glue Data Catalog."""
+    with app.lake() as lake:
+        echo_json(lake.downstream_policy(name))
+
+
 @downstream.command("forget", examples=("lakegate downstream forget old-hook",))
 @click.argument("name", shell_complete=_complete)
 def forget(app: App, /, *, name: str) -> None:

@@ -1,0 +1,264 @@
+"""The AWS Glue Data Catalog: its tables point at the metadata that is on ``main``, for Athena, Redshift and EMR.
+
+A table is moved by compare-and-swap: only from where lakegate or the event itself knows it to be, and only if nobody
+changed it since it was looked at. The state that was left there is marked by parameters of the table, which survive
+when Athena or Spark write to it, and then no longer fit.
+
+Source: https://docs.aws.amazon.com/glue/latest/webapi/API_UpdateTable.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+from lakegate.config import GlueDownstream
+from lakegate.downstream.glue_types import glue_type
+from lakegate.downstream.registry import Around
+from lakegate.errors import DownstreamError, DownstreamUnavailableError, LakegateError
+from lakegate.model.downstream import ChangedTable, DownstreamEvent
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.run import Run
+
+TABLE, METADATA, COMMIT = "lakegate.table", "lakegate.metadata-location", "lakegate.commit"
+"""Parameters that say which table lakegate keeps here, where it left it, and at which commit."""
+ACTIONS = (
+    "glue:GetDatabase",
+    "glue:CreateDatabase",
+    "glue:GetTable",
+    "glue:CreateTable",
+    "glue:UpdateTable",
+    "glue:DeleteTable",
+)
+_ATTEMPTS = 4
+_INPUT = {
+    "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor",
+    "PartitionKeys", "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
+}  # fmt: skip
+"""Fields of a table that ``UpdateTable`` takes; it drops those that it isn't given."""
+_MISSING = "EntityNotFoundException"
+_TOO_LATE = ("AlreadyExistsException", "ConcurrentModificationException", "VersionMismatchException")
+_REFUSED = ("AccessDeniedException", "InvalidInputException", "ValidationException", "GlueEncryptionException")
+_RIGHTS = "To see the rights that the role needs: lakegate downstream policy NAME"
+
+
+class GlueTarget:
+    """Implements :class:`lakegate.ports.Downstream` by a Data Catalog.
+
+    Args:
+        client: Glue's client.
+        settings: The section of the settings.
+    """
+
+    def __init__(self, client: Any, settings: GlueDownstream) -> None:
+        self._glue = client
+        self._settings = settings
+        self._catalog = {} if settings.catalog_id is None else {"CatalogId": settings.catalog_id}
+
+    def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
+        """Let each table of the event point at its metadata, or drop it.
+
+        Raises:
+            DownstreamUnavailableError: When AWS can't be reached, or is busy.
+            DownstreamError: When it denies access, or somebody else changed a table.
+        """
+        del run
+        if event.commit is None:
+            return
+        for table in event.tables:
+            if table.after is None:
+                self._drop(table)
+            else:
+                self._move(table, table.after, event.commit)
+
+    def test(self) -> str:
+        """Look for the databases, and for one table: whether it may change them can't be seen without doing so."""
+        database = self._settings.database or "default"
+        exists = self._call("get_database", Name=database) is not None
+        self._call("get_table", DatabaseName=database, Name="lakegate")
+        found = f"Database {database} {'exists' if exists else 'will be created when it is needed'}"
+        return f"Glue answers in {self._glue.meta.region_name}. {found}."
+
+    def _move(self, table: ChangedTable, location: str, commit: str) -> None:
+        if not location.startswith(("s3://", "s3a://")):
+            raise DownstreamError(
+                f"{table.table} isn't on S3, and Glue's engines read nothing else.",
+                hint='Name the tables that are: tables = ["namespace.*"].',
+            )
+        database, name = self.names(table.table)
+        for _ in range(_ATTEMPTS):
+            found = self._find(database, name)
+            if found is None:
+                done = self._create(database, _table_input(None, name, table, location, commit))
+            elif _parameters(found).get("metadata_location") == location and _is_marked(found, table.table):
+                return
+            else:
+                self._require_known(found, table)
+                done = self._update(database, found, _table_input(found, name, table, location, commit))
+            if done:
+                return
+        raise DownstreamUnavailableError(f"Others keep changing {database}.{name} in Glue.")
+
+    def _drop(self, table: ChangedTable) -> None:
+        database, name = self.names(table.table)
+        found = self._find(database, name)
+        if found is None or self._settings.on_drop == "keep":
+            return
+        self._require_known(found, table)
+        self._call("delete_table", DatabaseName=database, Name=name)
+
+    def names(self, table: str) -> tuple[str, str]:
+        """Return the database and the name of a table in Glue, which knows lower case only."""
+        identifier = TableIdentifier.stored(table)
+        return self._settings.database or "_".join(identifier.namespace).lower(), identifier.name.lower()
+
+    def _require_known(self, found: Mapping[str, Any], table: ChangedTable) -> None:
+        """Refuse to touch a table that isn't as lakegate left it, nor as the event found it."""
+        parameters = _parameters(found)
+        is_ours = parameters.get(TABLE) in (None, table.table)
+        where = parameters.get("metadata_location")
+        is_expected = is_ours and where is not None and where in (table.before, table.after)
+        if is_expected or _is_marked(found, table.table) or self._settings.on_conflict == "overwrite":
+            return
+        place = f"{found.get('DatabaseName', '')}.{found['Name']}"
+        if parameters.get("table_type", "").upper() != "ICEBERG":
+            what = f"Table {place} in Glue is no Iceberg table, and isn't lakegate's"
+        elif parameters.get(TABLE) not in (None, table.table):
+            what = f"Table {place} in Glue is that of {parameters[TABLE]}"
+        else:
+            what = f"Somebody else changed table {place} in Glue: it points at {where}"
+        raise DownstreamError(
+            f"{what}; {table.table} isn't moved.",
+            hint='If that may be lost: on_conflict = "overwrite". Otherwise drop or rename it in Glue.',
+            table=table.table,
+        )
+
+    def _find(self, database: str, name: str) -> Mapping[str, Any] | None:
+        answer = self._call("get_table", DatabaseName=database, Name=name)
+        table: Mapping[str, Any] | None = None if answer is None else answer["Table"]
+        return table
+
+    def _create(self, database: str, table: Mapping[str, Any]) -> bool:
+        """Create a table; return whether nobody was faster."""
+        if self._call("get_database", Name=database) is None:
+            self._attempt("create_database", DatabaseInput={"Name": database, "Description": "Kept by lakegate."})
+        return self._attempt("create_table", DatabaseName=database, TableInput=table)
+
+    def _update(self, database: str, found: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
+        """Update a table; return whether it was still as it was found."""
+        version = {"VersionId": found["VersionId"]} if found.get("VersionId") else {}
+        # An archived version for each publish would use up the account's quota.
+        return self._attempt("update_table", DatabaseName=database, TableInput=table, SkipArchive=True, **version)
+
+    def _attempt(self, method: str, **given: Any) -> bool:
+        try:
+            return self._call(method, **given) is not None
+        except _TooLateError:
+            return False
+
+    def _call(self, method: str, **given: Any) -> Any:
+        """Return Glue's answer; ``None`` when what was asked for doesn't exist."""
+        try:
+            return getattr(self._glue, method)(**self._catalog, **given)
+        except ClientError as error:
+            code, text = str(error.response["Error"].get("Code")), str(error.response["Error"].get("Message", ""))
+            if code == _MISSING:
+                return None
+            if code in _TOO_LATE:
+                raise _TooLateError(f"Glue says {code}.") from None
+            raise _explained(method, code, text) from None
+        except ParamValidationError as error:
+            raise DownstreamError(f"Glue doesn't take this: {error}.") from None
+        except BotoCoreError as error:
+            raise DownstreamUnavailableError(f"AWS can't be asked: {error}.") from None
+
+
+class _TooLateError(LakegateError):
+    """Somebody was faster."""
+
+
+def _explained(method: str, code: str, text: str) -> LakegateError:
+    action = f"glue:{''.join(word.title() for word in method.split('_'))}"
+    message = f"Glue says {code} to {action}: {text.rstrip('.')}."
+    if code in _REFUSED:
+        return DownstreamError(message, hint=_RIGHTS if code == "AccessDeniedException" else None)
+    return DownstreamUnavailableError(message)
+
+
+def _parameters(found: Mapping[str, Any]) -> Mapping[str, str]:
+    parameters: Mapping[str, str] = found.get("Parameters") or {}
+    return parameters
+
+
+def _is_marked(found: Mapping[str, Any], table: str) -> bool:
+    """Return whether a table in Glue is as lakegate left it."""
+    parameters = _parameters(found)
+    where = parameters.get("metadata_location")
+    return where is not None and parameters.get(METADATA) == where and parameters.get(TABLE) == table
+
+
+def _table_input(
+    found: Mapping[str, Any] | None, name: str, table: ChangedTable, location: str, commit: str
+) -> dict[str, Any]:
+    """Return the table as Iceberg's own catalogs write it, with what others added to it."""
+    kept = {key: value for key, value in (found or {}).items() if key in _INPUT and value not in (None, "")}
+    before = None if found is None else _parameters(found).get("metadata_location")
+    parameters = {
+        **kept.get("Parameters", {}),
+        "table_type": "ICEBERG",
+        "metadata_location": location,
+        TABLE: table.table,
+        METADATA: location,
+        COMMIT: commit,
+    }
+    if before is not None and before != location:
+        parameters["previous_metadata_location"] = before
+    storage = dict(kept.get("StorageDescriptor", {}))
+    if table.table_schema is not None:
+        storage["Columns"] = [
+            {"Name": column.name.lower(), "Type": glue_type(column.type)} for column in table.table_schema.columns
+        ]
+    if table.location is not None:
+        storage["Location"] = table.location
+    return {**kept, "Name": name, "TableType": "EXTERNAL_TABLE", "Parameters": parameters, "StorageDescriptor": storage}
+
+
+def policy(settings: GlueDownstream) -> dict[str, Any]:
+    """Return the IAM policy that the role needs which tells Glue."""
+    account, region = settings.catalog_id or "*", settings.region or "*"
+    database = settings.database or "*"
+    resources = ("catalog", f"database/{database}", f"table/{database}/*")
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": list(ACTIONS),
+                "Resource": [f"arn:aws:glue:{region}:{account}:{one}" for one in resources],
+            }
+        ],
+    }
+
+
+def make(name: str, settings: GlueDownstream, around: Around) -> GlueTarget:
+    """Return the Data Catalog that a section of the settings describes, by AWS's own rules for credentials."""
+    del around
+    config = Config(
+        connect_timeout=min(settings.timeout_s, 10),
+        read_timeout=settings.timeout_s,
+        retries={"mode": "standard", "max_attempts": 2},
+    )
+    try:
+        client = boto3.Session().client(
+            "glue", region_name=settings.region, endpoint_url=settings.endpoint, config=config
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise DownstreamUnavailableError(
+            f"Downstream '{name}' can't be opened here: {error}.",
+            hint="Provide credentials and a region in the usual ways: a role, AWS_PROFILE, AWS_REGION.",
+        ) from None
+    return GlueTarget(client, settings)
