@@ -640,6 +640,8 @@ class UiSettings(_Section):
     """Failing rows to show of each check, at most. With 0, the dashboard shows none."""
     masked: Annotated[tuple[str, ...], _JSON] = ()
     """Columns whose values aren't shown: patterns of their names, such as ``["email", "*_name"]``."""
+    query: bool | None = None
+    """Whether visitors may query. Default: unless ``examples`` is 0 or ``masked`` names columns, as SQL shows all."""
     users: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Who may see it: patterns of names or e-mail addresses, such as ``*@example.com``. Default: all who log in."""
     actors: Annotated[tuple[str, ...], _JSON] = ("*",)

@@ -111,12 +111,12 @@ def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "
 
 def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of data without the values that ``ui.masked`` hides."""
-    patterns = shared().access.settings.masked
+    return [{name: MASKED if is_masked(name) else value for name, value in row.items()} for row in rows]
 
-    def shown(name: str, value: Any) -> Any:
-        return MASKED if any(fnmatchcase(name.lower(), one.lower()) for one in patterns) else value
 
-    return [{name: shown(name, value) for name, value in row.items()} for row in rows]
+def is_masked(column: str) -> bool:
+    """Return whether ``ui.masked`` hides the values of a column."""
+    return any(fnmatchcase(column.lower(), one.lower()) for one in shared().access.settings.masked)
 
 
 def forget_cursor(name: str) -> Callable[[], None]:

@@ -1,0 +1,299 @@
+"""Charts of the pages: drawn in the theme's colours, told apart by more than colour, and described in words.
+
+Names and values come from data. They reach a chart as data alone, in columns that are named here: a column's own name
+could hold what Vega reads as a path or a type.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import altair as alt
+import streamlit as st
+
+from lakegate.model.rows import json_safe
+from lakegate.progress import one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["bars", "line", "points"]
+VegaType = Literal["Q", "T", "N"]
+"""A number, a time, or a name."""
+_HEIGHT = 220
+_LONGEST = 60
+_FEW_POINTS = 60
+_MOST_BARS = 100
+_TICKS = 10
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a chart: its place, its height, and what shows when the mouse rests on it."""
+
+    at: datetime
+    value: float
+    kind: str
+    about: str = ""
+
+
+def short(text: object) -> str:
+    r"""Return a text of data as a chart's axis or legend shows it.
+
+    Example:
+        >>> short("a\u202eb")
+        'a\\u202eb'
+    """
+    words = one_line(text)
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
+
+
+def plain(value: object) -> str:
+    """Return a value of data as the text of a cell.
+
+    Example:
+        >>> plain({"a": 1}), plain(None)
+        ('{"a": 1}', '')
+    """
+    safe = json_safe(value)
+    if safe is None:
+        return ""
+    return one_line(json.dumps(safe, ensure_ascii=False) if isinstance(safe, (list, dict)) else safe)
+
+
+def types_of(table: pa.Table) -> dict[str, VegaType]:
+    """Return what a chart can do with each column of a result: number, time, or name; others are left out."""
+    import pyarrow as pa
+
+    found: dict[str, VegaType] = {}
+    for field in table.schema:
+        kind = field.type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            found[field.name] = "Q"
+        elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            found[field.name] = "T"
+        elif not pa.types.is_nested(kind):
+            found[field.name] = "N"
+    return found
+
+
+def bars(found: Sequence[Bar], *, title: str, kinds: Sequence[str], description: str) -> None:
+    """Draw bars, one beside the other in the order of their times.
+
+    Args:
+        found: The bars, oldest first.
+        title: What their height counts.
+        kinds: All kinds, each with a colour of its own.
+        description: What the chart shows, for people who can't see it.
+    """
+    rows: list[dict[str, Any]] = [
+        {"place": place, "when": _when(bar.at), "value": bar.value, "kind": bar.kind, "about": bar.about}
+        for place, bar in enumerate(found)
+    ]
+    chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_bar(cornerRadiusEnd=2)
+        .encode(
+            x=alt.X("place:O", axis=_places([bar.at for bar in found])),
+            y=alt.Y(
+                "value:Q",
+                title=title,
+                stack=None,
+                scale=_extent([0, *(bar.value for bar in found)]),
+                axis=alt.Axis(format="~s", tickMinStep=1),
+            ),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=list(kinds)), legend=_legend(len(kinds))),
+            tooltip=[
+                alt.Tooltip("when:N", title="UTC"),
+                alt.Tooltip("value:Q", title=title, format=","),
+                alt.Tooltip("kind:N", title="what"),
+                alt.Tooltip("about:N", title="about"),
+            ],
+        )
+    )
+    _draw(chart, description)
+
+
+def lines(
+    found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title: str, description: str, share: bool = False
+) -> None:
+    """Draw a line with points for each name, over time.
+
+    Args:
+        found: Points by name, oldest first; ``None`` leaves a gap.
+        title: What the height means.
+        description: What the chart shows, for people who can't see it.
+        share: Whether values are shares from 0 to 1, shown in percent.
+    """
+    rows: list[dict[str, Any]] = [
+        {"at": at.timestamp() * 1000, "value": value, "name": short(name)}
+        for name, points in found.items()
+        for at, value in points
+    ]
+    known = [row["value"] for row in rows if row["value"] is not None]
+    moments = [at.timestamp() * 1000 for points in found.values() for at, _ in points]
+    chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_line(point=len(rows) <= _FEW_POINTS * len(found), strokeWidth=2)
+        .encode(
+            x=alt.X("at:T", title=None, scale=_extent(moments, kind="utc"), axis=alt.Axis(labelOverlap="greedy")),
+            y=alt.Y("value:Q", title=title, scale=_extent([0, *known]), axis=alt.Axis(format=".1%" if share else "~s")),
+            color=alt.Color("name:N", sort=list(map(short, found)), legend=_legend(len(found))),
+            # A colour alone tells too few people which line is which.
+            strokeDash=alt.StrokeDash("name:N", sort=list(map(short, found)), legend=None),
+            tooltip=[
+                alt.Tooltip("at:T", title="UTC", format="%Y-%m-%d %H:%M:%S"),
+                alt.Tooltip("name:N", title="column"),
+                alt.Tooltip("value:Q", title=title, format=".2%" if share else ","),
+            ],
+        )
+    )
+    _draw(chart, description)
+
+
+def ranges(found: Sequence[tuple[datetime, Any, Any]], *, title: str, description: str) -> None:
+    """Draw what values lie between, over time: numbers, or times as ISO 8601 text."""
+    is_number = all(isinstance(bound, (int, float)) for _, *bounds in found for bound in bounds)
+    rows: list[dict[str, Any]] = [
+        {
+            "place": place,
+            "when": _when(at),
+            "low": low if is_number else _milliseconds(low),
+            "high": high if is_number else _milliseconds(high),
+            "lowest": str(low),
+            "highest": str(high),
+        }
+        for place, (at, low, high) in enumerate(found)
+    ]
+    extent = [row[side] for row in rows for side in ("low", "high")]
+    kind = "Q" if is_number else "T"
+    chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_bar(cornerRadius=2, minBandSize=3)
+        .encode(
+            x=alt.X("place:O", axis=_places([at for at, _, _ in found])),
+            y=alt.Y(f"low:{kind}", title=title, scale=_extent(extent, kind="linear" if is_number else "utc")),
+            y2="high",
+            tooltip=[
+                alt.Tooltip("when:N", title="UTC"),
+                alt.Tooltip("lowest:N", title="lowest"),
+                alt.Tooltip("highest:N", title="highest"),
+            ],
+        )
+    )
+    _draw(chart, description)
+
+
+def free(
+    rows: Sequence[Mapping[str, Any]], *, kind: Kind, x: str, ys: Sequence[str], types: Mapping[str, VegaType]
+) -> None:
+    """Draw a query's result.
+
+    Args:
+        rows: The rows, by column.
+        kind: How.
+        x: Column of the horizontal axis.
+        ys: Columns of the vertical axis, numbers.
+        types: Vega's type of each column: ``Q``, ``T`` or ``N``.
+    """
+    distinct = {plain(row[x]) for row in rows}
+    as_names = types[x] == "N" or (kind == "bars" and len(distinct) <= _MOST_BARS)
+    data = []
+    for row in rows:
+        place: Any = short(plain(row[x])) if as_names else _place(row[x], types[x])
+        data += [{"x": place, "y": _figure(row[y]), "name": short(y)} for y in ys if place is not None]
+    mark = {"bars": "bar", "line": "line", "points": "point"}[kind]
+    chart: Any = getattr(alt.Chart(alt.InlineData(values=data)), f"mark_{mark}")()
+    color = alt.Color("name:N", sort=[short(y) for y in ys], legend=_legend(len(ys)))
+    x_kind: Any = "O" if as_names else types[x]
+    x_axis = alt.X(
+        f"x:{x_kind}",
+        title=short(x),
+        sort=None,
+        axis=alt.Axis(labelOverlap="greedy", labelLimit=120),
+        scale=alt.Undefined
+        if as_names
+        else _extent([one["x"] for one in data], kind="utc" if types[x] == "T" else "linear"),
+    )
+    y_axis = alt.Y(
+        "y:Q",
+        title=short(ys[0]) if len(ys) == 1 else None,
+        stack="zero" if kind == "bars" else None,
+        scale=_extent(_heights(data) if kind == "bars" else [one["y"] for one in data if one["y"] is not None]),
+    )
+    tooltip = [
+        alt.Tooltip(f"x:{x_kind}", title="x"),
+        alt.Tooltip("y:Q", title="y", format=","),
+        alt.Tooltip("name:N", title="column"),
+    ]
+    _draw(chart.encode(x=x_axis, y=y_axis, color=color, tooltip=tooltip), "The result of the query")
+
+
+def _heights(data: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return how high and how low bars reach that are stacked at each place."""
+    sums: dict[tuple[Any, bool], float] = defaultdict(float)
+    for one in data:
+        sums[one["x"], (one["y"] or 0) < 0] += one["y"] or 0
+    return [0, *sums.values()]
+
+
+def _place(value: Any, kind: VegaType) -> float | int | None:
+    if kind == "Q" or value is None:
+        return _figure(value)
+    try:
+        return _milliseconds(plain(value))
+    except ValueError:  # a day beyond Python's calendar
+        return None
+
+
+def _milliseconds(text: str) -> float:
+    """Return a day or time in ISO 8601, in UTC if it doesn't say, as Vega has times."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000
+
+
+def _extent(values: Sequence[float], *, kind: Literal["linear", "utc"] = "linear") -> alt.Scale:
+    """Return a scale that all values fit on. Vega would find it out itself, and complain before it has the data."""
+    low, high = min(values, default=0), max(values, default=1)
+    return alt.Scale(type=kind, domain=[low, high if high > low else low + 1], nice=True, zero=False)
+
+
+def _figure(value: Any) -> float | int | None:
+    """Return a number that JSON has, too; ``None`` for NaN and infinities."""
+    if value is None or isinstance(value, int):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _when(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%m-%d %H:%M}"
+
+
+def _places(times: Sequence[datetime]) -> alt.Axis:
+    """Return an axis of bars that are one beside the other, with the times of a few of them."""
+    # An expression of Vega's, made of digits alone and never of data.
+    labels = ",".join(f"'{_when(at)}'" for at in times)
+    every = max(1, len(times) // _TICKS)
+    return alt.Axis(
+        title=None,
+        values=list(range(0, len(times), every)),
+        labelExpr=f"[{labels}][datum.value]",
+        labelAngle=0,
+        labelOverlap="greedy",
+        ticks=False,
+    )
+
+
+def _legend(number: int) -> alt.Legend | None:
+    return alt.Legend(orient="top", title=None, labelLimit=220, columns=3) if number > 1 else None
+
+
+def _draw(chart: Any, description: str) -> None:
+    st.altair_chart(chart.properties(height=_HEIGHT), width="stretch", alt=description)

@@ -1,0 +1,78 @@
+"""Files: which file went where, when, and by which run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+from markupsafe import Markup
+
+from lakegate.dashboard.files import FileLine, list_files
+from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.markup import Column
+from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.session import shared
+from lakegate.model.figures import count, size
+
+_ON_A_PAGE = 50
+
+
+def show() -> None:
+    """Draw the page."""
+    parts.heading("Files", "Source files that were published or are being ingested, newest first.")
+    with st.container(horizontal=True):
+        search = parts.search_box("Part of a file's path", key="search")
+        table = parts.search_box("Table, such as nyc.trips", key="table")
+    with parts.boundary("the files"):
+        found = list_files(
+            shared().model, search=search, table=table or None, limit=_ON_A_PAGE, cursor=parts.param("after")
+        )
+        parts.problems(found.problems)
+        if not found.items:
+            _say_nothing(search, table, is_first=parts.param("after") is None)
+            return
+        columns = (
+            "File",
+            "Table",
+            Column("State", "fit"),
+            Column("When", "fit"),
+            "Run",
+            Column("Rows", "num"),
+            Column("Size", "num"),
+        )
+        parts.html(markup.table(columns, map(_row, found.items), caption="Files, newest first"))
+        parts.turn_pages(
+            cursor_name="after", following=found.next, shown=len(found.items), noun="file", total=found.total
+        )
+
+
+def _say_nothing(search: str, table: str, *, is_first: bool) -> None:
+    if search or table:
+        runs = markup.link("Runs", "runs", search=search or None, table=table or None)
+        parts.html(
+            markup.empty(
+                "No such file was published",
+                Markup("Files of rejected and failed runs are found in {}.").format(runs),
+            )
+        )
+    elif is_first:
+        command = markup.code("lakegate ingest nyc.trips trips.parquet")
+        parts.html(markup.empty("No file was ingested yet", Markup("Ingest one: {}").format(command)))
+    else:
+        parts.html(markup.empty("There are no more files"))
+
+
+def _row(one: FileLine) -> Sequence[object]:
+    state = markup.badge("published" if one.published else one.status or "running")
+    return (
+        Markup('<span title="{}">{}</span>').format(one.uri, markup.text(one.name, longest=80)),
+        markup.table_link(one.table),
+        state,
+        markup.ago(one.at),
+        markup.run_link(one.run_id),
+        count(one.rows) or "–",
+        size(one.size_bytes) or "–",
+    )
+
+
+PAGE = Page("Files", path="files", icon="draft", order=40, show=show)

@@ -1,0 +1,119 @@
+"""History: the commits of main, the runs that made them, and what no audit has seen; and going back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+from markupsafe import Markup
+
+from lakegate.dashboard.history import CommitLine, list_commits
+from lakegate.dashboard.model import MAIN
+from lakegate.dashboard.ui import markup, parts, reverting
+from lakegate.dashboard.ui.markup import Column
+from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.session import current_visitor, shared
+from lakegate.model.figures import counted
+
+_ON_A_PAGE = 50
+_MOST_TABLES = 3
+
+
+def show() -> None:
+    """Draw the page."""
+    head = st.container()
+    with st.container(width=340):
+        ref = st.text_input(
+            "Branch, tag or commit",
+            value=MAIN,
+            key="ref",
+            bind="query-params",
+            max_chars=300,
+            on_change=parts.forget_cursor("after"),
+        )
+    ref = ref.strip() or MAIN
+    with head:
+        parts.heading("History", markup.joined("Commits of ", markup.code(ref), ", newest first.", by=""))
+    may_act = current_visitor().may_act
+    if (run_id := parts.param("revert")) is not None:
+        with parts.boundary("the revert"):
+            reverting.ask(run_id, may_act=may_act)
+    with parts.boundary("the history"):
+        found = list_commits(shared().model, ref, limit=_ON_A_PAGE, cursor=parts.param("after"))
+        parts.problems(found.problems)
+        if not found.items:
+            command = markup.code("lakegate ingest nyc.trips trips.parquet")
+            parts.html(markup.empty("There are no commits yet", Markup("Publish something: {}").format(command)))
+            return
+        foreign = sum(line.kind == "other" for line in found.items)
+        if foreign and ref == MAIN:
+            commits = counted(foreign, "commit")
+            parts.trouble(
+                f"{commits} on this page {'was' if foreign == 1 else 'were'} made by other writers: no audit saw "
+                f"what {'it' if foreign == 1 else 'they'} changed.",
+                "Give the right to commit to main to lakegate alone: docs/explanation/security.md",
+            )
+        columns: list[str | Column] = [
+            Column("When", "fit"),
+            Column("What", "fit"),
+            "Message",
+            "Tables",
+            Column("Run", "fit"),
+            Column("Commit", "fit"),
+        ]
+        can_revert = may_act and ref == MAIN
+        if can_revert:
+            columns.append(Column("", "fit"))
+        rows = (_row(line, can_revert=can_revert) for line in found.items)
+        parts.html(markup.table(columns, rows, caption=f"Commits of {ref}, newest first"))
+        parts.turn_pages(
+            cursor_name="after", following=found.next, shown=len(found.items), noun="commit", total=found.total
+        )
+
+
+def _row(line: CommitLine, *, can_revert: bool) -> Sequence[object]:
+    cells: list[object] = [
+        markup.ago(line.at),
+        _kind(line),
+        markup.joined(markup.text(line.message, longest=120), _more(line)),
+        _tables(line.tables),
+        markup.run_link(line.run_id) if line.run_id else markup.joined("by ", markup.text(line.author, longest=60)),
+        Markup('<span title="{}">{}</span>').format(line.hash, markup.code(line.hash[:10])),
+    ]
+    if can_revert:
+        is_open = line.run_id is not None and line.reverted_by is None and line.kind in ("publish", "revert")
+        cells.append(markup.link("Revert…", "history", revert=line.run_id) if is_open else "")
+    return cells
+
+
+def _kind(line: CommitLine) -> Markup:
+    if line.kind == "other":
+        return markup.badge("not audited", tone="warn", sign="!")
+    if line.reverted_by is not None:
+        return markup.badge("reverted")
+    if line.kind in ("revert", "restore"):
+        return markup.badge(line.kind, tone="live", sign="↺")
+    return markup.badge("accepted", tone="warn", sign="✓") if line.accepted else markup.badge("published")
+
+
+def _more(line: CommitLine) -> Markup:
+    said = []
+    if line.reverted_by is not None:
+        said.append(markup.joined("reverted by ", markup.run_link(line.reverted_by)))
+    if line.reverts:
+        said.append(markup.joined("reverts ", markup.joined(*map(markup.run_link, line.reverts[:5]), by=", ")))
+    if line.accepted:
+        by = markup.joined(" by ", markup.text(line.accepted_by, longest=60)) if line.accepted_by else ""
+        said.append(markup.joined("accepted", by, ": ", markup.text(line.accepted, longest=160)))
+    if not said:
+        return Markup()
+    return Markup('<div class="muted">{}</div>').format(markup.joined(*said, by="; "))
+
+
+def _tables(names: Sequence[str]) -> Markup:
+    shown = markup.joined(*map(markup.table_link, names[:_MOST_TABLES]), by=", ")
+    more = len(names) - _MOST_TABLES
+    return markup.joined(shown, f" and {more:,} more") if more > 0 else shown
+
+
+PAGE = Page("History", path="history", icon="history", order=30, show=show)
