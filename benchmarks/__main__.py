@@ -116,6 +116,14 @@ def _function(bench: _Bench) -> Iterator[Figure]:
     yield from function.measure(bench.lake.home / "function", bench.rounds)
 
 
+def _dashboard(bench: _Bench) -> Iterator[Figure]:
+    # The lake that it reads is made as for the tests.
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    from benchmarks import dashboard
+
+    return dashboard.measure(bench.lake.home / "dashboard", bench.components.catalog, bench.rounds)
+
+
 _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "package": lambda bench: package.measure(bench.rounds * 3),
     "ingest": _ingest,
@@ -128,6 +136,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "serving": _serving,
     "watching": lambda _: watching.measure(),
     "function": _function,
+    "dashboard": _dashboard,
 }
 
 
