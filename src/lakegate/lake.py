@@ -859,6 +859,8 @@ class Lake:
         status: RunStatus | None = None,
         kind: RunKind | None = None,
         since: datetime | None = None,
+        orchestrator: str | None = None,
+        source: str | None = None,
         limit: int = 50,
     ) -> Sequence[Run]:
         """Return runs, newest first.
@@ -868,6 +870,9 @@ class Lake:
             status: Only runs with this status, such as ``published`` or ``rejected``.
             kind: Only runs of this kind: ``ingest``, ``transaction``, ``branch``, ``revert`` or ``restore``.
             since: Only runs that began at this time or later. A time without a zone is UTC.
+            orchestrator: Only runs that this began: ``cli``, ``python``, ``watch``, ``backfill``, ``prefect``,
+                ``dbos``, ``aws-lambda``, ``airflow``, or a name given to :func:`lakegate.connect`.
+            source: Only runs with a source file whose path contains this text. Searches the newest 20,000 runs.
             limit: Maximum number of runs.
 
         Returns:
@@ -882,7 +887,15 @@ class Lake:
         """
         if since is not None and since.tzinfo is None:
             since = since.replace(tzinfo=UTC)
-        return self._components.journal.runs(table=table, status=status, kind=kind, since=since, limit=limit)
+        return self._components.journal.runs(
+            table=table,
+            status=status,
+            kind=kind,
+            since=since,
+            orchestrator=orchestrator,
+            file=source,
+            limit=limit,
+        )
 
     def run(self, run_id: str) -> Run:
         """Return one run.

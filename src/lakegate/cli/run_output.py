@@ -79,6 +79,7 @@ def journal_payload(run: Run) -> dict[str, Any]:
     return {
         **run_payload(run),
         "name": run.name,
+        "orchestrator": run.orchestrator,
         "started_at": run.started_at,
         "finished_at": run.finished_at,
         "base": run.base,

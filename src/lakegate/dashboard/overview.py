@@ -11,6 +11,7 @@ from lakegate.dashboard.model import MAIN, ReadModel, TableFacts
 from lakegate.dashboard.values import Page, Problem, cut
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
+from lakegate.model.downstream import DownstreamStatus
 from lakegate.model.journal import RunLine
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import RunStatus
@@ -112,6 +113,7 @@ class Overview(Page[TableOverview]):
         running: Runs under way.
         suspended: Runs that wait for their orchestrator.
         interrupted: Runs whose process died: ``lakegate recover`` settles them.
+        downstream: How far each downstream system is.
     """
 
     at: datetime
@@ -121,6 +123,7 @@ class Overview(Page[TableOverview]):
     running: tuple[str, ...] = ()
     suspended: tuple[str, ...] = ()
     interrupted: tuple[str, ...] = ()
+    downstream: tuple[DownstreamStatus, ...] = ()
 
 
 class _Facts:
@@ -180,7 +183,19 @@ def overview(
         running=known.running,
         suspended=known.suspended,
         interrupted=known.abandoned,
+        downstream=_downstream(model, problems),
     )
+
+
+def _downstream(model: ReadModel, problems: list[Problem]) -> tuple[DownstreamStatus, ...]:
+    types = {name: given.type for name, given in model.settings.downstream.items()}
+    with model.reading("journal", problems):
+        queued = {one.name: one for one in model.journal.outbox.status()}
+        return tuple(
+            queued.get(name, DownstreamStatus(name=name)).model_copy(update={"type": types.get(name)})
+            for name in sorted(types.keys() | queued.keys())
+        )
+    return ()
 
 
 def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> TableOverview:

@@ -19,12 +19,14 @@ from lakegate.dashboard.values import (
     worst_first,
 )
 from lakegate.errors import NotFoundError
-from lakegate.journal.pages import RunFilter
+from lakegate.journal.pages import RunFilter, is_in_uri
 from lakegate.model.base import Value
+from lakegate.model.downstream import Delivery
 from lakegate.model.run import Acceptance, Action, Notification, Run, RunError, RunKind, RunStatus, UndoneTable
 from lakegate.model.tables import ChangeKind
 
 _MOST_NAMED = 5
+_MOST_DELIVERIES = 100
 
 
 class RunSummary(Value):
@@ -149,6 +151,7 @@ class RunDetail(Value):
         actions: What people did to it by hand, where they were named.
         error: Why it failed.
         notifications: Alerts about it.
+        deliveries: What downstream systems were told of it, or are still to be told, newest first.
         suspended_until: Until when it waits for its orchestrator.
         branch_exists: Whether its branch exists; ``None`` if the catalog is away, or it had none.
         commands: What to type next.
@@ -166,6 +169,7 @@ class RunDetail(Value):
     actions: tuple[Action, ...] = ()
     error: RunError | None = None
     notifications: tuple[Notification, ...] = ()
+    deliveries: tuple[Delivery, ...] = ()
     suspended_until: datetime | None = None
     branch_exists: bool | None = None
     commands: tuple[Command, ...] = ()
@@ -198,18 +202,11 @@ def list_runs(
     """
     wanted, size = wanted or RunFilter(), page_size(limit)
     after = None if cursor is None else _after(cursor)
-    found, end = model.journal.pages.runs(wanted, limit=size + 1, after=after)
-    shown, matching = found[:size], found[:size]
-    if wanted.file:
-        # A journal that was rebuilt knows a run's files from the run's commit alone.
-        unknown = [run.run_id for run in shown if run.request is None]
-        claimed = model.journal.pages.with_file(unknown, wanted.file) if unknown else ()
-        matching = [run for run in shown if run.run_id in claimed or _has(run, wanted.file)]
-    last = (shown[-1].started_at, shown[-1].run_id) if len(found) > size else end
+    found, end = model.journal.pages.runs(wanted, limit=size, after=after)
     return RunsPage(
-        items=tuple(summary_of(run, search=wanted.file) for run in matching),
-        next=None if last is None else f"{last[0].isoformat()} {last[1]}",
-        searched_to=None if end is None else end[0],
+        items=tuple(summary_of(run, search=wanted.file) for run in found),
+        next=None if end is None else f"{end[0].isoformat()} {end[1]}",
+        searched_to=end[0] if end is not None and wanted.file else None,
     )
 
 
@@ -246,6 +243,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
         actions=run.actions,
         error=run.error,
         notifications=run.notifications,
+        deliveries=tuple(model.journal.outbox.list(run_id=run.run_id, limit=_MOST_DELIVERIES)),
         suspended_until=model.journal.suspended().get(run.run_id) if run.finished_at is None else None,
         branch_exists=exists,
         commands=tuple(next_commands(run, branch_exists=exists is not False and (exists or run.branch_kept))),
@@ -309,7 +307,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
         rows = sum(one.rows for one in run.staged)
     elif run.request is not None:
         rows = run.request.batch.rows
-    matching = () if not search else tuple(uri for uri in uris if matches(uri, search))
+    matching = () if not search else tuple(uri for uri in uris if is_in_uri(search, uri))
     return RunSummary(
         run_id=run.run_id,
         kind=run.kind,
@@ -418,12 +416,6 @@ def file_name(uri: str) -> str:
     return unquote(name, errors="replace") if uri.startswith("file:") else name
 
 
-def matches(uri: str, search: str) -> bool:
-    """Return whether ``search`` is part of a URI, as it is or as people wrote it, in any case."""
-    text = search.lower()
-    return text in uri.lower() or (uri.startswith("file:") and text in unquote(uri, errors="replace").lower())
-
-
 def _steps(run: Run) -> Iterator[StepLine]:
     for step in run.steps:
         yield StepLine(
@@ -455,12 +447,6 @@ def _files(run: Run) -> Iterator[RunFile]:
             skipped_by=known.run_id,
             same_as=known.same_file_as or known.same_content_as,
         )
-
-
-def _has(run: Run, search: str) -> bool:
-    """Return whether a run that was found by a file has it: its document may hold the text elsewhere."""
-    uris = (*(run.request.batch.uris if run.request is not None else ()), *(one.file.uri for one in run.skipped_files))
-    return any(matches(uri, search) for uri in uris)
 
 
 def _after(cursor: str) -> tuple[datetime, str]:

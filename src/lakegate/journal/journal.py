@@ -17,8 +17,8 @@ from lakegate.journal import alerts, files, history, metrics, runs
 from lakegate.journal.database import Database, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
-from lakegate.journal.pages import JournalPages
-from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUN_TABLES, RUNS, as_text, ensure_schema
+from lakegate.journal.pages import JournalPages, RunFilter
+from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
@@ -132,26 +132,13 @@ class Journal:
         status: str | None = None,
         kind: str | None = None,
         since: datetime | None = None,
+        orchestrator: str | None = None,
+        file: str | None = None,
         limit: int = 50,
     ) -> Sequence[Run]:
-        """Return runs, newest first."""
-        query, started = runs.newest_first(), RUNS.c.started_at
-        if table is not None:
-            started = RUN_TABLES.c.started_at
-            query = (
-                select(*runs.SHOWN)
-                .join(RUN_TABLES, RUN_TABLES.c.run_id == RUNS.c.run_id)
-                .where(RUN_TABLES.c.table_name == table)
-                .order_by(started.desc(), RUN_TABLES.c.run_id.desc())
-            )
-        if since is not None:
-            query = query.where(started >= as_text(since))
-        if status is not None:
-            query = query.where(RUNS.c.status == status)
-        if kind is not None:
-            query = query.where(RUNS.c.kind == kind)
-        with self._database.reading() as tx:
-            return runs.read(tx, query.limit(limit))
+        """Return runs, newest first; see :class:`~lakegate.journal.pages.RunFilter`."""
+        wanted = RunFilter(table=table, status=status, kind=kind, since=since, orchestrator=orchestrator, file=file)
+        return self.pages.runs(wanted, limit=limit)[0]
 
     def count(self) -> tuple[Mapping[str, int], int]:
         """Return the number of runs by status, and of published file versions, counted once per table."""

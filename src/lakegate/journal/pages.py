@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, get_args
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from sqlalchemy import ColumnElement, Row, Select, and_, bindparam, func, or_, select
 
@@ -79,10 +79,10 @@ class JournalPages:
     # Runs
 
     def runs(self, wanted: RunFilter, *, limit: int, after: Place | None = None) -> tuple[Sequence[Run], Place | None]:
-        """Return runs, newest first, and where the search ended if it ended before the oldest one.
+        """Return runs, newest first, and the place to go on after; ``None`` if there are no more.
 
         Args:
-            wanted: Which ones. By ``file``, at most 20,000 runs are searched.
+            wanted: Which ones. By ``file``, at most 20,000 runs are searched, so that there may be none, and more.
             limit: Maximum number.
             after: Place of the run before the first one.
         """
@@ -93,18 +93,17 @@ class JournalPages:
             end: Place | None = None
             if wanted.file:
                 end = _place(tx, wanted, after, _MOST_SEARCHED)
-                query = query.where(_has_file(tx, wanted.file))
+                query = query.where(_may_have_file(tx, wanted.file))
                 if end is not None:
                     query = query.where(started >= as_text(end[0]))
-            found = runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit))
-        return found, None if end is None or len(found) >= limit else end
-
-    def with_file(self, run_ids: Collection[str], name: str) -> frozenset[str]:
-        """Return those of the runs that published, or are ingesting, a file whose URI contains ``name``."""
-        with self._database.reading() as tx:
-            named = or_(*(_contains(tx, CLAIMS.c.path, text) for text in _spellings(name)))
-            found = select(CLAIMS.c.run_id).where(CLAIMS.c.run_id.in_(tx.values(run_ids)), named)
-            return frozenset(tx.scalars(found))
+            found = runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit + 1))
+            if len(found) > limit:
+                found = found[:limit]
+                end = found[-1].started_at, found[-1].run_id
+            if wanted.file:
+                claimed = _with_claim(tx, [run.run_id for run in found if run.request is None], wanted.file)
+                found = [run for run in found if run.run_id in claimed or _has_file(run, wanted.file)]
+        return found, end
 
     def lines(self, run_ids: Collection[str]) -> Mapping[str, RunLine]:
         """Return the runs of these ids that exist, by id."""
@@ -251,7 +250,7 @@ def _place(tx: Transaction, wanted: RunFilter, after: Place | None, number: int)
     return None if row is None else (datetime.fromisoformat(row.started_at), str(row.run_id))
 
 
-def _has_file(tx: Transaction, text: str) -> ColumnElement[bool]:
+def _may_have_file(tx: Transaction, text: str) -> ColumnElement[bool]:
     """Return whether a run may have such a file; its document may hold the text elsewhere."""
     # A journal that was rebuilt knows files from commits alone.
     claimed = select(CLAIMS.c.claim_id).where(CLAIMS.c.run_id == RUNS.c.run_id)
@@ -261,6 +260,30 @@ def _has_file(tx: Transaction, text: str) -> ColumnElement[bool]:
         *(_contains(tx, RUNS.c.document, one) for one in sorted(in_documents)),
         claimed.where(or_(*(_contains(tx, CLAIMS.c.path, one) for one in spellings))).exists(),
     )
+
+
+def _has_file(run: Run, text: str) -> bool:
+    uris = (*(run.request.batch.uris if run.request is not None else ()), *(one.file.uri for one in run.skipped_files))
+    return any(is_in_uri(text, uri) for uri in uris)
+
+
+def _with_claim(tx: Transaction, run_ids: Collection[str], text: str) -> frozenset[str]:
+    """Return those of the runs that published, or are ingesting, a file whose URI contains ``text``."""
+    if not run_ids:
+        return frozenset()
+    named = or_(*(_contains(tx, CLAIMS.c.path, one) for one in _spellings(text)))
+    return frozenset(tx.scalars(select(CLAIMS.c.run_id).where(CLAIMS.c.run_id.in_(tx.values(run_ids)), named)))
+
+
+def is_in_uri(text: str, uri: str) -> bool:
+    """Return whether ``text`` is part of a URI, as it is or as people wrote it, in any case.
+
+    Example:
+        >>> is_in_uri("a B", "file:///in/a%20b.csv"), is_in_uri("a b", "s3://lake/a%20b.csv")
+        (True, False)
+    """
+    wanted = text.lower()
+    return wanted in uri.lower() or (uri.startswith("file:") and wanted in unquote(uri, errors="replace").lower())
 
 
 def _contains(tx: Transaction, column: Any, text: str) -> ColumnElement[bool]:

@@ -74,11 +74,14 @@ def test_a_pause_between_steps_is_no_part_of_what_a_run_took() -> None:
 
 def test_runs_lists_filters_and_shows_one() -> None:
     lake = FakeLake(runs=[PUBLISHED, REJECTED, FAILED_RUN], run=REJECTED)
-    text = invoke("runs --table nyc.trips --status rejected --kind ingest -n 3", lake).stdout
+    words = "runs --table nyc.trips --status rejected --kind ingest --orchestrator watch --source trips_01 -n 3"
+    text = invoke(words, lake).stdout
     assert lake.asked("runs") == {
         "table": "nyc.trips",
         "status": "rejected",
         "kind": "ingest",
+        "orchestrator": "watch",
+        "source": "trips_01",
         "since": None,
         "limit": 3,
     }

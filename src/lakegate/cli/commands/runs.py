@@ -54,6 +54,7 @@ _MESSAGE = 60
         "lakegate runs",
         "lakegate runs --table nyc.trips --status rejected --since 7d",
         "lakegate runs --kind transaction --since 2026-01-31T07:00:00Z -o json",
+        "lakegate runs --source yellow_tripdata_2026-01 --orchestrator watch",
         "lakegate runs 20260131T0705",
         "lakegate runs 20260131T0705 -o html --file report.html",
         "lakegate runs 20260131T0705 -o junit > checks.xml",
@@ -65,6 +66,8 @@ _MESSAGE = 60
 @click.option("--table", metavar="TABLE", help="Only runs of this table.", shell_complete=complete_tables)
 @click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs with this status.")
 @click.option("--kind", type=click.Choice(get_args(RunKind)), help="Only runs of this kind.")
+@click.option("--orchestrator", metavar="NAME", help="Only runs begun by this: cli, python, watch, prefect, dbos, …")
+@click.option("--source", metavar="TEXT", help="Only runs with a source file whose path contains this.")
 @since_option("Only runs started since: 2026-01-31T07:00:00Z, 24h, 7d.")
 @limit_option(50)
 @file_option()
