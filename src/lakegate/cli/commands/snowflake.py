@@ -66,7 +66,10 @@ def snowflake() -> None:
 @_name_option
 @click.option("--offline", is_flag=True, help="Don't connect: plan for an account that has nothing yet.")
 def plan(app: App, /, *, name: str | None, offline: bool) -> None:
-    """Show what the account has and what it lacks, and the SQL that would make it. Changes nothing."""
+    """Show what the account has and what it lacks, and the SQL that would make it. Changes nothing.
+
+    With `-o sql`, it's a script for an administrator: it also lets lakegate's role use what it makes.
+    """
     with _opened(app, name) as (_, setup, tables):
         if offline:
             steps = setup.plan(tables, None)
@@ -74,7 +77,7 @@ def plan(app: App, /, *, name: str | None, offline: bool) -> None:
             with setup.session() as session:
                 steps = setup.plan(tables, session)
     if app.output == "sql":
-        click.echo("\n\n".join(f"{step.sql};" for step in steps if step.sql))
+        click.echo(setup.script(steps))
     elif app.json:
         echo_json([step.model_dump(mode="json") for step in steps])
     else:

@@ -31,6 +31,12 @@ NOT_RUN = (
 )
 ONE_BY_ONE = "Tables refresh one by one: for a moment, readers can see one table's publish before another's."
 _ASKED_AT_ONCE = 50
+_OF_THE_ACCOUNT = {
+    "external volume": "USAGE ON EXTERNAL VOLUME",
+    "catalog integration": "USAGE ON INTEGRATION",
+    "database": "OWNERSHIP ON DATABASE",
+}
+"""Kinds of objects that whole accounts have, and what the role needs on them."""
 TableState = Literal["current", "behind", "missing", "taken", "unknown"]
 
 
@@ -124,6 +130,24 @@ class Setup:
         """Return what the account needs; without a session, as if it were empty."""
         found = Survey() if session is None else survey(session)
         return make_plan(self.name, self.section, self._settings, self.location, tables, found)
+
+    def script(self, steps: Iterable[Step]) -> str:
+        """Return a plan as a script for somebody with more privileges than lakegate's role.
+
+        What belongs to the account comes first, with what lets the role use it. The tables must be the role's own, as
+        only their owner may refresh them.
+        """
+        role = sql.identifier(self.section.role)
+        statements: list[str] = []
+        has_switched = False
+        for step in (one for one in steps if one.sql):
+            if step.kind not in _OF_THE_ACCOUNT and not has_switched:
+                has_switched = True
+                statements += [f"USE ROLE {role}", f"USE WAREHOUSE {sql.identifier(self.section.warehouse)}"]
+            statements.append(step.sql or "")
+            if step.kind in _OF_THE_ACCOUNT:
+                statements.append(f"GRANT {_OF_THE_ACCOUNT[step.kind]} {step.name} TO ROLE {role}")
+        return "\n\n".join(f"{statement};" for statement in statements)
 
     def apply(self, steps: Iterable[Step], session: Session) -> Iterator[tuple[Step, LakegateError | None]]:
         """Run the statements of a plan; yield each step with the error that it ended in.
