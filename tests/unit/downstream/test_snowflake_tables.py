@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.types import LongType, NestedField
 
+from lakegate.config import Settings
+from lakegate.downstream.registry import Around, open_downstream
 from lakegate.downstream.snowflake.setup import Setup
 from lakegate.downstream.snowflake.target import SnowflakeTarget
-from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
+from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError, NotFoundError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
+from support.memory_store import MemoryStore
 from support.snowflake_server import Object, SnowflakeAccount
-from support.snowflake_support import ROLE_ARN, lake_table, open_setup, path_of
+from support.snowflake_support import ROLE_ARN, WAREHOUSE, account_settings, lake_table, open_setup, path_of
 
 TRIPS, ZONES = lake_table("nyc.trips"), lake_table("nyc.zones", uuid="77aa")
 
@@ -276,3 +285,27 @@ def test_recreating_replaces_a_table_in_one_step(account: SnowflakeAccount, setu
         setup.recreate([later], session)
     assert account.made()[0].startswith('CREATE OR REPLACE ICEBERG TABLE "LAKE"."nyc"."trips"')
     assert account.table("nyc", "trips").path == path_of(later)
+
+
+# as the settings have it ----------------------------------------------------------------------------------------------
+
+
+def test_the_table_s_id_is_read_from_its_metadata_file(
+    account: SnowflakeAccount, setup: Setup, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    schema = IcebergSchema(NestedField(1, "id", LongType(), required=False))
+    made = new_table_metadata(schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, f"{WAREHOUSE}/t", {})
+    store = MemoryStore()
+    store.create(TRIPS.metadata_location, made.model_dump_json(by_alias=True).encode())
+    monkeypatch.setattr("lakegate.iceberg.files.open_store", lambda *_: store)
+    section = setup.section
+    target = open_downstream("snowflake", section, Around(tmp_path, WAREHOUSE, Settings()))
+    target.deliver(event(changed(TRIPS)), None)
+    assert account.table("nyc", "trips").comment == f"lakegate nyc.trips (table {made.table_uuid})"
+    with pytest.raises(NotFoundError, match=r"Metadata file .+ does not exist"):
+        target.deliver(event(changed(ZONES)), None)
+
+
+def test_a_lake_on_this_machine_cannot_be_sent_to_snowflake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="are on this machine"):
+        open_downstream("snowflake", account_settings(), Around(tmp_path, f"file://{tmp_path}", Settings()))
