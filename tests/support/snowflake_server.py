@@ -181,6 +181,7 @@ def _desc_volume(account: SnowflakeAccount, _session: Document, name: str) -> tu
 
 
 def _verify(account: SnowflakeAccount, _session: Document, name: str) -> tuple[list[str], list[list[Any]]]:
+    name = name.strip('"')
     if name not in account.volumes:
         raise _absent("External volume", name)
     said = {"success": account.readable, "storageLocationSelectionResult": "PASSED" if account.readable else "FAILED"}
@@ -339,7 +340,7 @@ _STATEMENTS: dict[str, Callable[..., tuple[list[str], list[list[Any]]] | None]] 
         r"ALLOW_WRITES = FALSE\s+COMMENT = '[^']+'"
     ): _create_volume,
     rf"DESC EXTERNAL VOLUME {_NAME}": _desc_volume,
-    rf"SELECT SYSTEM\$VERIFY_EXTERNAL_VOLUME\('{_NAME}'\)": _verify,
+    rf"SELECT SYSTEM\$VERIFY_EXTERNAL_VOLUME\({_TEXT}\)": _verify,
     (
         rf"CREATE CATALOG INTEGRATION IF NOT EXISTS {_NAME}\s+CATALOG_SOURCE = OBJECT_STORE\s+TABLE_FORMAT = ICEBERG\s+"
         r"ENABLED = TRUE"

@@ -237,8 +237,12 @@ def test_a_plan_never_uses_a_volume_or_integration_that_is_for_something_else(ac
 
 def test_a_reader_that_does_not_exist(account: SnowflakeAccount) -> None:
     setup = open_setup(account.url, readers=["NOBODY"])
-    with setup.session() as session, pytest.raises(DownstreamError, match="Role 'NOBODY', which should read"):
-        setup.plan([TRIPS], session)
+    with setup.session() as session:
+        *_, (step, error) = setup.apply(setup.plan([TRIPS], session), session)
+    assert step.kind == "grant"
+    assert error is not None
+    assert "Role 'NOBODY' does not exist" in error.message
+    assert "take it out of downstream.snowflake.readers" in str(error.hint)
 
 
 # status ---------------------------------------------------------------------------------------------------------------

@@ -305,8 +305,11 @@ def _no_privilege(session: Session, said: str, number: int) -> LakegateError:
     )
 
 
-def _absent(_session: Session, said: str, number: int) -> LakegateError:
-    return SnowflakeError(said, number=number, hint="To create what is missing, run: lakegate snowflake apply")
+def _absent(session: Session, said: str, number: int) -> LakegateError:
+    hint = "To create what is missing, run: lakegate snowflake apply"
+    if said.startswith("Role "):
+        hint = f"Create the role in Snowflake, or take it out of downstream.{session.name}.readers."
+    return SnowflakeError(said, number=number, hint=hint)
 
 
 def _case_hint(name: str) -> str:

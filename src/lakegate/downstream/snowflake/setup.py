@@ -171,7 +171,7 @@ class Setup:
 
     def problem_of_volume(self, session: Session) -> str | None:
         """Return why Snowflake can't use the external volume; ``None`` if it can."""
-        parameter = sql.text(sql.identifier(self.section.external_volume))
+        parameter = sql.text(sql.as_parameter(self.section.external_volume))
         try:
             [row] = session.run(f"SELECT SYSTEM$VERIFY_EXTERNAL_VOLUME({parameter})")
         except SnowflakeError as error:
