@@ -1,20 +1,41 @@
-"""The dashboard of a lake made by ``big_lake``, as a process: ``python dashboard_server.py RUNS FOLDER [--actions]``.
+"""The dashboard as a process, for tests in a browser: ``python dashboard_server.py FOLDER [RUNS]``.
 
-It prints its address. For tests in a browser, and to look at it while working on it.
+It prints its address. ``GET /-/lake/NAME`` chooses what it shows: a number is a lake of so many runs (``big_lake``),
+and ``house`` one in memory, with a rejected batch that can be published. ``GET /-/gate/shut`` holds up whoever
+publishes, until ``/-/gate/open``. To look at a page while you work on it:
+``PYTHONPATH=tests python tests/support/dashboard_server.py /tmp/lake 300``.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import streamlit as st
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from lakegate.components import Components
-from lakegate.dashboard.ui import server
+from lakegate.config import Settings, UiSettings
+from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.ui import server, session
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.session import Shared
 from lakegate.lake import Lake
 from lakegate.progress import SilentNarrator
+from lakegate.wap import failpoints
+from lakegate.wap.ingest import ingest
 from support.big_lake import BigLake, big_lake
+from support.fakes import FakeLakehouse
+from support.flow_support import WITH_NULLS, ordered
+
+_GATE = threading.Event()
+_GATE.set()
+_GATE_S = 30.0
 
 
 def open_lake(made: BigLake) -> Lake:
@@ -24,21 +45,81 @@ def open_lake(made: BigLake) -> Lake:
     return Lake(components)
 
 
-def main(runs: int, folder: Path, port: int, *, actions: bool) -> None:
-    """Serve until a signal comes."""
+def share_big(folder: Path, runs: int) -> Shared:
+    """Return what the pages show of a lake with so many runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = big_lake(folder, runs=runs)
+    made = big_lake(folder, runs=runs, tables=60, branches=min(runs // 2, 100))
+    return Shared(open_lake(made), made.model(), Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
+
+
+def share_house(folder: Path) -> Shared:
+    """Return what the pages show of a lake in memory: a published batch, and a rejected one."""
+    house = FakeLakehouse()
+    ingest(house.context, ordered(house))
+    ingest(house.context, ordered(house, WITH_NULLS, run="r2"))
+    parts: dict[str, Any] = {"catalog": house.catalog, "reader": house, "journal": house.journal}
+    components: Any = SimpleNamespace(**parts, context=house.context, settings=Settings(), home=folder, close=bool)
+    model = ReadModel(
+        catalog=lambda: house.catalog, reader=lambda: house, journal=lambda: house.journal, settings=Settings()
+    )
+    return Shared(Lake(components), model, Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
+
+
+class _Control:
+    """Chooses what is shown, and holds up who publishes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Shared] = {}
+
+    def routes(self) -> list[Route]:
+        return [Route("/-/lake/{name}", self.choose), Route("/-/gate/{state}", self.gate)]
+
+    def choose(self, request: Request) -> PlainTextResponse:
+        name = request.path_params["name"]
+        self.show(name)
+        return PlainTextResponse(name)
+
+    def gate(self, request: Request) -> PlainTextResponse:
+        state = request.path_params["state"]
+        (_GATE.clear if state == "shut" else _GATE.set)()
+        return PlainTextResponse(state)
+
+    def show(self, name: str) -> Shared:
+        if name not in self._made:
+            folder = self._folder / name
+            self._made[name] = share_house(folder) if name == "house" else share_big(folder, int(name))
+        session.share(self._made[name])
+        return self._made[name]
+
+
+def main(folder: Path, first: str, port: int) -> None:
+    """Serve until a signal comes."""
+    control = _Control(folder)
+    shared = control.show(first)
+    reach = failpoints.reach
+
+    def hold_up(point: Any) -> None:
+        if point == "before-commit" and threading.current_thread().name.startswith("lakegate-"):
+            _GATE.wait(_GATE_S)
+        reach(point)
+
+    failpoints.reach = hold_up
+    made = st.App
+
+    def with_control(*given: Any, routes: Any, **options: Any) -> Any:
+        return made(*given, routes=[*control.routes(), *routes], **options)
+
+    st.App = with_control  # type: ignore[assignment,misc]
     opened = server.listen("127.0.0.1", port)
 
     def ready() -> None:
         sys.stdout.write(server.address_of(opened) + "\n")
         sys.stdout.flush()
 
-    server.serve(Shared(open_lake(made), made.model(), Access("none", actions)), opened, when_ready=ready)
-    made.close()
+    server.serve(shared, opened, when_ready=ready)
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    port = int(words[2]) if len(words) > 2 else 0
-    main(int(words[0]), Path(words[1]), port, actions="--actions" in sys.argv)
+    words = sys.argv[1:]
+    main(Path(words[0]), words[1] if len(words) > 1 else "0", int(words[2]) if len(words) > 2 else 0)

@@ -29,13 +29,13 @@ class Page:
 
 
 def address(path: str, **parameters: str | int | None) -> str:
-    """Return a link to a page, as it can be shared. Parameters that are ``None`` are left out.
+    """Return a link to a page from any other one, wherever the dashboard is. Parameters that are ``None`` are left out.
 
     Example:
         >>> address("run", run="20260131T070509-1a2b3c4d"), address("runs", table="nyc.trips", status=None)
-        ('/run?run=20260131T070509-1a2b3c4d', '/runs?table=nyc.trips')
+        ('./run?run=20260131T070509-1a2b3c4d', './runs?table=nyc.trips')
         >>> address("table", table="nyc.größen & co")
-        '/table?table=nyc.gr%C3%B6%C3%9Fen+%26+co'
+        './table?table=nyc.gr%C3%B6%C3%9Fen+%26+co'
     """
     given: Mapping[str, object] = {name: value for name, value in parameters.items() if value is not None}
-    return f"/{path}" + (f"?{urlencode(given)}" if given else "")
+    return f"./{path}" + (f"?{urlencode(given)}" if given else "")

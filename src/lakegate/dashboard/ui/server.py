@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -209,6 +210,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._when_ready = when_ready
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop. Streamlit closes connections that uvicorn has closed already, which is nobody's business now."""
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""

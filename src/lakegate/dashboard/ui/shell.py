@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import streamlit as st
 from markupsafe import Markup
@@ -21,15 +20,18 @@ from lakegate.progress import redact
 
 _LOOK_EVERY_S = 4.0
 _LOGO = (Path(__file__).parent / "logo.svg").read_text(encoding="utf-8")
-# A click on one of our links would load the whole page anew; the browser still opens it in a new tab or copies it.
+# A click on one of our links would load the whole page anew; now Streamlit goes there as if the visitor had gone back
+# or forward. The browser still opens the link in a new tab, or copies it.
 _FOLLOW_LINKS = """
-export default function ({ setTriggerValue, parentElement }) {
+export default function ({ parentElement }) {
   const page = parentElement.ownerDocument;
   const follow = (event) => {
     const link = event.target.closest && event.target.closest("a.lg-go");
     if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
     event.preventDefault();
-    setTriggerValue("to", link.getAttribute("href"));
+    history.pushState({}, "", link.href);
+    window.dispatchEvent(new PopStateEvent("popstate"));
+    window.scrollTo(0, 0);
   };
   page.addEventListener("click", follow);
   return () => page.removeEventListener("click", follow);
@@ -47,9 +49,8 @@ def show() -> None:
         st.navigation([st.Page(lambda: _ask_to_log_in(visitor), title="Log in")], position="hidden").run()
         return
     st.logo(_LOGO, size="large")
-    known = {page.path: _streamlit_page(page) for page in pages}
-    opened = st.navigation(list(known.values()), position="sidebar")
-    _follow_links(known)
+    opened = st.navigation([_streamlit_page(page) for page in pages], position="sidebar")
+    _link_follower()(key="lg-links")
     with st.sidebar:
         _say_where(visitor)
     with parts.boundary("this page"):
@@ -82,13 +83,6 @@ def _ask_to_log_in(visitor: Visitor) -> None:
     parts.html(markup.empty("This lakehouse's dashboard", "Log in to see it."))
     if shared().access.login == "oidc" and st.button("Log in", type="primary"):
         st.login()
-
-
-def _follow_links(pages: dict[str, Any]) -> None:
-    mounted = _link_follower()(key="lg-links", on_to_change=lambda: None)
-    to = urlsplit(mounted.to or "")
-    if mounted.to and (page := pages.get(to.path.strip("/"))) is not None:
-        st.switch_page(page, query_params=dict(parse_qsl(to.query)))
 
 
 @cache

@@ -64,7 +64,7 @@ def test_a_long_value_is_clipped_and_its_beginning_shows_on_demand() -> None:
 
 def test_a_link_carries_any_name() -> None:
     assert str(markup.table_link("a.b&c=<d>")) == (
-        '<a class="lg-go" href="/table?table=a.b%26c%3D%3Cd%3E"><bdi class="value">a.b&amp;c=&lt;d&gt;</bdi></a>'
+        '<a class="lg-go" href="./table?table=a.b%26c%3D%3Cd%3E"><bdi class="value">a.b&amp;c=&lt;d&gt;</bdi></a>'
     )
 
 

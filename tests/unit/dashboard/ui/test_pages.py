@@ -81,7 +81,7 @@ def test_runs_are_found_by_status_table_and_id(made: BigLake) -> None:
     page = shown("runs", status="rejected", table=run.tables[0])
     assert run.run_id in page
     assert other.run_id not in page
-    assert shown("runs", q=other.run_id).count('href="/run?run=') == 1
+    assert shown("runs", q=other.run_id).count('href="./run?run=') == 1
     assert "No run matches" in shown("runs", q="no such file")
     assert run.run_id in shown("runs", after="nonsense"), "a broken link shows the first page"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from urllib.parse import urljoin
 
+import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.runs import RunDetail, RunFile, StepLine, TableDelta, get_run, list_run_files
@@ -82,7 +84,7 @@ def _show_facts(found: RunDetail) -> None:
             ("Rows" if published else "Rows in the batch", rows),
             ("Branch", _branch(found)),
             ("Commit", None if one.commit is None else markup.link(markup.code(one.commit), "history", q=one.commit)),
-            ("Link", markup.code(address("run", run=one.run_id))),
+            ("Link", markup.code(urljoin(st.context.url or "", address("run", run=one.run_id)))),
         )
     )
 

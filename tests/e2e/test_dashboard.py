@@ -1,0 +1,205 @@
+"""The dashboard in a real browser: every page with no, one and thousands of runs, and what people do to a branch.
+
+The pictures in the docs are made by the same steps: ``LAKEGATE_PICTURES=docs/images`` says where they go.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from lakegate.dashboard.ui.navigation import find_pages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SERVER = Path(__file__).parents[1] / "support" / "dashboard_server.py"
+PAGES = [page.path for page in find_pages() if page.listed]
+DESK, PHONE = (1280, 900), (390, 844)
+_SHOWN_MS = 60_000
+_SOME, _MANY = "300", "5000"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+_IS_DRAWN = """() => document.querySelector(".lg h1")
+  && document.querySelector('[data-testid="stApp"]').dataset.testScriptState === "notRunning"
+  && !document.querySelector('[data-testid="stSkeleton"]')"""
+_OVERFLOW = """() => {
+  const main = document.querySelector('[data-testid="stMain"]');
+  return [document.documentElement.scrollWidth - innerWidth, main.scrollWidth - main.clientWidth];
+}"""
+
+
+@dataclass
+class Window:
+    """A page in a browser, and what it complained about."""
+
+    page: Page
+    url: str
+    said: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> float:
+        """Open a page of the dashboard; return how many seconds it took to be drawn."""
+        began = time.monotonic()
+        self.page.goto(self.url + path)
+        self.drawn()
+        return time.monotonic() - began
+
+    def drawn(self) -> None:
+        self.page.wait_for_function(_IS_DRAWN)
+
+    def is_sound(self) -> None:
+        """Check that nothing went wrong, nothing was asked of anyone else, and nothing sticks out."""
+        assert self.said == []
+        assert self.page.evaluate(_OVERFLOW) == [0, 0]
+        assert self.page.get_by_text("This is a bug in lakegate").count() == 0
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """The server, and a browser to look at it."""
+
+    url: str
+    browser: Browser
+
+    def tell(self, what: str) -> None:
+        with urllib.request.urlopen(f"{self.url}-/{what}") as answer:  # noqa: S310 - our own server
+            answer.read()
+
+    @contextmanager
+    def window(self, theme: Literal["light", "dark"] = "light", size: tuple[int, int] = DESK) -> Iterator[Window]:
+        context = self.browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
+        context.set_default_timeout(_SHOWN_MS)
+        page = context.new_page()
+        window = Window(page, self.url)
+        own = (self.url, "data:", "blob:", self.url.replace("http:", "ws:"))
+        page.on("console", lambda said: window.said.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: window.said.append(str(error)))
+        page.on("request", lambda asked: None if asked.url.startswith(own) else window.said.append(asked.url))
+        yield window
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    from playwright.sync_api import sync_playwright
+
+    environment = os.environ | {"PYTHONPATH": str(SERVER.parents[1]), "LAKEGATE_ACTOR": "ann@example.com"}
+    command = [sys.executable, str(SERVER), str(tmp_path_factory.mktemp("dashboard")), "house"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+        try:
+            assert running.stdout is not None
+            url = running.stdout.readline().strip()
+            with sync_playwright() as browsers:
+                flags = ["--no-sandbox", "--disable-background-networking", "--disable-component-update"]
+                browser = browsers.chromium.launch(executable_path=CHROMIUM, args=[*flags, "--disable-sync"])
+                yield Dashboard(url, browser)
+                browser.close()
+        finally:
+            running.send_signal(signal.SIGINT)
+            assert running.wait(timeout=30) == 0, "it ends well when asked to"
+
+
+@pytest.mark.parametrize("runs", ["0", "1", _MANY])
+def test_every_page_is_sound(dashboard: Dashboard, runs: str) -> None:
+    dashboard.tell(f"lake/{runs}")
+    with dashboard.window() as window:
+        for path in PAGES:
+            window.open(path)
+            window.is_sound()
+            # A phone at night: the same page, drawn anew.
+            window.page.emulate_media(color_scheme="dark")
+            window.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+            window.page.wait_for_function("() => getComputedStyle(document.body).colorScheme !== 'light'")
+            window.is_sound()
+            window.page.emulate_media(color_scheme="light")
+            window.page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
+
+
+def test_a_run_is_found_read_and_shared(dashboard: Dashboard) -> None:
+    dashboard.tell(f"lake/{_SOME}")
+    with dashboard.window() as window:
+        page = window.page
+        window.open("")
+        _picture(window, "dashboard-home.png")
+        page.get_by_role("link", name="Runs").click()
+        page.locator(".lg-title", has_text="Runs").wait_for()
+        window.open("runs?status=rejected")
+        window.drawn()
+        _picture(window, "dashboard-runs.png")
+        opened = page.url
+        page.locator("table a[href^='./run?']").first.click()
+        page.get_by_text("Source files").wait_for()
+        window.drawn()
+        assert "/run?run=" in page.url
+        assert page.locator("td.mark").count() > 0
+        assert page.locator("script:has-text('alert(1)')").count() == 0
+        window.is_sound()
+        _picture(window, "dashboard-run.png")
+        shared = page.url
+        page.go_back()
+        page.wait_for_url(opened)
+        with dashboard.window("dark") as other:
+            other.open(shared.removeprefix(dashboard.url))
+            other.page.get_by_text("Source files").wait_for()
+        page.get_by_role("link", name="Branches").click()
+        page.get_by_text("Would change").wait_for()
+        window.drawn()
+        _picture(window, "dashboard-branches.png")
+        window.is_sound()
+
+
+def test_the_keyboard_is_enough(dashboard: Dashboard) -> None:
+    dashboard.tell("lake/1")
+    with dashboard.window() as window:
+        window.open("runs")
+        link = window.page.locator("table a[href^='./run?']").first
+        link.focus()
+        window.page.keyboard.press("Enter")
+        window.page.get_by_text("Steps").wait_for()
+
+
+def test_two_windows_publish_one_branch_once_and_one_may_close(dashboard: Dashboard) -> None:
+    dashboard.tell("lake/house")
+    dashboard.tell("gate/shut")
+    with dashboard.window() as one, dashboard.window() as other:
+        for window in (one, other):
+            window.open("branches?branch=wap%2Fnyc.trips_r2")
+            window.page.get_by_role("button", name="Accept and publish …").click()
+            window.page.get_by_text("Recorded as ann@example.com.").wait_for()
+        one.page.get_by_role("button", name="Accept and publish", exact=True).click()
+        one.page.get_by_text("Write a reason").wait_for()
+        for window in (one, other):
+            window.page.get_by_label("Reason").fill("The vendor confirmed it.")
+            window.page.get_by_role("button", name="Accept and publish", exact=True).click()
+            window.page.get_by_text("it goes on if you close this window").wait_for()
+        one.page.close()
+        dashboard.tell("gate/open")
+        other.page.get_by_role("dialog").wait_for(state="hidden")
+        other.page.get_by_text("r2").first.wait_for()
+    with dashboard.window() as window:
+        window.open("run?run=r2")
+        window.page.get_by_text("ann@example.com (publish)").wait_for()
+        window.page.get_by_text("The vendor confirmed it.").first.wait_for()
+        assert window.page.get_by_text("(publish)").count() == 1
+        window.is_sound()
+
+
+def _picture(window: Window, name: str) -> None:
+    folder = os.environ.get("LAKEGATE_PICTURES")
+    if folder:
+        window.page.wait_for_load_state("networkidle")
+        window.page.screenshot(path=Path(folder) / name)
