@@ -38,6 +38,7 @@ from lakegate.points import completed, find, resolve
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, Table
+from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
@@ -172,6 +173,7 @@ class Lake:
     def close(self) -> None:
         """End sessions and connections. Servers keep running. Calling it again does nothing."""
         self._components.close()
+        tracing.flush()
 
     def reconnect(self) -> None:
         """Drop connections to the engine that no longer answer; the next call opens new ones.

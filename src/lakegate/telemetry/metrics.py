@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lakegate.model.run import Run
+
+if TYPE_CHECKING:
+    from lakegate.telemetry.tracing import Observer
 
 BUCKETS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Upper bounds of histograms, seconds."""
@@ -72,13 +75,20 @@ class Sample(NamedTuple):
 
 
 class Measured:
-    """What was counted so far. It can be added to by several threads, each of which has its own metrics."""
+    """What was counted so far.
 
-    def __init__(self) -> None:
+    Args:
+        observe: Also gets each number as it is measured.
+    """
+
+    def __init__(self, observe: Observer | None = None) -> None:
+        self._observe = observe
         self._values: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
 
     def add(self, metric: Metric, value: float = 1.0, **labels: str) -> None:
         """Add to a counter, or put a value into a histogram."""
+        if self._observe is not None:
+            self._observe(metric, value, labels)
         given = tuple((name, labels[name]) for name in metric.labels)
         if metric.kind != "histogram":
             self._values[metric.name, given] += value  # type: ignore[assignment]  # a Counter takes floats, too
@@ -89,6 +99,8 @@ class Measured:
 
     def set(self, metric: Metric, time: datetime, **labels: str) -> None:
         """Set a point in time."""
+        if self._observe is not None:
+            self._observe(metric, time.timestamp(), labels)
         given = tuple((name, labels[name]) for name in metric.labels)
         self._values[metric.name, given] = time.timestamp()  # type: ignore[assignment]  # likewise
 

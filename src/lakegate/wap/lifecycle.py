@@ -22,6 +22,7 @@ from lakegate.errors import (
 )
 from lakegate.model.run import Publication, Run, RunError, RunStep
 from lakegate.progress import bound_to
+from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Measured, Sample, count_ending, count_steps, measuring
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
@@ -56,7 +57,7 @@ class Progress:
         self.run = run.model_copy(update={"error": None})
         self._lost = threading.Event()
         self._written = False
-        self.measured = Measured()
+        self.measured = Measured(tracing.observer())
         self._counted = run  # up to where steps and checks were counted
 
     def update(self, **changes: object) -> None:
@@ -82,7 +83,7 @@ class Progress:
         self.run = self.run.model_copy(update={"steps": (*before, began)})
         outcome = "failed"
         try:
-            with bound_to(self.run, step=name):
+            with bound_to(self.run, step=name), tracing.step_span(name, self.run):
                 yield
             outcome = "done"
         finally:
@@ -241,6 +242,7 @@ def running(
     progress = Progress(context, run, token, deadline)
     try:
         with (
+            _traced(progress),
             bound_to(run),
             measuring(progress.measured),
             heartbeat(context, progress),
@@ -261,6 +263,15 @@ def running(
         # Last, when nothing slow or broken can affect the run any more.
         progress.alert()
         progress.tell_downstream()
+
+
+@contextmanager
+def _traced(progress: Progress) -> Iterator[None]:
+    with tracing.run_span(progress.run) as note:
+        try:
+            yield
+        finally:
+            note(progress.run)
 
 
 @contextmanager

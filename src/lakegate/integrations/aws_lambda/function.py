@@ -22,6 +22,7 @@ from lakegate.integrations.aws_lambda.work import (
     take_in,
 )
 from lakegate.progress import LogNarrator, bound
+from lakegate.telemetry import tracing
 from lakegate.wap.deadline import Deadline
 
 _NOTIFY_LATE = {"lakegate": "notify late"}
@@ -81,6 +82,7 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
         deadline = Deadline.after(max(0.0, left_s))
         delivery = read_event(event)
         outcomes = _take(function, delivery, deadline)
+        tracing.flush()  # AWS may never let this process go on
         for message in delivery.messages:
             _log_message(function.narrator, message, outcomes)
         if delivery.by_queue:

@@ -1,0 +1,224 @@
+"""OpenTelemetry itself; loaded by :mod:`lakegate.telemetry.tracing` alone, when it's asked for.
+
+Sources: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables,
+https://opentelemetry.io/docs/specs/otel/protocol/exporter and
+https://opentelemetry.io/docs/specs/otel/context/env-carriers
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import context, metrics, trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from lakegate import __version__
+from lakegate.errors import LakegateError
+from lakegate.model.run import Run
+from lakegate.telemetry.metrics import BUCKETS, TIME, Metric
+
+if TYPE_CHECKING:
+    from lakegate.telemetry.tracing import Signal
+
+_LOG = logging.getLogger(__name__)
+FLUSH_S = 5.0
+"""Seconds that the end of a process may take when the collector doesn't answer."""
+_NAME = "lakegate"
+_MOST_CHECKS = 20
+
+
+class _Own:
+    """Our own providers and instruments, made on first use. They are never set for the whole program.
+
+    Variables that OpenTelemetry refuses leave runs without telemetry, not without an outcome.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._traces: TracerProvider | None = None
+        self._meters: MeterProvider | None = None
+        self._instruments: dict[tuple[int, str], Any] = {}
+        self._refused: set[str] = set()
+
+    def tracer(self) -> trace.Tracer:
+        """Return what makes spans."""
+        if is_set_up("TRACES"):
+            return trace.get_tracer(_NAME, __version__)
+        with self._lock:
+            if self._traces is None and "TRACES" not in self._refused:
+                with self._explained("TRACES"):
+                    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+                    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+                    self._traces = provider
+            return trace.NoOpTracer() if self._traces is None else self._traces.get_tracer(_NAME, __version__)
+
+    def instrument(self, metric: Metric) -> Any:
+        """Return what takes a metric's numbers."""
+        with self._lock:
+            if not is_set_up("METRICS") and self._meters is None and "METRICS" not in self._refused:
+                with self._explained("METRICS"):
+                    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+                    self._meters = MeterProvider([reader], resource=_resource(), shutdown_on_exit=False)
+            set_up = metrics.get_meter_provider() if is_set_up("METRICS") else self._meters
+            provider = set_up or metrics.NoOpMeterProvider()
+            key = id(set_up), metric.name
+            if key not in self._instruments:
+                self._instruments[key] = _instrument(provider.get_meter(_NAME, __version__), metric)
+            return self._instruments[key]
+
+    @contextmanager
+    def _explained(self, signal: Signal) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - see above
+            self._refused.add(signal)
+            _LOG.warning("OpenTelemetry's %s are off: %s", signal.lower(), type(error).__name__)
+
+    def flush(self) -> None:
+        """Send what is still to be sent."""
+        for provider in (self._traces, self._meters):
+            if provider is not None:
+                provider.force_flush(int(FLUSH_S * 1000))
+
+    def shut_down(self) -> None:
+        """End all threads."""
+        with self._lock:
+            traces, meters = self._traces, self._meters
+            self._traces = self._meters = None
+            self._instruments.clear()
+            self._refused.clear()
+        for provider in (traces, meters):
+            if provider is not None:
+                provider.shutdown()
+
+
+_OWN = _Own()
+
+
+def is_set_up(signal: Signal) -> bool:
+    """Return whether the program has set up providers for itself, with the SDK."""
+    if signal == "TRACES":
+        return isinstance(trace.get_tracer_provider(), TracerProvider)
+    return isinstance(metrics.get_meter_provider(), MeterProvider)
+
+
+@contextmanager
+def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
+    """Trace the work of this process on a run, as a part of the trace that goes on here or in ``TRACEPARENT``."""
+    with _span(f"lakegate {run.kind}", _about(run), _parent()) as span:
+
+        def note(ended: Run) -> None:
+            span.set_attributes(_ending(ended))
+            if ended.status == "failed":
+                code = "failed" if ended.error is None else ended.error.code
+                span.set_attribute("error.type", code)
+                span.set_status(Status(StatusCode.ERROR, code))
+
+        yield note
+
+
+@contextmanager
+def step_span(name: str, run: Run) -> Iterator[None]:
+    """Trace a step of a run."""
+    with _span(name, _about(run), None):
+        yield
+
+
+def observe(metric: Metric, value: float, labels: dict[str, str]) -> None:
+    """Take a number as it is measured."""
+    instrument = _OWN.instrument(metric)
+    if metric.kind == "counter":
+        instrument.add(value, labels)
+    elif metric.kind == "histogram":
+        instrument.record(value, labels)
+    else:
+        instrument.set(value, labels)
+
+
+def flush() -> None:
+    """Send what is still to be sent, within :data:`FLUSH_S`: a collector that's away keeps no command from ending."""
+    worker = threading.Thread(target=_OWN.flush, name="lakegate telemetry", daemon=True)
+    worker.start()
+    worker.join(FLUSH_S)
+
+
+def shut_down() -> None:
+    """Send the rest and end all threads; later work begins anew."""
+    _OWN.shut_down()
+
+
+@contextmanager
+def _span(name: str, attributes: Mapping[str, Any], parent: context.Context | None) -> Iterator[Span]:
+    # The SDK would record an error's message, which may quote data.
+    with _OWN.tracer().start_as_current_span(
+        name, parent, attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            code = error.code if isinstance(error, LakegateError) else type(error).__name__
+            span.set_attribute("error.type", code)
+            span.set_status(Status(StatusCode.ERROR, code))
+            raise
+
+
+def _parent() -> context.Context | None:
+    """Return the context in which a run begins: the program's, or the one in the environment."""
+    if trace.get_current_span().get_span_context().is_valid:
+        return None
+    carrier = {name: os.environ[name.upper()] for name in ("traceparent", "tracestate") if name.upper() in os.environ}
+    return TraceContextTextMapPropagator().extract(carrier)
+
+
+def _about(run: Run) -> dict[str, Any]:
+    about = {"run_id": run.run_id, "kind": run.kind, "tables": run.tables, "branch": run.branch, "target": run.target}
+    return {f"lakegate.{name}": value for name, value in about.items() if value}
+
+
+def _ending(run: Run) -> dict[str, Any]:
+    results = [result for report in run.reports for result in report.results]
+    failed = [result.name for result in results if result.verdict == "fail" and result.severity == "error"]
+    rows = sum(staged.rows for staged in run.staged)
+    facts: dict[str, Any] = {
+        "tables": run.tables,
+        "status": run.status,
+        "rows": rows,
+        "checks": len(results),
+        "failed_checks": failed[:_MOST_CHECKS],
+        "commit": run.publication.commit if run.publication else None,
+    }
+    return {f"lakegate.{name}": value for name, value in facts.items() if value not in (None, [], ())}
+
+
+def _instrument(meter: metrics.Meter, metric: Metric) -> Any:
+    """Return the instrument of a metric: what Prometheus calls ``lakegate_step_seconds`` is ``lakegate.step``, in s."""
+    name = metric.name.removesuffix(TIME).removesuffix("_seconds").replace("lakegate_", "lakegate.", 1)
+    unit = "s" if metric.name.endswith("_seconds") else "1"
+    if metric.kind == "counter":
+        return meter.create_counter(name, unit, metric.text)
+    if metric.kind == "histogram":
+        return meter.create_histogram(name, unit, metric.text, explicit_bucket_boundaries_advisory=BUCKETS)
+    return meter.create_gauge(name, unit, metric.text)
+
+
+def _resource() -> Resource:
+    """Return what the variables say of this process, and what they leave open."""
+    known = Resource.create()
+    own = {"service.version": __version__, "service.instance.id": str(uuid.uuid4())}
+    if str(known.attributes.get("service.name", "")).startswith("unknown_service"):
+        return known.merge(Resource({"service.name": _NAME, **own}))
+    return Resource(own).merge(known)

@@ -1,0 +1,114 @@
+"""Spans and metrics for OpenTelemetry, if its standard variables ask for them; else nothing is loaded or slowed.
+
+``OTEL_EXPORTER_OTLP_ENDPOINT`` switches both on, ``OTEL_TRACES_EXPORTER`` and ``OTEL_METRICS_EXPORTER`` (``otlp`` or
+``none``) each, ``OTEL_SDK_DISABLED`` all off. In a program that has set up OpenTelemetry itself, its own is used. A
+trace goes on from ``TRACEPARENT``. What goes out holds names, numbers and ids, but no row, value, message or secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from lakegate.model.run import Run
+    from lakegate.telemetry.metrics import Metric
+
+_LOG = logging.getLogger(__name__)
+Signal = Literal["TRACES", "METRICS"]
+Observer = Callable[["Metric", float, dict[str, str]], None]
+
+
+def wanted(signal: Signal) -> bool:
+    """Return whether the standard variables ask for a signal.
+
+    Example:
+        >>> wanted("TRACES")
+        False
+    """
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporters = os.environ.get(f"OTEL_{signal}_EXPORTER", "").lower()
+    if exporters:
+        return "otlp" in exporters.split(",")
+    return any(os.environ.get(name) for name in (_ENDPOINT, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"))
+
+
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@contextmanager
+def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
+    """Trace the work of this process on a run.
+
+    Yields:
+        A call that notes how the run ended.
+    """
+    otel = _loaded("TRACES")
+    if otel is None:
+        yield _ignore
+        return
+    with otel.run_span(run) as note:
+        yield note
+
+
+@contextmanager
+def step_span(name: str, run: Run) -> Iterator[None]:
+    """Trace a step of a run."""
+    otel = _loaded("TRACES")
+    if otel is None:
+        yield
+        return
+    with otel.step_span(name, run):
+        yield
+
+
+def observer() -> Observer | None:
+    """Return where numbers go as they are measured; ``None`` if nobody asks for them."""
+    otel = _loaded("METRICS")
+    return None if otel is None else otel.observe
+
+
+def flush() -> None:
+    """Send what is still to be sent, for a few seconds at most. Call it before a process ends."""
+    otel = sys.modules.get("lakegate.telemetry.otel")
+    if otel is not None:
+        otel.flush()
+
+
+def _ignore(_run: Run) -> None:
+    pass
+
+
+def _loaded(signal: Signal) -> ModuleType | None:
+    if not wanted(signal) and not _set_up_by_the_program(signal):
+        return None
+    return _load()
+
+
+def _set_up_by_the_program(signal: Signal) -> bool:
+    """Return whether this process has OpenTelemetry set up already; one that hasn't loaded it, hasn't."""
+    sdk = sys.modules.get("opentelemetry.sdk.trace" if signal == "TRACES" else "opentelemetry.sdk.metrics")
+    if sdk is None:
+        return False
+    otel = _load()
+    return otel is not None and bool(otel.is_set_up(signal))
+
+
+@cache
+def _load() -> ModuleType | None:
+    try:
+        from lakegate.telemetry import otel
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("lakegate"):
+            raise
+        # The variables may be everybody's here: nothing fails for them.
+        _LOG.warning("OTEL_* variables are set, but %s isn't installed: pip install 'lakegate[metrics]'", error.name)
+        return None
+    return otel
