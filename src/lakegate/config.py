@@ -712,10 +712,12 @@ class Settings(_Section):
 def find_home(start: Path | None = None) -> Path:
     """Return the project's folder: the nearest one upwards with ``lakegate.toml`` or ``.lakegate/``, else ``start``."""
     here = (start or Path.cwd()).absolute()
-    for folder in (here, *here.parents):
-        if (folder / FILE_NAME).is_file() or (folder / HOME_NAME).is_dir():
-            return folder
-    return here
+    return next((folder for folder in (here, *here.parents) if is_project(folder)), here)
+
+
+def is_project(folder: Path) -> bool:
+    """Return whether ``folder`` is a project's: whether it has ``lakegate.toml`` or ``.lakegate/``."""
+    return (folder / FILE_NAME).is_file() or (folder / HOME_NAME).is_dir()
 
 
 def load_settings(

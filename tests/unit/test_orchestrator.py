@@ -41,6 +41,7 @@ def test_a_task_of_airflow_is_recognized(tmp_path: Path, monkeypatch: pytest.Mon
         assert lake._components.orchestrator == "dagster"  # noqa: SLF001
 
 
+@pytest.mark.usefixtures("in_a_project")
 @pytest.mark.parametrize(("words", "began"), [("runs", "cli"), ("watch --table lab.t --once --wait", "watch")])
 def test_a_command_opens_the_lake_by_its_name(words: str, began: str, tmp_path: Path) -> None:
     fake = FakeLake(runs=[])

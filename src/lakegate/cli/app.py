@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakegate.errors import InputError, LakegateError
+from lakegate.errors import ConfigurationError, InputError, LakegateError
 from lakegate.progress import redact
 
 if TYPE_CHECKING:
@@ -130,9 +130,20 @@ class App:
         """Remember how a run ended: whatever fails from now on must not hide it."""
         self.done = f"Run {run.run_id} into {run.table} is {run.status}."
 
-    def lake(self) -> Lake:
-        """Open the lake, as a context manager."""
+    def lake(self, *, begins: bool = False) -> Lake:
+        """Open the lake, as a context manager.
+
+        Args:
+            begins: Whether the command may be a project's first.
+
+        Raises:
+            ConfigurationError: When it may not, and there's no project here.
+        """
         _require_address_space()
+        if not self.is_in_project():
+            if not begins:
+                raise self.no_project()
+            self.narrator.note(f"New project in {self.folder()}: tables and history go to .lakegate/ there.")
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         context = click.get_current_context(silent=True)
@@ -149,6 +160,8 @@ class App:
         """Return the parts of the lake, for commands that are no part of :class:`~lakegate.lake.Lake`. Close them."""
         from lakegate.components import Components
 
+        if not self.is_in_project():
+            raise self.no_project()
         if self.logs is None:
             _quieten_libraries(debug=self.debug)
         return Components(self.folder(), self.settings(), session=None, narrator=self.narrator)
@@ -162,6 +175,20 @@ class App:
         if self.settings().catalog.uri is not None:
             return True
         return any(service.name == "nessie" and service.state == "running" for service in self.stack().status())
+
+    def is_in_project(self) -> bool:
+        """Return whether there is a project already, or the settings name a catalog elsewhere."""
+        from lakegate.config import is_project
+
+        return self.home is not None or is_project(self.folder()) or self.settings().catalog.uri is not None
+
+    def no_project(self) -> ConfigurationError:
+        """Return the error of a command that needs a project."""
+        return ConfigurationError(
+            f"There's no lakegate project in {self.folder()}, nor in a folder above it.",
+            hint="Change to your project's folder, or name it with --home. To begin a project here: lakegate ingest "
+            "TABLE FILES, or lakegate demo",
+        )
 
     def folder(self) -> Path:
         """Return the project's folder."""

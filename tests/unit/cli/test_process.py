@@ -58,6 +58,7 @@ WAIT = """try:
 
 @pytest.fixture(autouse=True)
 def _in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".lakegate").mkdir()
     monkeypatch.chdir(tmp_path)
     # Unbuffered, Python takes a write cut short for a whole one: a closed pipe goes unnoticed.
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)

@@ -18,6 +18,8 @@ from support.cli_support import METADATA, START, FakeLake, invoke
 from support.snowflake_server import Object, SnowflakeAccount, snowflake_account
 from support.snowflake_support import KEY_VARIABLE, WAREHOUSE, lake_settings, lake_table, private_key, section
 
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
 
 class SnowflakeLake(FakeLake):
     """A lake with two tables, whose settings name an account."""

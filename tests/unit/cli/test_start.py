@@ -136,3 +136,32 @@ def test_checks_are_listed_and_explained() -> None:
     outcome = invoke("checks not_nul")
     assert outcome.exit_code == 2
     assert "Did you mean 'not_null'?" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["log", "runs", "query SELECT", "table", "branch create b", "publish wap/x", "gc", "journal status", "serve"],
+)
+def test_what_needs_a_project_makes_none(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (tmp_path / ".lakegate").rmdir()
+    monkeypatch.chdir(folder)
+    outcome = invoke(words, FakeLake())
+    assert outcome.exit_code == 2
+    assert f"There's no lakegate project in {folder}" in outcome.stderr
+    assert "lakegate demo" in outcome.stderr
+    assert not list(folder.iterdir())
+
+
+def test_a_catalog_elsewhere_needs_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".lakegate").rmdir()
+    monkeypatch.setenv("LAKEGATE_CATALOG_URI", "http://nessie.example:19120/api/v2")
+    assert invoke("branch", FakeLake(branches=[])).exit_code == 0
+
+
+def test_a_new_project_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".lakegate").rmdir()
+    outcome = invoke("ingest nyc.trips trips.parquet --log-format json", FakeLake(ingest=PUBLISHED))
+    assert outcome.exit_code == 0
+    assert f"New project in {tmp_path}" in outcome.stderr

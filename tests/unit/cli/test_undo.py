@@ -11,6 +11,8 @@ from lakegate.model.refs import Ref
 from lakegate.model.run import Publication, UndoneTable
 from support.cli_support import HASH, RUN_ID, FakeLake, invoke, make_run
 
+pytestmark = pytest.mark.usefixtures("in_a_project")
+
 OTHER = "20260131T080000-5e6f7a8b"
 UNDOING = make_run(
     "published",

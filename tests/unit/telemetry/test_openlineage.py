@@ -230,6 +230,7 @@ def test_thousands_of_files_are_named_by_their_folders() -> None:
     assert [one["name"] for one in told(make_run("skipped", request=request))[0]["inputs"]] == ["0", "1", "2"]
 
 
+@pytest.mark.usefixtures("in_a_project")
 def test_the_command_writes_one_event_a_line() -> None:
     settings = type("Settings", (), {"catalog": type("Catalog", (), {"uri": None, "warehouse": None})})
     lake: Any = FakeLake(run=REJECTED, written_schemas={})

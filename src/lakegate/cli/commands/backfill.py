@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
@@ -141,7 +142,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
         key: given[key] for key in ("checks", "on_failure", "on_changed", "on_same_content", "partition_by", "format")
     }
     return Backfill(
-        app.lake,
+        partial(app.lake, begins=True),
         given["table"],
         given["paths"],
         given["since"],

@@ -85,7 +85,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
         _dry_run(app, arguments)
         return
     started = time.monotonic()
-    with app.lake() as lake:
+    with app.lake(begins=True) as lake:
         run = lake.ingest(**arguments)
         app.has_ended(run)
         statuses = NO_STATUSES if app.json else statuses_of(lake, run.skipped_files)
@@ -137,7 +137,7 @@ class _Policies(NamedTuple):
 def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     defaults = app.settings().ingest
     policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
-    with app.lake() as lake:
+    with app.lake(begins=True) as lake:
         plan = lake.plan(**arguments)
     if app.json:
         echo_json(_plan_payload(plan, policies))

@@ -1,4 +1,4 @@
-"""Print metrics for Prometheus: how runs ended, how long steps took, what waited."""
+"""Print metrics for Prometheus."""
 
 from __future__ import annotations
 

@@ -60,6 +60,7 @@ def serve(app: App, /, **given: Any) -> None:
     from lakegate.rest_catalog.app import create_app
     from lakegate.rest_catalog.server import Address, listen, require_safe, run
 
+    components = app.components()
     flags = {f"serve.{name}": value for name, value in given.items()}
     settings = load_settings(app.folder(), flags={**app.flags(), **flags})
     wanted = settings.serve
@@ -70,7 +71,6 @@ def serve(app: App, /, **given: Any) -> None:
         token.value()  # missing, it is better missed now than by each request
     listening = listen(address)
     address = Address(address.host, listening.getsockname()[1], address.certificate, address.key)
-    components = app.components()
     try:
         api = create_app(components.catalog, TableFiles(settings.storage), token=None if token is None else token.value)
         _announce(app, address, has_token=token is not None)
