@@ -191,7 +191,14 @@ class Query:
         return list(self.dataframe.columns)
 
     def limit(self, rows: int) -> Query:
-        """Return a query of the first ``rows`` rows of this one."""
+        """Return a query of the first rows of this one.
+
+        Args:
+            rows: Number of rows at most.
+
+        Returns:
+            The other query.
+        """
         return Query(self.dataframe.limit(rows), self._fetch, self._stream)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:

@@ -143,6 +143,7 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
         ("See what the branch changes", app.command("diff", "main", branch)),
         ("Discard it", app.command("discard", branch)),
         ("See all runs", app.command("runs")),
+        ("Open the dashboard", app.command("ui")),
         ("Stop the local stack", app.command("down")),
     )
 
@@ -209,6 +210,7 @@ def _show_aws(app: App, tour: Tour) -> None:
             f"export AWS_ACCESS_KEY_ID={ACCESS_KEY} AWS_SECRET_ACCESS_KEY={SECRET_KEY}",
         ),
         ("See the table", command("table", "show", TABLE)),
+        ("Open the dashboard", command("ui")),
         ("Read the function's log", shlex.join(["less", str(tour.log)])),
         ("Stop everything; files, tables and runs are kept", command("down")),
     )

@@ -108,7 +108,7 @@ def bars(found: Sequence[Bar], *, title: str, kinds: Sequence[str], description:
                 scale=_extent([0, *(bar.value for bar in found)]),
                 axis=alt.Axis(format="~s", tickMinStep=1),
             ),
-            color=alt.Color("kind:N", scale=alt.Scale(domain=list(kinds)), legend=_legend(len(kinds))),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=list(kinds)), legend=_legend()),
             tooltip=[
                 alt.Tooltip("when:N", title="UTC"),
                 alt.Tooltip("value:Q", title=title, format=","),
@@ -120,37 +120,36 @@ def bars(found: Sequence[Bar], *, title: str, kinds: Sequence[str], description:
     _draw(chart, description)
 
 
-def lines(
-    found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title: str, description: str, share: bool = False
-) -> None:
-    """Draw a line with points for each name, over time.
+def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title: str, description: str) -> None:
+    """Draw a line with points for each name, of shares from 0 to 1, in percent.
 
     Args:
         found: Points by name, oldest first; ``None`` leaves a gap.
         title: What the height means.
         description: What the chart shows, for people who can't see it.
-        share: Whether values are shares from 0 to 1, shown in percent.
     """
+    times = sorted({at for points in found.values() for at, _ in points})
+    place = {at: number for number, at in enumerate(times)}
     rows: list[dict[str, Any]] = [
-        {"at": at.timestamp() * 1000, "value": value, "name": short(name)}
+        {"place": place[at], "when": _when(at), "value": value, "name": short(name)}
         for name, points in found.items()
         for at, value in points
     ]
     known = [row["value"] for row in rows if row["value"] is not None]
-    moments = [at.timestamp() * 1000 for points in found.values() for at, _ in points]
+    names = list(map(short, found))
     chart = (
         alt.Chart(alt.InlineData(values=rows))
-        .mark_line(point=len(rows) <= _FEW_POINTS * len(found), strokeWidth=2)
+        .mark_line(point=len(times) <= _FEW_POINTS, strokeWidth=2)
         .encode(
-            x=alt.X("at:T", title=None, scale=_extent(moments, kind="utc"), axis=alt.Axis(labelOverlap="greedy")),
-            y=alt.Y("value:Q", title=title, scale=_extent([0, *known]), axis=alt.Axis(format=".1%" if share else "~s")),
-            color=alt.Color("name:N", sort=list(map(short, found)), legend=_legend(len(found))),
+            x=alt.X("place:O", axis=_places(times)),
+            y=alt.Y("value:Q", title=title, scale=_extent([0, *known]), axis=alt.Axis(format=".1%")),
+            color=alt.Color("name:N", sort=names, legend=_legend()),
             # A colour alone tells too few people which line is which.
-            strokeDash=alt.StrokeDash("name:N", sort=list(map(short, found)), legend=None),
+            strokeDash=alt.StrokeDash("name:N", sort=names, legend=None),
             tooltip=[
-                alt.Tooltip("at:T", title="UTC", format="%Y-%m-%d %H:%M:%S"),
+                alt.Tooltip("when:N", title="UTC"),
                 alt.Tooltip("name:N", title="column"),
-                alt.Tooltip("value:Q", title=title, format=".2%" if share else ","),
+                alt.Tooltip("value:Q", title=title, format=".2%"),
             ],
         )
     )
@@ -210,7 +209,7 @@ def free(
         data += [{"x": place, "y": _figure(row[y]), "name": short(y)} for y in ys if place is not None]
     mark = {"bars": "bar", "line": "line", "points": "point"}[kind]
     chart: Any = getattr(alt.Chart(alt.InlineData(values=data)), f"mark_{mark}")()
-    color = alt.Color("name:N", sort=[short(y) for y in ys], legend=_legend(len(ys)))
+    color = alt.Color("name:N", sort=[short(y) for y in ys], legend=_legend() if len(ys) > 1 else None)
     x_kind: Any = "O" if as_names else types[x]
     x_axis = alt.X(
         f"x:{x_kind}",
@@ -261,7 +260,10 @@ def _milliseconds(text: str) -> float:
 def _extent(values: Sequence[float], *, kind: Literal["linear", "utc"] = "linear") -> alt.Scale:
     """Return a scale that all values fit on. Vega would find it out itself, and complain before it has the data."""
     low, high = min(values, default=0), max(values, default=1)
-    return alt.Scale(type=kind, domain=[low, high if high > low else low + 1], nice=True, zero=False)
+    domain = [low, high if high > low else low + 1]
+    if kind == "utc":
+        return alt.Scale(type="utc", domain=domain)
+    return alt.Scale(type="linear", domain=domain, nice=True, zero=False)
 
 
 def _figure(value: Any) -> float | int | None:
@@ -291,8 +293,8 @@ def _places(times: Sequence[datetime]) -> alt.Axis:
     )
 
 
-def _legend(number: int) -> alt.Legend | None:
-    return alt.Legend(orient="top", title=None, labelLimit=220, columns=3) if number > 1 else None
+def _legend() -> alt.Legend:
+    return alt.Legend(orient="top", title=None, labelLimit=220, columns=3)
 
 
 def _draw(chart: Any, description: str) -> None:

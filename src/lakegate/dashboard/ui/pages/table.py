@@ -318,7 +318,7 @@ def _null_chart(known: Sequence[ColumnHistory]) -> None:
     with_nulls.sort(key=lambda one: -max(point.null_share or 0 for point in one.points))
     chosen = {one.column: [(point.at, point.null_share) for point in one.points] for one in with_nulls[:most]}
     if any(len(points) > 1 for points in chosen.values()):
-        charts.lines(chosen, title="NULL rate", description="NULL rate of each column per publish", share=True)
+        charts.lines(chosen, title="NULL rate", description="NULL rate of each column per publish")
 
 
 def _bounds_chart(table: str, known: Sequence[ColumnHistory]) -> None:
