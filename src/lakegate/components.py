@@ -58,6 +58,7 @@ class Components:
         self.orchestrator = orchestrator
         self._session = session
         self._is_writable = False
+        self._found: tuple[str, Catalog] | None = None
 
     @cached_property
     def context(self) -> Context:
@@ -84,33 +85,43 @@ class Components:
         """The catalog that the settings name, or the local stack's."""
         return self._catalog_at(self.settings.catalog.uri or self.stack.up().nessie_uri)
 
-    def find_catalog(self) -> Catalog:
-        """Return the catalog as :attr:`catalog` does, but start nothing.
+    def find_catalog(self, *, timeout_s: float) -> Catalog:
+        """Return a catalog like :attr:`catalog`, but start nothing, and wait less for an answer.
 
         Call it again after the catalog was away: a local one that was started anew may have another address.
+
+        Args:
+            timeout_s: Seconds to wait for one response; no more than ``catalog.timeout_s``.
 
         Raises:
             CatalogUnavailableError: If it's the local stack's, and that isn't running.
         """
-        if self.settings.catalog.uri is None:
+        uri = self.settings.catalog.uri
+        if uri is None:
             nessie = next(service for service in self.stack.status() if service.name == "nessie")
-            if nessie.state != "running" or nessie.address is None:
+            uri = nessie.address if nessie.state == "running" else None
+            if uri is None:
                 raise CatalogUnavailableError(
                     f"The catalog of {self.home} isn't available: its local Nessie is {nessie.state}.",
                     hint="Start it: lakegate up",
                 )
-            known: Catalog | None = self.__dict__.get("catalog")
-            if known is not None:
-                known.close()
-            self.catalog = self._catalog_at(nessie.address)
-        return self.catalog
+        if "catalog" not in self.__dict__:
+            # What else reads the catalog from here needn't start Spark for it, as the local stack would.
+            self.catalog = self._catalog_at(uri)
+        if self._found is not None and self._found[0] != uri:
+            self._found[1].close()
+            self._found = None
+        if self._found is None:
+            self._found = uri, self._catalog_at(uri, timeout_s=min(timeout_s, self.settings.catalog.timeout_s))
+        return self._found[1]
 
-    def _catalog_at(self, uri: str) -> Catalog:
+    def _catalog_at(self, uri: str, *, timeout_s: float | None = None) -> Catalog:
         from lakegate.credentials.tokens import catalog_token
 
         settings = self.settings.catalog
         token = catalog_token(settings)
-        return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=settings.timeout_s)
+        wait_s = settings.timeout_s if timeout_s is None else timeout_s
+        return find_catalog(settings.type)(uri, self.warehouse, token=token, timeout_s=wait_s)
 
     @cached_property
     def reader(self) -> TableReader:
@@ -252,6 +263,8 @@ class Components:
             made = self.__dict__.get(name)
             if made is not None:
                 made.close()
+        if self._found is not None:
+            self._found[1].close()
         if "stack" in self.__dict__:
             self.stack.release()
 

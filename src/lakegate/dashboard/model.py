@@ -27,7 +27,9 @@ from lakegate.points import resolve
 from lakegate.ports import Catalog, TableReader
 
 MAIN = "main"
-_AWAY_S = 5.0
+_PATIENCE_S = 5.0
+"""Seconds to wait for the catalog: somebody looks at a page that is empty meanwhile."""
+_AWAY_S = 10.0
 """Seconds for which what didn't answer isn't asked again: else each part of a page would wait for it."""
 _REFS_S = 2.0
 """Seconds for which the list of branches holds: several parts of a page need it."""
@@ -227,6 +229,8 @@ class ReadModel:
             try:
                 return read(key)
             except LakegateError as error:
+                if isinstance(error, CatalogUnavailableError):
+                    self.note("catalog", error)
                 return error
 
         if len(keys) <= 1:
@@ -300,7 +304,7 @@ def open_read_model(lake: Lake) -> ReadModel:
     components: Components = lake._components  # noqa: SLF001 - the public API has no use for them
 
     return ReadModel(
-        catalog=components.find_catalog,
+        catalog=lambda: components.find_catalog(timeout_s=_PATIENCE_S),
         reader=lambda: components.reader,
         journal=lambda: components.journal,
         settings=lake.settings,

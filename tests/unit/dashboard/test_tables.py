@@ -57,7 +57,7 @@ def test_a_table_at_a_branch_and_at_an_earlier_commit(big: BigLake) -> None:
     assert get_table(model, big.tables[0], at=earlier.hash).commit == earlier.hash
     with pytest.raises(NotFoundError):
         get_table(model, table, at="2001-01-01")
-    with pytest.raises(InputError, match="neither a commit hash nor a time"):
+    with pytest.raises(InputError, match="neither a time, nor a tag, nor a commit"):
         get_table(model, table, at="<script>")
 
 

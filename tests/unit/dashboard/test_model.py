@@ -1,0 +1,104 @@
+"""What the read model opens, remembers and forgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakegate
+from lakegate.config import Settings
+from lakegate.dashboard.branches import list_branches
+from lakegate.dashboard.model import ReadModel, open_read_model
+from lakegate.dashboard.overview import overview
+from lakegate.errors import CatalogUnavailableError
+from lakegate.local.state import ServiceStatus
+from lakegate.model.refs import CommitRequest
+from lakegate.model.run import Run
+from support.fakes import FakeLakehouse
+from unit.dashboard.conftest import model_of
+
+Load = Callable[..., Run]
+
+
+class Stack:
+    """A local stack that may be asked how it is, and starts nothing."""
+
+    port = 1
+    state: Any = "stopped"
+
+    def status(self) -> tuple[ServiceStatus, ...]:
+        address = f"http://127.0.0.1:{self.port}/api/v2"
+        return (ServiceStatus(name="nessie", state=self.state, log="nessie.log", address=address),)
+
+    def release(self) -> None: ...
+
+
+def test_looking_starts_nothing_and_finds_a_server_that_was_started_anew(tmp_path: Path) -> None:
+    with lakegate.connect(tmp_path, settings=Settings()) as lake:
+        stack = Stack()
+        lake._components.__dict__["stack"] = stack  # noqa: SLF001 - a real one would start servers
+        model = open_read_model(lake)
+        page = overview(model)
+        assert [(one.code, one.hint) for one in page.problems] == [("catalog-unavailable", "Start it: lakegate up")]
+        assert "local Nessie is stopped" in page.problems[0].message
+        stack.state = "running"
+        model.forget()
+        first = model.catalog
+        assert model.catalog is first
+        model.note("catalog", CatalogUnavailableError("gone"))
+        with pytest.raises(CatalogUnavailableError, match="gone"):
+            _ = model.catalog
+        model.forget()
+        assert model.catalog is first, "it's at the same address"
+        stack.port = 2
+        model.note("catalog", CatalogUnavailableError("gone"))
+        model.forget()
+        assert ":2/" in repr(model.catalog)
+
+
+def test_a_catalog_that_goes_away_within_a_page_is_waited_for_once(house: FakeLakehouse, load: Load) -> None:
+    load({"id": 1})
+    for number in range(30):
+        branch = house.catalog.create_branch(f"dbt/{number:02}", house.catalog.get_ref("main"))
+        (pointer,) = house.catalog.list_tables(branch)
+        request = CommitRequest(branch=branch.name, base=branch.hash, message="m", deletes=(pointer.table,))
+        house.catalog.commit(request)
+    asked = []
+
+    def diff(*_: object) -> Any:
+        asked.append(1)
+        raise CatalogUnavailableError("Nessie is away.")
+
+    house.catalog.diff = diff  # type: ignore[assignment, method-assign]
+    page = list_branches(model_of(house))
+    assert len(page.items) == 20
+    assert all(one.problem is not None for one in page.items)
+    assert len(asked) <= 8, "those that were asked at the same time"
+
+
+def test_the_list_of_branches_is_asked_for_once_a_page(model: ReadModel, house: FakeLakehouse) -> None:
+    assert model.branches() == ()
+    house.catalog.create_branch("a", house.catalog.get_ref("main"))
+    assert model.branches() == ()
+    model.forget()
+    assert [ref.name for ref in model.branches()] == ["a"]
+
+
+def test_what_is_remembered_is_bounded(model: ReadModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.dashboard.model._KEPT", 2)
+    made = [model.remembered(key, lambda key=key: [key]) for key in "aba"]  # type: ignore[misc]
+    assert made[0] is made[2]
+    model.remembered("c", lambda: ["c"])
+    assert model.remembered("a", list) is made[0], "b was used longer ago"
+    assert model.remembered("b", list) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "hidden"), [("email", True), ("E_MAIL", False), ("Home_Name", True), ("name", False)]
+)
+def test_masked_columns_are_patterns_in_any_case(house: FakeLakehouse, column: str, hidden: bool) -> None:
+    model = model_of(house, ui={"masked": ["EMAIL", "*_name"]})
+    assert model.is_masked(column) is hidden
