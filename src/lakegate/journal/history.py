@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import delete, or_, select
 
@@ -18,6 +18,7 @@ from lakegate.model.journal import HistoryEvent
 from lakegate.model.run import Publication, Run, total_removed
 
 _RUN_BATCH = 500
+_RECENT = timedelta(days=1)
 _FileKey = tuple[str, str, str]
 
 
@@ -176,14 +177,17 @@ def record(
     _publish_files(tx, net)
     _update_runs(tx, net, target)
     if first:
-        # Nobody knows what was delivered before the journal was lost: each table's state is, once more.
-        _queue_current(tx, target, dict.fromkeys(table for event in events for table in event.tables), head)
+        # Nobody knows what was delivered before the journal was lost: what is recent is told once more, and the rest
+        # had been told, or given up.
+        since = tx.now() - _RECENT
+        recent = [event for event in events if event.time is None or event.time >= since]
+        queue(tx, "current", [table for event in recent for table in event.tables], ref=target, commit=head)
     else:
         for event in new:
             if event.commit not in seen:
                 queue(tx, event.kind, event.tables, ref=target, commit=event.commit, run_id=event.run_id)
         lost = seen.keys() - {event.commit for event in events}
-        _queue_current(tx, target, _tables_of(tx, {seen[commit] for commit in lost}), head)
+        queue(tx, "current", _tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
     tx.insert(EVENTS, [(target, event.commit, event.run_id) for event in new])
     if new or not events:
         tx.insert(HISTORY, [(target, head)], key="target")
@@ -200,12 +204,6 @@ def _tables_of(tx: Transaction, run_ids: Collection[str]) -> Collection[str]:
         return ()
     query = select(RUN_TABLES.c.table_name).distinct().where(RUN_TABLES.c.run_id.in_(tx.values(run_ids)))
     return sorted(tx.scalars(query))
-
-
-def _queue_current(tx: Transaction, target: str, tables: Iterable[str], head: str) -> None:
-    # One each, so that a table that can't be delivered holds up no other.
-    for table in tables:
-        queue(tx, "current", [table], ref=target, commit=head)
 
 
 def _reconsider_files(tx: Transaction, events: Sequence[HistoryEvent]) -> None:

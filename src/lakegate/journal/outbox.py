@@ -29,18 +29,19 @@ _NOBODY_ELSE = "outbox"
 def queue(
     tx: Transaction,
     kind: DownstreamKind,
-    tables: Sequence[str],
+    tables: Iterable[str],
     *,
     ref: str,
     commit: str | None = None,
     run_id: str | None = None,
     only: str | None = None,
 ) -> int:
-    """Queue an event for every system that wants it, and return for how many.
+    """Queue an event for every system that wants it, and return how many tables they are told about.
 
     Args:
         tx: The transaction that records what the event is about.
-        kind: What happened.
+        kind: What happened. The ``current`` state of several tables is one event, but for systems that point at tables:
+            there, a table that can't be delivered holds up no other.
         tables: Its tables.
         ref: The branch.
         commit: The commit that they are described at.
@@ -52,14 +53,16 @@ def queue(
         return 0
     # Whoever sends must not see a later event before an earlier one.
     tx.lock(_NOBODY_ELSE)
-    now = as_text(tx.now())
-    rows = [
-        (name, kind, ref, commit, run_id, json.dumps(wanted), "pending", 0, now, now)
-        for name, subscription in subscriptions.items()
-        if only in (None, name) and (wanted := subscription.wanted(kind, dict.fromkeys(tables)))
-    ]
+    now, tables, found = as_text(tx.now()), tuple(dict.fromkeys(tables)), 0
+    rows: list[tuple[str | int | None, ...]] = []
+    for name, subscription in subscriptions.items():
+        wanted = subscription.wanted(kind, tables) if only in (None, name) else ()
+        found += len(wanted)
+        apart = kind == "current" and subscription.mirrors
+        events = [(one,) for one in wanted] if apart else filter(None, [wanted])
+        rows += [(name, kind, ref, commit, run_id, json.dumps(one), "pending", 0, now, now) for one in events]
     tx.insert(DELIVERIES, rows, _COLUMNS)
-    return len(rows)
+    return found
 
 
 def queue_end(tx: Transaction, run: Run) -> None:
@@ -203,7 +206,7 @@ class Outbox:
     def send_current(self, name: str, tables: Sequence[str], *, ref: str, commit: str) -> int:
         """Queue the state that each of ``tables`` has at ``commit``; return how many the system wants."""
         with self._database.writing() as tx:
-            return sum(queue(tx, "current", [table], ref=ref, commit=commit, only=name) for table in tables)
+            return queue(tx, "current", tables, ref=ref, commit=commit, only=name)
 
     def mirrored(self) -> Sequence[TablePointer]:
         """Return the states that systems point at."""

@@ -27,6 +27,7 @@ from lakegate.wap.transaction import Transaction
 from support.downstream_support import System, World, down, row, up
 from support.fakes import Died
 from support.flow_support import WITH_NULLS, when_reached
+from support.memory_journal import MemoryDatabase
 
 FARES = TableIdentifier.parse("nyc.fares")
 
@@ -299,20 +300,22 @@ def test_a_mirror_heals_by_the_next_publish() -> None:
     assert world.states("glue") == [("a", "superseded"), ("b", "sent")]
 
 
-def test_after_the_journal_was_lost_each_tables_state_is_told_once_more() -> None:
-    hook = System("hook")
-    world = World(hook)
+def test_after_the_journal_was_lost_what_is_recent_is_told_once_more() -> None:
+    hook, glue = System("hook"), System("glue", mirrors=True)
+    world = World(hook, glue)
     for number in range(3):
         world.add(f"r{number}", row(number))
     world.add("f", row(9), table=FARES)
-    hook.told.clear()
-    world.lose_journal()
-    world.later()
-    assert sorted((event.kind, event.tables[0].table) for event in hook.told) == [
-        ("current", "nyc.fares"),
-        ("current", "nyc.trips"),
-    ]
-    assert {event.commit for event in hook.told} == {world.head().hash}
+    for lost_after, times in ((timedelta(hours=1), 1), (timedelta(days=2), 0)):
+        hook.told.clear()
+        glue.told.clear()
+        world.lose_journal()
+        world.database = MemoryDatabase(clock=lambda: world.now)
+        world.kill()
+        world.later(seconds=lost_after.total_seconds())
+        assert [[table.table for table in event.tables] for event in hook.told] == [["nyc.trips", "nyc.fares"]] * times
+        assert [event.tables[0].table for event in glue.told] == ["nyc.trips", "nyc.fares"] * times
+        assert {(event.kind, event.commit) for event in hook.told} <= {("current", world.head().hash)}
 
 
 def test_rebuilding_a_journal_tells_nothing_again_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,9 +339,9 @@ def test_a_reset_of_main_is_told_as_the_state_that_its_tables_have_then() -> Non
     hook.told.clear()
     reset_branch(world.context, "main", head, force=True)
     world.later()
-    told = {event.tables[0].table: event for event in hook.told}
-    assert {event.kind for event in told.values()} == {"current"}
-    assert (told["nyc.trips"].tables[0].rows, told["nyc.fares"].tables[0].dropped) == (1, True)
+    (told,) = hook.told
+    fares, trips = told.tables
+    assert (told.kind, trips.rows, fares.dropped) == ("current", 1, True)
 
 
 def test_what_was_queued_before_a_reset_is_skipped_when_its_commit_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
