@@ -191,9 +191,8 @@ def test_without_the_connector_one_line_says_what_to_install(
 
 
 def test_after_its_time_a_session_begins_nothing(account: SnowflakeAccount) -> None:
-    with (
-        Session("snowflake", account_settings(account.url), limit_s=0) as session,
-        pytest.raises(DownstreamUnavailableError, match=re.escape("took longer than 120 s")),
-    ):
-        session.run(ASK)
+    with open_session(account) as session:
+        session.limit(0)
+        with pytest.raises(DownstreamUnavailableError, match=re.escape("took longer than 120 s")):
+            session.run(ASK)
     assert not account.requests

@@ -83,6 +83,27 @@ def test_a_publish_refreshes_and_a_second_delivery_changes_nothing(account: Snow
     assert account.table("nyc", "trips").path == path_of(TRIPS)
 
 
+def test_several_deliveries_share_a_session_that_ends_with_them(account: SnowflakeAccount, setup: Setup) -> None:
+    account.logins.clear()
+    target = make_target(setup)
+    for version in range(3):
+        target.deliver(event(changed(lake_table("nyc.trips", version))), None)
+    assert len(account.logins) == 1
+    assert len(account.sessions) == 1
+    del target
+    assert not account.sessions
+
+
+def test_two_that_create_a_table_at_once_both_end_well(account: SnowflakeAccount, setup: Setup) -> None:
+    target = make_target(setup)
+    target.deliver(event(changed(TRIPS)), None)
+    # It looks as if there was no table yet; creating it shows that there is.
+    account.blind = 1
+    later = lake_table("nyc.trips", version=2)
+    target.deliver(event(changed(later)), None)
+    assert account.table("nyc", "trips").path == path_of(later)
+
+
 def test_a_table_of_the_same_name_that_is_another_replaces_it(account: SnowflakeAccount, setup: Setup) -> None:
     target = make_target(setup)
     target.deliver(event(changed(TRIPS)), None)

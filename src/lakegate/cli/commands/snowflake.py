@@ -263,7 +263,8 @@ def _announce(steps: Iterable[Step]) -> None:
     for step in steps:
         if step.reason:
             click.echo(f"-- {one_line(step.reason)}", err=True)
-        click.echo(f"{step.sql};\n", err=True)
+        lines = (step.sql or "").split("\n")
+        click.echo("\n".join(one_line(line) for line in lines) + ";\n", err=True)
 
 
 def _show_steps(steps: Sequence[Step]) -> None:

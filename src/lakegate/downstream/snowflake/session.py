@@ -54,13 +54,12 @@ class Session:
     Args:
         name: The downstream's name in the settings, for messages.
         settings: Where and as whom to sign in.
-        limit_s: Seconds after which no further statement is begun. Default: no limit.
     """
 
-    def __init__(self, name: str, settings: SnowflakeDownstream, *, limit_s: float = math.inf) -> None:
+    def __init__(self, name: str, settings: SnowflakeDownstream) -> None:
         self.name = name
         self.settings = settings
-        self._ends_at = time.monotonic() + limit_s
+        self._ends_at = math.inf
         self._connection: Any = None
 
     def __enter__(self) -> Self:
@@ -73,6 +72,10 @@ class Session:
     def is_open(self) -> bool:
         """Whether somebody is signed in."""
         return self._connection is not None
+
+    def limit(self, seconds: float) -> None:
+        """Begin no statement after ``seconds`` from now on."""
+        self._ends_at = time.monotonic() + seconds
 
     def close(self) -> None:
         """Sign out. The next statement signs in again."""
@@ -110,6 +113,8 @@ class Session:
                     cursor.execute(sql)
                     return [{key.lower(): value for key, value in row.items()} for row in cursor.fetchall()]
             except connector.Error as error:
+                # The connector's error holds its own frames, in a circle, and by them whoever called.
+                error.__context__ = error.__cause__ = error.__traceback__ = None
                 if has_renewed or not self._may_sign_in_again(error):
                     raise self._explained(error, sql) from None
                 self.close()

@@ -63,16 +63,17 @@ def put(
     path = location.relative(table.metadata_location)
     mark = Mark(str(table.table), table.uuid)
     found = find(session, place)
-    if found is not None:
-        require_own(found, table.table, session.name)
-        assert found.mark is not None  # noqa: S101 - just required
-        if found.mark.uuid == table.uuid and not recreate:
-            session.run(sql.refresh_table(place, path))
-            return "refreshed"
-    _create(session, place, sql.create_table(place, path, mark, settings, replace=found is not None), table.table)
-    for role in settings.readers:
-        session.run(sql.grant_select(place, role))
-    return "created" if found is None else "replaced"
+    if found is None:
+        if _create(session, place, sql.create_table(place, path, mark, settings)):
+            return "created"
+        found = find(session, place) or Found(place, None)  # another process was faster, or it's no Iceberg table
+    require_own(found, table.table, session.name)
+    if found.mark == mark and not recreate:
+        session.run(sql.refresh_table(place, path))
+        return "refreshed"
+    session.run(sql.create_table(place, path, mark, settings, replace=True))
+    _grant(session, place)
+    return "replaced"
 
 
 def drop(session: Session, table: TableIdentifier) -> Literal["dropped", "unchanged"]:
@@ -123,23 +124,27 @@ def require_own(found: Found, table: TableIdentifier, name: str) -> None:
         raise _taken(found.place, table, name, f"it shows the lake's table {found.mark.table}")
 
 
-def _create(session: Session, place: Place, statement: str, table: TableIdentifier) -> None:
+def _create(session: Session, place: Place, statement: str) -> bool:
+    """Create a table, and return whether there was none."""
     try:
         session.run(statement)
     except SnowflakeError as error:
         if error.number == EXISTS:
-            raise _taken(place, table, session.name, "lakegate didn't make it") from None
+            return False
         if error.number not in ABSENT:
             raise
         # The first table of a namespace brings its schema. What else may be missing, Snowflake says again.
-        _create_schema(session, place)
+        session.run(sql.create_schema(place))
+        for role in session.settings.readers:
+            session.run(sql.grant_usage("SCHEMA", place.schema_sql, role))
         session.run(statement)
+    _grant(session, place)
+    return True
 
 
-def _create_schema(session: Session, place: Place) -> None:
-    session.run(sql.create_schema(place))
+def _grant(session: Session, place: Place) -> None:
     for role in session.settings.readers:
-        session.run(sql.grant_usage("SCHEMA", place.schema_sql, role))
+        session.run(sql.grant_select(place, role))
 
 
 def _taken(place: Place, table: TableIdentifier, name: str, why: str) -> DownstreamError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 from lakegate.config import SnowflakeDownstream
@@ -39,6 +40,9 @@ class SnowflakeTarget:
         self._settings = settings
         self._location = location
         self._uuid_of = uuid_of
+        # One for all deliveries to come: signing in takes longer than a refresh. It ends when nobody sends any more.
+        self._session = Session(name, settings)
+        weakref.finalize(self, self._session.close)
 
     def deliver(self, event: DownstreamEvent, run: Run | None) -> None:
         """Create, refresh or drop each table of a publish. A table that fails doesn't keep the others back.
@@ -49,16 +53,16 @@ class SnowflakeTarget:
         """
         del run
         failed: list[LakegateError] = []
-        with Session(self._name, self._settings, limit_s=self._settings.timeout_s) as session:
-            for table in event.tables:
-                try:
-                    self._deliver(session, table)
-                except RetryableError:
-                    raise
-                except LakegateError as error:
-                    if not session.is_open:
-                        raise  # no table would fare better without a session
-                    failed.append(error)
+        self._session.limit(self._settings.timeout_s)
+        for table in event.tables:
+            try:
+                self._deliver(self._session, table)
+            except RetryableError:
+                raise
+            except LakegateError as error:
+                if not self._session.is_open:
+                    raise  # no table would fare better without a session
+                failed.append(error)
         if failed:
             raise failed[0]
 
