@@ -165,7 +165,8 @@ class Components:
             return None
         from lakegate.alerts.dispatch import Dispatcher
 
-        return Dispatcher(self.settings.notify, lambda: self.journal)
+        notify = self.settings.notify.model_copy(update={"report_url": self.settings.run_url})
+        return Dispatcher(notify, lambda: self.journal)
 
     @cached_property
     def downstreams(self) -> tuple[Subscriber, ...]:

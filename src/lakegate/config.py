@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -607,6 +607,9 @@ class OpenlineageDownstream(DownstreamSettings):
             raise ValueError("a downstream system of type 'openlineage' needs either 'url' or 'file'")
         if self.api_key is not None and self.url is None:
             raise ValueError("'api_key' goes with 'url'")
+        is_open = self.url is not None and self.url.startswith("http:")
+        if self.api_key is not None and is_open and not is_loopback(urlsplit(self.url or "").hostname or ""):
+            raise ValueError("'url' must start with https:// where 'api_key' is sent")
         return self
 
 
@@ -704,9 +707,32 @@ class Settings(_Section):
         """Where the object stores are: the sections ``s3``, ``gcs`` and ``adls``."""
         return StorageSettings(s3=self.s3, gcs=self.gcs, adls=self.adls)
 
+    @property
+    def run_url(self) -> str | None:
+        """Address of a run for people, to be filled in: ``notify.report_url``, else its page on the dashboard."""
+        if self.notify.report_url is not None or self.ui.url is None:
+            return self.notify.report_url
+        return f"{self.ui.url.rstrip('/')}/run?run={{run_id}}"
+
+    def link_to(self, run_id: str, table: str = "", branch: str = "") -> str | None:
+        """Return the address of a run for people; ``None`` if no setting names one."""
+        return None if self.run_url is None else fill_link(self.run_url, run_id=run_id, table=table, branch=branch)
+
     def table(self, table: TableIdentifier) -> TableSettings:
         """Return the table's section, or defaults."""
         return self.tables.get(str(table), TableSettings())
+
+
+def fill_link(template: str, **values: str) -> str:
+    """Return a link with ``{run_id}``, ``{table}`` and ``{branch}`` filled in.
+
+    Example:
+        >>> fill_link("https://lake.example.com/{table}?run={run_id}", run_id="r1", table="a/b")
+        'https://lake.example.com/a%2Fb?run=r1'
+    """
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", quote(value, safe="", errors="replace"))
+    return template
 
 
 def find_home(start: Path | None = None) -> Path:

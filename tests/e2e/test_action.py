@@ -95,11 +95,16 @@ def test_a_rejected_batch_fails_the_step_and_is_reported(
 ) -> None:
     write_trips(tmp_path / "a.parquet", 100, nulls=3)
     given = {"table": f"{namespace}.trips", "paths": "*.parquet", "checks": "not_null(passengers)"}
-    ended = run_step("Ingest", tmp_path, project | given | {"branch": f"wap/{namespace}"})
+    address = {"LAKEGATE_UI_URL": "https://lake.example.com"}
+    ended = run_step("Ingest", tmp_path, project | given | {"branch": f"wap/{namespace}"}, **address)
     assert ended.code == 1, ended.told
     assert ended.outputs["status"] == "rejected"
     assert f"waits on branch wap/{namespace}." in ended.summary
     assert "| not_null(passengers) | error | fail | 3 | 100 |" in ended.summary
+    assert ended.outputs["link"] == f"https://lake.example.com/run?run={ended.outputs['run-id']}"
+    assert f"[Report of the run](<{ended.outputs['link']}>)" in ended.summary
+    assert ended.outputs["link"] in Path(ended.outputs["report"]).read_text(encoding="utf-8")
+    assert 'failures="1"' in Path(ended.outputs["junit"]).read_text(encoding="utf-8")
 
 
 @pytest.mark.jvm

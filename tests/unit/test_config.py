@@ -76,6 +76,19 @@ def test_variables_of_others_are_left_alone(tmp_path: Path) -> None:
     assert caught.value.hint == "Did you mean LAKEGATE_ENGINE_URL?"
 
 
+@pytest.mark.parametrize(
+    ("text", "link"),
+    [
+        ("", None),
+        ("[ui]\nurl = 'https://lake.example.com/'", "https://lake.example.com/run?run=r%2F1"),
+        ("[ui]\nurl = 'https://a'\n[notify]\nreport_url = 'https://b/{run_id}/{table}'", "https://b/r%2F1/nyc.trips"),
+    ],
+)
+def test_a_run_has_a_link_where_a_setting_names_one(tmp_path: Path, text: str, link: str | None) -> None:
+    write(tmp_path, text)
+    assert load_settings(tmp_path, env={}).link_to("r/1", "nyc.trips") == link
+
+
 def test_home_is_the_nearest_folder_upwards(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)

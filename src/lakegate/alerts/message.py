@@ -8,9 +8,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from lakegate.config import NotifySettings
+from lakegate.config import NotifySettings, fill_link
 from lakegate.model.checks import CheckResult
 from lakegate.model.notices import AlertGroup, Notice
 from lakegate.model.run import Run, changed_rows
@@ -320,10 +319,7 @@ def _commands_without_run(notice: Notice) -> Iterator[tuple[str, str]]:
 def _link(run: Run | None, template: str | None) -> str | None:
     if run is None or template is None:
         return None
-    values = {"run_id": run.run_id, "table": run.tables[0] if run.tables else "", "branch": run.branch}
-    for name, value in values.items():
-        template = template.replace(f"{{{name}}}", quote(value, safe="", errors="replace"))
-    return template
+    return fill_link(template, run_id=run.run_id, table=run.tables[0] if run.tables else "", branch=run.branch)
 
 
 def _beside(notice: Notice, group: AlertGroup, window_s: float, settings: NotifySettings) -> str:

@@ -31,7 +31,8 @@ def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
     else:
         from lakegate.reports.run_page import run_page
 
-        write(app, run_page(run), file, page=f"lakegate-run-{run.run_id}.html")
+        link = app.settings().link_to(run.run_id, ", ".join(run.tables), run.branch)
+        write(app, run_page(run, link=link), file, page=f"lakegate-run-{run.run_id}.html")
 
 
 def _lineage(lake: Lake, run: Run) -> str:

@@ -132,8 +132,15 @@ def test_a_key_that_is_not_there_shows_in_the_test(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "section", [{}, {"url": "https://a", "file": "b"}, {"file": "b", "api_key": "env:K"}, {"url": "ftp://a"}]
+    "section",
+    [
+        {},
+        {"url": "https://a", "file": "b"},
+        {"file": "b", "api_key": "env:K"},
+        {"url": "ftp://a"},
+        {"url": "http://a.example.com", "api_key": "env:K"},
+    ],
 )
 def test_it_goes_to_one_place(section: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"openlineage|api_key|pattern"):
+    with pytest.raises(ValueError, match=r"openlineage|api_key|pattern|https"):
         target(tmp_path, **section)

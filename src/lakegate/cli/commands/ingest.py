@@ -92,6 +92,8 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     _require_ended(run)
     if app.json:
         payload = run_payload(run)
+        link = app.settings().link_to(run.run_id, run.table, run.branch)
+        payload |= {} if link is None else {"link": link}
         elapsed_s = time.monotonic() - started
         echo_json({**payload, "seconds": elapsed_s if payload["seconds"] is None else payload["seconds"]})
     else:

@@ -40,12 +40,12 @@ def report(app: App, /, *, table: str | None, since: datetime, file: Path | None
 
     with app.lake() as lake:
         found = lake.runs(table=table, since=since, limit=_MOST + 1)
-    expected = app.settings().notify.late
+    settings = app.settings()
     runs, is_complete = found[:_MOST], len(found) <= _MOST
-    summed = period_report(runs, since=since, table=table, expected=expected, is_complete=is_complete)
+    summed = period_report(runs, since=since, table=table, expected=settings.notify.late, is_complete=is_complete)
     if app.json:
         write(app, as_json(json_safe(summed.model_dump()), indent=2) + "\n", file)
         return
     from lakegate.reports.period_page import period_page
 
-    write(app, period_page(summed, runs), file, page="lakegate-report.html")
+    write(app, period_page(summed, runs, link=settings.ui.url), file, page="lakegate-report.html")

@@ -40,15 +40,16 @@ def artifact_key(table: str, kind: str) -> str:
     return f"lakegate-{re.sub(r'[^a-z0-9]+', '-', table.lower()).strip('-')}-{kind}"
 
 
-def show_audit(run: Run, *, with_examples: bool) -> None:
+def show_audit(run: Run, *, with_examples: bool, link: str | None = None) -> None:
     """Create the artifacts of an audit: the report to read, and its checks as a table.
 
     Args:
         run: The run, audited.
         with_examples: Whether to show failing rows, which go into Prefect's database.
+        link: Where the run is on the dashboard.
     """
     for report in run.reports:
-        text = audit_markdown(run, report, with_examples=with_examples)
+        text = audit_markdown(run, report, with_examples=with_examples, link=link)
         _offer(
             create_markdown_artifact, markdown=text, key=artifact_key(report.table, "audit"), description=sentence(run)
         )
@@ -56,8 +57,8 @@ def show_audit(run: Run, *, with_examples: bool) -> None:
         _offer(create_table_artifact, table=rows, key=artifact_key(report.table, "checks"), description=sentence(run))
 
 
-def show_publication(run: Run) -> None:
-    """Create the artifact of a publish: the commit, and what you can do with it."""
+def show_publication(run: Run, *, link: str | None = None) -> None:
+    """Create the artifact of a publish: the commit, and what you can do with it; ``link`` leads to the dashboard."""
     if run.publication is None:
         return
     lines = [
@@ -68,6 +69,7 @@ def show_publication(run: Run) -> None:
         *_commands(
             f"lakegate runs {run.run_id}", f"lakegate diff {run.publication.target}", f"lakegate revert {run.run_id}"
         ),
+        *_link(link),
     ]
     _offer(create_markdown_artifact, markdown="\n".join(lines), key=artifact_key(run.table, "publish"))
 
@@ -88,8 +90,8 @@ def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
     _offer(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
 
 
-def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool) -> str:
-    """Return an audit report as Markdown, with the commands to type next."""
+def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool, link: str | None = None) -> str:
+    """Return an audit report as Markdown, with the commands to type next and a link to the run."""
     verdict = "passed" if report.passed else "failed"
     lines = [
         f"# Audit of {report.table}: {verdict}",
@@ -108,7 +110,12 @@ def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool) -> str
     commands = [f"lakegate runs {run.run_id}"]
     if run.status == "rejected" and run.branch_kept:
         commands += [f"lakegate discard {run.branch}", f'lakegate publish {run.branch} --accept "REASON"']
-    return "\n".join([*lines, "", *_commands(*commands)])
+    return "\n".join([*lines, "", *_commands(*commands), *_link(link)])
+
+
+def _link(link: str | None) -> Iterator[str]:
+    if link is not None:
+        yield from ("", f"[Report of the run](<{link}>)")
 
 
 def sentence(run: Run) -> str:

@@ -89,7 +89,7 @@ def audit(run_id: str, home: str | None = None, *, with_examples: bool = True) -
     """
     run = _tried(home, lambda lake: lake.audit_run(run_id))
     if isinstance(run, Run):
-        show_audit(run, with_examples=with_examples)
+        show_audit(run, with_examples=with_examples, link=_link(home, run))
         _require_passed(run)
     return run
 
@@ -107,9 +107,14 @@ def publish(run_id: str, home: str | None = None, *, with_examples: bool = True)
     """
     run = _tried(home, lambda lake: lake.publish_run(run_id))
     if isinstance(run, Run) and run.status == "rejected":
-        show_audit(run, with_examples=with_examples)
+        show_audit(run, with_examples=with_examples, link=_link(home, run))
         _require_passed(run)
     return run
+
+
+def _link(home: str | None, run: Run) -> str | None:
+    with open_lake(home) as lake:
+        return lake.settings.link_to(run.run_id, run.table, run.branch)
 
 
 def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None:
@@ -126,7 +131,8 @@ def stage_hooks(transaction: Transaction, run_id: str, home: str | None) -> None
 
     def finish(_transaction: Transaction) -> None:
         with open_lake(home) as lake:
-            show_publication(lake.run(run_id))
+            run = lake.run(run_id)
+            show_publication(run, link=lake.settings.link_to(run.run_id, run.table, run.branch))
 
     def undo(_transaction: Transaction) -> None:
         logger = get_run_logger()

@@ -166,6 +166,12 @@ def test_examples_are_left_out_when_they_should_be(rejected: Run) -> None:
     assert "NULL" not in audit_markdown(rejected, report(rejected), with_examples=False)
 
 
+def test_a_report_leads_to_the_dashboard(rejected: Run) -> None:
+    link = "https://lake.example.com/run?run=r1"
+    text = audit_markdown(rejected, report(rejected), with_examples=False, link=link)
+    assert text.endswith(f"\n\n[Report of the run](<{link}>)")
+
+
 def test_a_report_of_a_dropped_branch_offers_nothing_that_needs_it(rejected: Run) -> None:
     dropped = rejected.model_copy(update={"branch_kept": False})
     assert "lakegate publish" not in audit_markdown(dropped, report(dropped), with_examples=True)
