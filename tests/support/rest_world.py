@@ -6,6 +6,7 @@ The schemas are those of ``open-api/rest-catalog-open-api.yaml`` (apache/iceberg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,10 +171,13 @@ class RestWorld:
     tables: IcebergTables
     catalog: MemoryCatalog
     files: CountingFiles
+    opened: ExitStack
 
     def client(self, token: Callable[[], str] | None = None, **options: Any) -> TestClient:
         app = create_app(self.catalog, self.files, token=token)
-        return TestClient(app, base_url=options.pop("base_url", "http://localhost"), **options)
+        client = TestClient(app, base_url=options.pop("base_url", "http://localhost"), **options)
+        # Open, it has one event loop for all its requests; else each has its own.
+        return self.opened.enter_context(client)
 
     def new_state(self, name: str, rows: int = 3, **changes: Any) -> TablePointer:
         """Write a table with some rows and return its state, which no commit has yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,5 +15,5 @@ from support.rest_world import CountingFiles, RestWorld
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[RestWorld]:
-    with iceberg_tables(tmp_path) as tables:
-        yield RestWorld(tables, MemoryCatalog(), CountingFiles())
+    with iceberg_tables(tmp_path) as tables, ExitStack() as opened:
+        yield RestWorld(tables, MemoryCatalog(), CountingFiles(), opened)
