@@ -14,6 +14,8 @@ from lakegate.errors import EngineError, LakegateError, RetryableError
 RETRY_AFTER_S = 5
 """Seconds after which a client should ask again when the catalog or the warehouse is away."""
 
+_LONGEST_NAME = 300
+
 
 class RefusedError(Exception):
     """A request that gets no result.
@@ -51,12 +53,13 @@ def bad_request(message: str) -> RefusedError:
 
 def no_table(name: str) -> RefusedError:
     """Return the error of a table that isn't there."""
-    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table does not exist: {name}")
+    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table does not exist: {_clipped(name)}")
 
 
 def no_namespace(name: str) -> RefusedError:
     """Return the error of a namespace that isn't there."""
-    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchNamespaceException", f"Namespace does not exist: {name}")
+    message = f"Namespace does not exist: {_clipped(name)}"
+    return RefusedError(HTTPStatus.NOT_FOUND, "NoSuchNamespaceException", message)
 
 
 def not_published(prefix: str) -> RefusedError:
@@ -64,9 +67,13 @@ def not_published(prefix: str) -> RefusedError:
     return RefusedError(
         HTTPStatus.NOT_FOUND,
         "NoSuchWarehouseException",
-        f"'{prefix}' names no published state. Use main, tag:NAME or commit:HASH; a tag or commit must be in the "
-        "history of main.",
+        f"'{_clipped(prefix)}' names no published state. Use main, tag:NAME or commit:HASH; a tag or commit must be in "
+        "the history of main.",
     )
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
 def read_only() -> RefusedError:
