@@ -100,7 +100,7 @@ def parse_where(text: str, schema: Schema) -> BooleanExpression:
     Example:
         >>> from pyiceberg.types import LongType, NestedField
         >>> parse_where("ID != 7", Schema(NestedField(1, "id", LongType())))  # doctest: +ELLIPSIS
-        And(left=_ice.NotEqualTo(...id...7...), right=_ice.NotNull(...id...))
+        And(left=NotEqualTo(...id...7...), right=NotNull(...id...))
     """
     try:
         tokens = sql_tokens(text)
