@@ -446,7 +446,7 @@ class EngineTransaction(Protocol):
         """Return a DataFrame of ``table`` on the branch."""
 
     def append(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
-        """Append a DataFrame, Arrow table or pandas frame by column name; ``create`` says how to make the table."""
+        """Append a DataFrame, or what becomes an Arrow table, by column name; ``create`` says how to make the table."""
 
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
         """Replace all rows of the table."""

@@ -19,6 +19,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
+from lakegate.iceberg.arrow_types import plain_schema
 from lakegate.iceberg.files import TableFiles, reading
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN
@@ -80,7 +81,11 @@ def open_scan(
     for task in tasks:
         if task.file.file_format not in _READABLE:
             _refuse(pointer, f"has data files in the format {task.file.file_format.name}")
-    scan = _Scan(ArrowScan(table, file_io, wanted, row_filter), pointer, _arrow_schema(wanted))
+    scan = _Scan(
+        ArrowScan(table, file_io, wanted, row_filter),
+        pointer,
+        plain_schema(schema_to_pyarrow(wanted, include_field_ids=False)),
+    )
     return pa.RecordBatchReader.from_batches(scan.schema, scan.batches(tasks, limit))
 
 
@@ -178,30 +183,6 @@ def _selected(schema: Schema, columns: Sequence[str]) -> Schema:
         raise InputError("No column is selected.", hint="Leave out columns to read all of them.")
     by_name = {field.name: field for field in schema.fields}
     return Schema(*(by_name[name] for name in top), schema_id=schema.schema_id)
-
-
-def _arrow_schema(schema: Schema) -> pa.Schema:
-    """Return the Arrow schema of a table's rows, with the types that Spark's results have: no ``large_string``."""
-    found = schema_to_pyarrow(schema, include_field_ids=False)
-    return pa.schema([pa.field(field.name, _plain(field.type), nullable=field.nullable) for field in found])
-
-
-def _plain(kind: Any) -> Any:
-    if pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.list_(_plain_field(kind.value_field))
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
-    if pa.types.is_struct(kind):
-        return pa.struct([_plain_field(kind.field(at)) for at in range(kind.num_fields)])
-    return kind
-
-
-def _plain_field(field: Any) -> Any:
-    return pa.field(field.name, _plain(field.type), nullable=field.nullable)
 
 
 def _refuse(pointer: TablePointer, problem: str) -> NoReturn:

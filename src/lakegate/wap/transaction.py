@@ -38,8 +38,8 @@ _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNO
 class Transaction:
     """Writes and reads on a branch that nobody else reads. Open one with :meth:`lakegate.Lake.transaction`.
 
-    Tables are named ``namespace.table``. Rows are a Spark DataFrame of this transaction, an Arrow table, a pandas
-    frame, or a list of dicts; columns are matched by name.
+    Tables are named ``namespace.table``. Rows are a Spark DataFrame of this transaction, a pandas or Polars
+    frame, a DuckDB relation, an Arrow table, or a list of dicts; columns are matched by name.
     """
 
     def __init__(self, context: Context, progress: Progress, engine: EngineTransaction) -> None:
@@ -74,7 +74,8 @@ class Transaction:
 
         Args:
             table: ``namespace.table``.
-            rows: A DataFrame of this transaction, an Arrow table, a pandas frame, or a list of dicts.
+            rows: A DataFrame of this transaction, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a
+                list of dicts.
             partition_by: Transforms for a new table, such as ``days(pickup)``.
 
         Raises:
@@ -88,7 +89,8 @@ class Transaction:
 
         Args:
             table: ``namespace.table``.
-            rows: A DataFrame of this transaction, an Arrow table, a pandas frame, or a list of dicts.
+            rows: A DataFrame of this transaction, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a
+                list of dicts.
             partition_by: Transforms for a new table, such as ``days(pickup)``.
 
         Raises:
@@ -105,7 +107,8 @@ class Transaction:
 
         Args:
             table: ``namespace.table``. Created if it doesn't exist.
-            rows: A DataFrame of this transaction, an Arrow table, a pandas frame, or a list of dicts.
+            rows: A DataFrame of this transaction, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a
+                list of dicts.
             keys: Columns that identify a row.
             partition_by: Transforms for a new table, such as ``days(pickup)``.
 
