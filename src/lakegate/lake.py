@@ -55,6 +55,7 @@ from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction, transaction
 
 if TYPE_CHECKING:
+    from lakegate.snippets.snippet import Snippet
     from lakegate.sources.listing import FoundFile
 
 MAIN = "main"
@@ -809,6 +810,66 @@ class Lake:
                 ref=ref,
             )
         return Table(pointer, self._components.reader)
+
+    def snippet(
+        self,
+        table: str,
+        engine: str,
+        *,
+        ref: str = MAIN,
+        at: str | datetime | None = None,
+        rest: str | None = None,
+        rest_token: bool = False,
+    ) -> Snippet:
+        """Return what to paste into another engine to read a table. It holds no secret.
+
+        Args:
+            table: ``namespace.table``.
+            engine: ``pyiceberg``, ``duckdb``, ``polars``, ``daft``, ``spark``, ``trino``, ``dremio``, ``snowflake``,
+                ``athena``, ``redshift`` or ``clickhouse``.
+            ref: Branch, tag or commit hash.
+            at: Commit hash or time: the table as ``ref`` had it then. Default: now.
+            rest: URL of ``lakegate serve``, to read through it. Default: by the metadata file, and Spark, Trino and
+                Dremio by Nessie.
+            rest_token: Whether that server asks for a token.
+
+        Returns:
+            The snippet.
+
+        Raises:
+            InputError: The engine is unknown, or can't reach the table's files.
+            NotFoundError: The table, or the ref, doesn't exist.
+
+        Example:
+            >>> print(lake.snippet("nyc.trips", "duckdb").text.splitlines()[1])
+            INSTALL iceberg; LOAD iceberg;
+        """
+        from lakegate.snippets.snippet import write_snippet
+        from lakegate.snippets.target import Target
+
+        resolved = self._resolve(ref, at)
+        try:
+            found = self.table(table, ref=resolved.hash).metadata  # of that very commit, wherever main is by now
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"Table {table} doesn't exist on {ref}.", hint=f"lakegate table list --ref {ref}", table=table, ref=ref
+            ) from error
+        target = Target(
+            table=found.table,
+            ref=resolved,
+            metadata_location=found.metadata_location,
+            location=found.location,
+            has_deletes=found.rows is None,
+            warehouse=self._components.warehouse,
+            storage=self.settings.storage,
+            catalog=self.settings.catalog,
+            spark_options={
+                key: value
+                for key, value in self._components.catalog.spark_options(resolved).items()
+                if key in {"type", "uri", "ref", "ref.hash"}
+            },
+        )
+        return write_snippet(engine, target, rest=rest, has_token=rest_token)
 
     def rows_per_branch(self, table: str) -> Sequence[tuple[Ref, int | None]]:
         """Return how many rows a table has on each branch that has it, from metadata alone.

@@ -14,6 +14,7 @@ import pytest
 
 from lakegate.cli.commands.query import print_csv
 from lakegate.model.refs import Ref, TableDifference
+from lakegate.snippets.snippet import Snippet
 from support.cli_support import (
     COMMITS,
     HASH,
@@ -127,6 +128,28 @@ def test_rows_that_delete_files_leave_are_at_most_so_many() -> None:
         told = json.loads(invoke(f"{output} -o json", lake).stdout)
         line = told[0].get("left", told[0]) if isinstance(told, list) else told
         assert (line["rows"], line["rows_at_most"]) == (None, 100_000), output
+
+
+def test_table_connect_prints_a_snippet_to_paste() -> None:
+    snippet = Snippet(
+        engine="trino",
+        language="sql",
+        table="nyc.trips",
+        ref="main",
+        commit="0" * 64,
+        metadata_location="file:///lake/1.metadata.json",
+        follows=True,
+        run_here=False,
+        text="SELECT [1];",
+    )
+    lake = FakeLake(snippet=snippet)
+    shown = invoke("table connect nyc.trips -e trino --ref v1 --rest http://x --rest-token", lake)
+    assert shown.stdout == "SELECT [1];\n"
+    assert "Not run here: lakegate's tests don't have Trino." in shown.stderr
+    assert lake.asked("snippet") == {"ref": "v1", "at": None, "rest": "http://x", "rest_token": True}
+    assert json.loads(invoke("table connect nyc.trips -e trino -o json", FakeLake(snippet=snippet)).stdout)["follows"]
+    assert invoke("table connect nyc.trips -e trino --rest-token", lake).exit_code == 2
+    assert "'duckdb'" in invoke("table connect nyc.trips -e dukdb", lake).stderr
 
 
 def test_table_commands() -> None:

@@ -12,6 +12,7 @@ from lakegate.cli.commandline import group
 from lakegate.cli.options import at_option, ref_option, table_argument
 from lakegate.cli.output import cell, count, count_at_most, echo_json, moment, safe, say, show_rows, size
 from lakegate.cli.run_output import journal_payload, show_revert
+from lakegate.snippets.engines import ENGINES, TITLES
 
 if TYPE_CHECKING:
     from lakegate.model.tables import Snapshot, TableMetadata
@@ -140,6 +141,45 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
         echo_json(journal_payload(run))
     else:
         show_revert(app, run, "restored", table)
+
+
+@table.command(
+    "connect",
+    examples=(
+        "lakegate table connect nyc.trips --engine duckdb",
+        "lakegate table connect nyc.trips --engine polars --ref 2026-q1",
+        "lakegate table connect nyc.trips --engine spark --at 2026-01-31T07:00:00Z",
+        "lakegate table connect nyc.trips --engine pyiceberg --rest http://127.0.0.1:8181",
+    ),
+)
+@table_argument()
+@click.option("--engine", "-e", required=True, type=click.Choice(ENGINES), help="What you want to read TABLE with.")
+@ref_option()
+@at_option()
+@click.option("--rest", metavar="URL", help="Read from lakegate serve at URL. Default: from the table's own files.")
+@click.option("--rest-token", is_flag=True, help="That server asks for a token.")
+def connect_table(
+    app: App, /, *, table: str, engine: str, ref: str, at: str | None, rest: str | None, rest_token: bool
+) -> None:
+    """Print what to paste into another engine to read TABLE.
+
+    It holds no secret: engines get credentials by their own means, which a comment names. Without --rest, a snippet
+    names the table's metadata file, and shows that state for good; Spark, Trino and Dremio read by Nessie and see later
+    publishes on --ref, too.
+
+    Tests run the snippets for pyiceberg, duckdb, polars, daft and spark, as printed. Those for trino, dremio,
+    snowflake, athena, redshift and clickhouse were not run.
+    """
+    if rest_token and rest is None:
+        raise click.UsageError("--rest-token needs --rest.")
+    with app.lake() as lake:
+        snippet = lake.snippet(table, engine, ref=ref, at=at, rest=rest, rest_token=rest_token)
+    if app.json:
+        echo_json(snippet.model_dump(mode="json"))
+        return
+    click.echo(snippet.text)
+    if not snippet.run_here:
+        click.echo(f"Not run here: lakegate's tests don't have {TITLES[snippet.engine]}.", err=True)
 
 
 def _payload(metadata: TableMetadata) -> dict[str, Any]:

@@ -1,0 +1,267 @@
+"""Snippets that name a catalog: Nessie itself, or ``lakegate serve``. At ``main``, they see later publishes, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from lakegate.errors import InputError
+from lakegate.iceberg.warehouse import spark_file_io
+from lakegate.snippets.engines import TITLES, Engine
+from lakegate.snippets.target import Target, name, python, text, uri
+
+_SPARK_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+_TOKEN = "LAKE_READER_TOKEN"  # noqa: S105 - a variable's name
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running ``lakegate serve``.
+
+    Attributes:
+        url: Its address.
+        has_token: Whether it asks for a token.
+    """
+
+    url: str
+    has_token: bool
+
+    @classmethod
+    def parse(cls, url: str, *, has_token: bool) -> Server:
+        """Return the server at ``url``.
+
+        Raises:
+            InputError: It isn't an address, or holds a password.
+        """
+        try:
+            parts = urlsplit(url)
+            is_fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+        except ValueError:
+            is_fine = False
+        if not is_fine or parts.query or parts.fragment or not re.fullmatch(r"[!-~]+", url):
+            raise InputError("--rest isn't a URL such as http://127.0.0.1:8181.", hint="lakegate serve prints it.")
+        return cls(url.rstrip("/"), has_token)
+
+
+def _about(target: Target, *more: str | None, mark: str = "#") -> list[str]:
+    news = "it never changes" if target.is_pinned else "later publishes show, too"
+    first = f"{target.table} of {target.state}; {news}."
+    return [f"{mark} {line}" for line in (first, *more) if line]
+
+
+# Nessie
+
+
+def spark(target: Target) -> str:
+    """Return Python for Spark, by Nessie."""
+    options = {**target.spark_options, "warehouse": uri(target.warehouse)}
+    lines = [*_spark_start(target), *_spark_options({**options, **spark_file_io(target.warehouse, target.storage)})]
+    variable = target.token_variable()
+    if variable is not None:
+        lines.insert(0, "import os\n")
+        lines += [
+            '    .config("spark.sql.catalog.lake.authentication.type", "BEARER")',
+            f'    .config("spark.sql.catalog.lake.authentication.token", os.environ[{python(variable)}])',
+        ]
+    elif target.catalog.oauth2_token_endpoint is not None:
+        lines.append("    # and spark.sql.catalog.lake.authentication.type OAUTH2, with its client's id and secret")
+    return "\n".join([*lines, *_spark_end(target)])
+
+
+def trino(target: Target) -> str:
+    """Return Trino's catalog file and a query, by Nessie."""
+    ref, first = target.ref.name, None
+    if target.is_commit:
+        ref = f"at-{target.ref.hash[:12]}"
+        first = f"Trino reads branches and tags. Once: lakegate tag create {ref} --at {target.ref.hash}"
+    lines = [
+        *_about(target, first, "etc/catalog/lake.properties:"),
+        "connector.name=iceberg",
+        "iceberg.catalog.type=nessie",
+        f"iceberg.nessie-catalog.uri={target.nessie_uri}",
+        f"iceberg.nessie-catalog.ref={ref}",
+        f"iceberg.nessie-catalog.default-warehouse-dir={uri(target.warehouse)}",
+    ]
+    if target.token_variable() is not None:
+        lines += [
+            "iceberg.nessie-catalog.authentication.type=BEARER",
+            f"iceberg.nessie-catalog.authentication.token=${{ENV:{target.token_variable()}}}",
+        ]
+    return "\n".join([*lines, *_trino_files(target), "", *_trino_query(target)])
+
+
+def dremio(target: Target) -> str:
+    """Return SQL for Dremio, by a source of its kind Nessie."""
+    if target.is_commit:
+        at = f"COMMIT {name(target.ref.hash)}"
+    else:
+        at = f"{'TAG' if target.ref.kind == 'tag' else 'BRANCH'} {name(target.ref.name)}"
+    endpoint = f"Once: add a source of type Nessie, called lake, with the endpoint {target.nessie_uri}"
+    credentials = "Credentials: the source's own settings, for Nessie and for the files."
+    return "\n".join(
+        [
+            *_about(target, endpoint, credentials, mark="--"),
+            f"SELECT * FROM lake.{target.dotted} AT {at} LIMIT 10;",
+        ]
+    )
+
+
+# lakegate serve
+
+
+def served_python(engine: Engine) -> Callable[[Target, Server], str]:
+    """Return what makes Python for a library that reads by PyIceberg's catalogs."""
+    imports = {"pyiceberg": None, "polars": "import polars as pl", "daft": "import daft"}
+    reads = {
+        "pyiceberg": ("{table}", "print({name}.scan(limit=10).to_arrow())"),
+        "polars": ("pl.scan_iceberg({table})", "print({name}.head(10).collect())"),
+        "daft": ("daft.read_iceberg({table})", "{name}.show(10)"),
+    }
+
+    def make(target: Target, server: Server) -> str:
+        options = {
+            "type": "rest",
+            "uri": server.url,
+            "warehouse": target.warehouse_name,
+            **target.pyiceberg_properties(),
+        }
+        read, show = reads[engine]
+        if engine == "daft" and target.has_deletes:
+            read = "daft.from_arrow({table}.scan().to_arrow())"
+        given = ", ".join(f"{python(key)}: {python(value)}" for key, value in options.items())
+        token = f', "token": os.environ[{python(_TOKEN)}]' if server.has_token else ""
+        table = f"lake.load_table({python(str(target.table))})"
+        return "\n".join(
+            [
+                *(["import os", ""] if server.has_token else []),
+                *([imported] if (imported := imports[engine]) else []),
+                "from pyiceberg.catalog import load_catalog",
+                "",
+                *_about(target, target.credentials()),
+                f'lake = load_catalog("lake", **{{{given}{token}}})',
+                f"{target.variable} = {read.format(table=table)}",
+                show.format(name=target.variable),
+            ]
+        )
+
+    return make
+
+
+def served_duckdb(target: Target, server: Server) -> str:
+    """Return SQL for DuckDB."""
+    access = "AUTHORIZATION_TYPE 'none'"
+    lines = []
+    if server.has_token:
+        lines = [
+            f"-- Credentials: the token of {_TOKEN}, in place of the dots.",
+            "CREATE OR REPLACE SECRET reader (TYPE iceberg, TOKEN '…');",
+        ]
+        access = "SECRET reader"
+    return "\n".join(
+        [
+            *_about(target, mark="--"),
+            "INSTALL iceberg; LOAD iceberg;",
+            *lines,
+            f"ATTACH {text(target.warehouse_name)} AS lake (TYPE iceberg, ENDPOINT {text(server.url)}, {access});",
+            f"SELECT * FROM lake.{name('.'.join(target.table.namespace))}.{name(target.table.name)} LIMIT 10;",
+        ]
+    )
+
+
+def served_spark(target: Target, server: Server) -> str:
+    """Return Python for Spark."""
+    options = {"type": "rest", "uri": server.url, "warehouse": target.warehouse_name}
+    lines = [*_spark_start(target), *_spark_options({**options, **spark_file_io(target.warehouse, target.storage)})]
+    if server.has_token:
+        lines.insert(0, "import os\n")
+        lines.append(f'    .config("spark.sql.catalog.lake.token", os.environ[{python(_TOKEN)}])')
+    return "\n".join([*lines, *_spark_end(target)])
+
+
+def served_trino(target: Target, server: Server) -> str:
+    """Return Trino's catalog file and a query."""
+    token = ["iceberg.rest-catalog.security=OAUTH2", f"iceberg.rest-catalog.oauth2.token=${{ENV:{_TOKEN}}}"]
+    return "\n".join(
+        [
+            *_about(target, "etc/catalog/lake.properties:"),
+            "connector.name=iceberg",
+            "iceberg.catalog.type=rest",
+            f"iceberg.rest-catalog.uri={server.url}",
+            f"iceberg.rest-catalog.warehouse={target.warehouse_name}",
+            *(token if server.has_token else []),
+            *_trino_files(target),
+            "",
+            *_trino_query(target),
+        ]
+    )
+
+
+def _spark_start(target: Target) -> list[str]:
+    return [
+        "from pyspark.sql import SparkSession",
+        "",
+        *_about(target, f"Start Python with: pyspark --packages {_SPARK_PACKAGE}", target.credentials()),
+        "spark = (",
+        "    SparkSession.builder",
+    ]
+
+
+def _spark_options(options: Mapping[str, str]) -> list[str]:
+    catalog = "spark.sql.catalog.lake"
+    settings = {catalog: "org.apache.iceberg.spark.SparkCatalog"}
+    settings |= {f"{catalog}.{key}": value for key, value in options.items()}
+    return [f"    .config({python(key)}, {python(value)})" for key, value in settings.items()]
+
+
+def _spark_end(target: Target) -> list[str]:
+    quoted = ".".join("`" + part + "`" for part in target.table.parts)
+    return [
+        "    .getOrCreate()",
+        ")",
+        f"{target.variable} = spark.table({python(f'lake.{quoted}')})",
+        f"{target.variable}.show(10)",
+    ]
+
+
+def _trino_files(target: Target) -> list[str]:
+    s3 = target.storage.s3
+    match target.service:
+        case "s3":
+            return [
+                "# Credentials: AWS's own: variables, profile or role.",
+                "fs.native-s3.enabled=true",
+                *([f"s3.region={s3.region}"] if s3.region else []),
+                *([f"s3.endpoint={s3.endpoint}"] if s3.endpoint else []),
+                *(["s3.path-style-access=true"] if s3.path_style else []),
+            ]
+        case "gcs":
+            return ["# Credentials: Google's own, or gcs.json-key-file-path.", "fs.native-gcs.enabled=true"]
+        case "adls":
+            return ["# Credentials: azure.auth-type and its settings.", "fs.native-azure.enabled=true"]
+    return ["fs.hadoop.enabled=true"]
+
+
+def _trino_query(target: Target) -> list[str]:
+    schema, table = name(".".join(target.table.namespace)), name(target.table.name)
+    return ["-- Then, in a client of Trino:", f"SELECT * FROM lake.{schema}.{table} LIMIT 10;"]
+
+
+NESSIE: Mapping[Engine, Callable[[Target], str]] = {"spark": spark, "trino": trino, "dremio": dremio}
+SERVED: Mapping[Engine, Callable[[Target, Server], str]] = {
+    "pyiceberg": served_python("pyiceberg"),
+    "polars": served_python("polars"),
+    "daft": served_python("daft"),
+    "duckdb": served_duckdb,
+    "spark": served_spark,
+    "trino": served_trino,
+}
+
+
+def no_rest(engine: Engine) -> InputError:
+    """Return the error for an engine that has no snippet for ``lakegate serve``."""
+    return InputError(
+        f"There's no snippet by which {TITLES[engine]} reads from lakegate serve.",
+        hint=f"Leave out --rest. With it: {', '.join(SERVED)}.",
+    )

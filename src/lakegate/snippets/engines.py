@@ -1,0 +1,35 @@
+"""The engines that snippets are for. Loads nothing, so that ``--help`` can list them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+Engine: TypeAlias = Literal[
+    "pyiceberg",
+    "duckdb",
+    "polars",
+    "daft",
+    "spark",
+    "trino",
+    "dremio",
+    "snowflake",
+    "athena",
+    "redshift",
+    "clickhouse",
+]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+TITLES: dict[str, str] = {
+    "pyiceberg": "PyIceberg",
+    "duckdb": "DuckDB",
+    "polars": "Polars",
+    "daft": "Daft",
+    "spark": "Spark",
+    "trino": "Trino",
+    "dremio": "Dremio",
+    "snowflake": "Snowflake",
+    "athena": "Athena",
+    "redshift": "Redshift",
+    "clickhouse": "ClickHouse",
+}
+RUN_HERE: frozenset[str] = frozenset({"pyiceberg", "duckdb", "polars", "daft", "spark"})
+"""Engines in which a test runs the snippets, as they are printed."""

@@ -1,0 +1,184 @@
+"""A published table, read without Spark and by other engines: Spark's own answer is the measure.
+
+Other engines run the snippets of ``lakegate table connect``, as printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from lakegate.errors import InputError
+from lakegate.lake import Lake
+from lakegate.local.state import StackState
+from lakegate.snippets.engines import RUN_HERE
+from lakegate.spark.sessions import CATALOG, end_session, remote_sessions, session_settings
+from support.served_lake import serving
+from support.snippet_runner import facts
+
+pytestmark = pytest.mark.jvm
+
+TABLE = "anyengine.green-trips"
+TAG = "any-engine/first"
+QUOTED = "anyengine.`green-trips`"
+
+
+@pytest.fixture(scope="module")
+def published(lake: Lake, shared_data: Path) -> str:
+    """A table of real trips with a history: partitions, renamed, added, dropped and widened columns, deleted rows."""
+    source = shared_data / "green_tripdata_2024-01.parquet"
+    assert lake.ingest(TABLE, source, partition_by=["days(lpep_pickup_datetime)"]).status == "published"
+    lake.create_tag(TAG)
+    changes = (
+        "SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read')",
+        "RENAME COLUMN lpep_pickup_datetime TO pickup",
+        "RENAME COLUMN total_amount TO amount",
+        "DROP COLUMN extra",
+        "ADD COLUMN note string",
+        "ALTER COLUMN PULocationID TYPE bigint",
+    )
+    with lake.transaction() as tx:
+        for change in changes:
+            tx.sql(f"ALTER TABLE {QUOTED} {change}")
+    with lake.transaction() as tx:
+        tx.sql(f"DELETE FROM {QUOTED} WHERE PULocationID % 10 = 3")
+        tx.sql(f"UPDATE {QUOTED} SET note = 'refund', tip_amount = NULL WHERE fare_amount < 0")
+    assert lake.table(TABLE).rows is None  # delete files apply
+    return TABLE
+
+
+@pytest.fixture(scope="module")
+def spark_says(lake: Lake, published: str) -> dict[str, dict[str, Any]]:
+    """Figures of each state, as Spark reads it."""
+    return {ref: facts(lake.query(f"SELECT * FROM {QUOTED}", ref=ref).to_arrow()) for ref in ("main", TAG)}
+
+
+@pytest.mark.parametrize("ref", ["main", TAG])
+def test_the_rows_read_without_spark_are_sparks(lake: Lake, ref: str, spark_says: dict[str, dict[str, Any]]) -> None:
+    table = lake.table(TABLE, ref=ref)
+    rows = table.to_arrow()
+    assert facts(rows) == spark_says[ref]
+    assert rows.schema.equals(lake.query(f"SELECT * FROM {QUOTED} LIMIT 1", ref=ref).to_arrow().schema)
+    assert facts(pa.Table.from_batches(table.to_batches())) == spark_says[ref]
+    assert facts(table.to_polars().to_arrow()) == spark_says[ref]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "pickup >= '2024-01-15' AND pickup < '2024-01-16'",
+        "note IS NOT NULL OR tip_amount > 50",
+        "NOT (amount > 10) AND store_and_fwd_flag != 'Y'",
+        "PULocationID IN (74, 75, 263) AND note IS NULL",
+    ],
+)
+def test_a_filter_means_what_it_means_in_spark(lake: Lake, published: str, where: str) -> None:
+    asked = lake.query(f"SELECT pickup, amount FROM {QUOTED} WHERE {where}")
+    found = lake.table(TABLE).to_arrow(columns=["pickup", "amount"], where=where)
+    assert facts(found) == facts(asked.to_arrow())
+    assert found.num_rows > 0
+
+
+def test_a_query_comes_in_batches_and_as_other_libraries_tables(lake: Lake, published: str) -> None:
+    query = lake.query(f"SELECT note, count(*) AS n FROM {QUOTED} GROUP BY note")
+    rows = {row["note"]: row["n"] for row in query.to_arrow().to_pylist()}
+    assert dict(query.to_polars().iter_rows()) == rows
+    assert dict(query.to_duckdb().fetchall()) == rows
+    batches = list(lake.query(f"SELECT * FROM {QUOTED}").to_batches())
+    assert sum(batch.num_rows for batch in batches) == sum(rows.values())
+    assert {batch.schema for batch in batches} == {lake.query(f"SELECT * FROM {QUOTED}").to_arrow().schema}
+
+
+def test_frames_of_other_libraries_are_written_as_arrow_is(lake: Lake, published: str) -> None:
+    rows = lake.table(TABLE).to_polars(where="note = 'refund'", columns=["VendorID", "pickup", "note"])
+    frames = {
+        "polars": rows,
+        "lazy": rows.lazy(),
+        "pandas": rows.to_pandas(),
+        "duckdb": duckdb.from_arrow(rows.to_arrow()),
+    }
+    with lake.transaction() as tx:
+        for name, frame in frames.items():
+            tx.append(f"anyengine.{name}", frame)
+    for name in frames:
+        assert facts(lake.table(f"anyengine.{name}").to_arrow()) == facts(rows.to_arrow())
+
+
+def test_snippets_work_as_printed(
+    lake: Lake,
+    home: Path,
+    stack: StackState,
+    tmp_path: Path,
+    spark_says: dict[str, dict[str, Any]],
+) -> None:
+    commit = next(iter(lake.log(TAG, limit=1))).hash
+    snippets: dict[str, dict[str, str]] = {}
+    with serving(home) as server:
+        for engine in sorted(RUN_HERE):
+            ways: dict[str, dict[str, Any]] = {f"{engine} main": {"ref": "main"}, f"{engine} tag": {"ref": TAG}}
+            ways |= {f"{engine} commit": {"at": commit}, f"{engine} served": {"ref": "main", "rest": server.url}}
+            for way, options in ways.items():
+                text = lake.snippet(TABLE, engine, **options).text
+                served = 'lake."anyengine"."green-trips"'
+                name = "green_trips" if engine != "duckdb" else served if "rest" in options else '"green-trips"'
+                snippets[way] = {"engine": engine, "text": text, "name": name}
+        answers = _run(snippets, tmp_path, stack)
+    expected = {way: spark_says["main" if way.endswith(("main", "served")) else TAG] for way in snippets}
+    assert answers == expected
+
+
+def test_version_3_and_views_are_refused(lake: Lake, stack: StackState, published: str) -> None:
+    branch = lake.create_branch("any-engine-v3").name
+    components: Any = lake._components  # noqa: SLF001 - a writer other than lakegate, which refuses version 3
+    options = components._spark_options(lake._resolve(branch, None))  # noqa: SLF001
+    spark: Any = remote_sessions(stack.spark_url)(session_settings(options))
+    try:
+        spark.sql(f"CREATE TABLE {CATALOG}.anyengine.third (id bigint) TBLPROPERTIES ('format-version' = '3')")
+        spark.sql(f"INSERT INTO {CATALOG}.anyengine.third VALUES (1)")
+        spark.sql(f"CREATE VIEW {CATALOG}.anyengine.seen AS SELECT 1 AS x")
+        with pytest.raises(InputError, match="format version 3"):
+            lake.table("anyengine.third", ref=branch).to_arrow()
+        with pytest.raises(InputError, match="is not a table but"):
+            lake.table("anyengine.seen", ref=branch)
+    finally:
+        end_session(spark)
+        lake.delete_branch(branch)
+
+
+def _run(snippets: dict[str, dict[str, str]], folder: Path, stack: StackState) -> dict[str, Any]:
+    """Run them in a process of their own, where DuckDB finds its extensions as if it had installed them."""
+    platform = duckdb.sql("PRAGMA platform").fetchall()[0][0]
+    place = folder / ".duckdb" / "extensions" / f"v{duckdb.__version__}" / platform
+    place.mkdir(parents=True)
+    for name in ("avro", "httpfs", "iceberg"):
+        extension = files(f"duckdb_extension_{name}") / "extensions" / f"v{duckdb.__version__}"
+        shutil.copyfile(str(extension / f"{name}.duckdb_extension"), place / f"{name}.duckdb_extension")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SPARK_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "support.snippet_runner"],
+        input=json.dumps(snippets),
+        env={
+            **kept,
+            "HOME": str(folder),
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+            "SPARK_REMOTE": stack.spark_url,
+            "DO_NOT_TRACK": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -1,0 +1,62 @@
+"""Runs snippets as they are printed, each in its own engine, and prints what the engine then says of the table.
+
+A program of its own: engines start threads, warn, and keep what they once read. Standard input is a JSON object of
+snippets by name, each with ``engine``, ``text`` and the ``name`` that it gives the table.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+
+def main() -> None:
+    """Run them all."""
+    out = sys.stdout
+    sys.stdout = sys.stderr  # snippets print their first rows
+    answers = {name: _rows(snippet) for name, snippet in json.load(sys.stdin).items()}
+    json.dump({name: facts(rows) for name, rows in answers.items()}, out, default=str)
+
+
+def facts(rows: pa.Table) -> dict[str, Any]:
+    """Return figures of all columns: rows, NULLs, and sums and ends of those with an order."""
+    found: dict[str, Any] = {"rows": rows.num_rows}
+    for name in rows.column_names:
+        with duckdb.connect() as connection:
+            column = rows.select([name]).rename_columns(["x"])
+            is_number = pa.types.is_integer(column["x"].type) or pa.types.is_floating(column["x"].type)
+            total = "coalesce(sum(x), 0)" if is_number else "0"
+            connection.register("given", column)
+            (figures,) = connection.sql(f"SELECT count(x), {total}, min(x), max(x) FROM given").fetchall()
+        count, total_value, low, high = figures
+        # Floats are summed in another order elsewhere.
+        found[name] = [count, round(float(total_value), 2), str(low), str(high)]
+    return found
+
+
+def _rows(snippet: dict[str, str]) -> Any:
+    engine, text, name = snippet["engine"], snippet["text"], snippet["name"]
+    if engine == "duckdb":
+        with duckdb.connect() as connection:
+            connection.execute(text)
+            return connection.execute(f"SELECT * FROM {name}").fetch_arrow_table()
+    values: dict[str, Any] = {}
+    exec(text, values)  # noqa: S102 - as its reader would
+    table = values[name]
+    if engine == "pyiceberg":
+        return table.scan().to_arrow()
+    if engine == "polars":
+        return table.collect().to_arrow()
+    if engine == "daft":
+        return table.to_arrow()
+    rows = table.toArrow()
+    values["spark"].stop()  # the next one would get this session, with this catalog
+    return rows
+
+
+if __name__ == "__main__":
+    main()
