@@ -86,6 +86,12 @@ class SnowflakeAccount:
     pending: dict[str, tuple[int, Document]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def furnish(self, base_url: str = "s3://lake/wh/") -> None:
+        """Make all that tables need, as an administrator would."""
+        self.volumes["LAKEGATE"] = {"NAME": "lakegate", "STORAGE_BASE_URL": base_url}
+        self.integrations["LAKEGATE"] = {"CATALOG_SOURCE": "OBJECT_STORE", "TABLE_FORMAT": "ICEBERG"}
+        self.databases["LAKE"] = {"PUBLIC": {}}
+
     def table(self, schema: str, name: str, database: str = "LAKE") -> Object:
         return self.databases[database][schema][name]
 

@@ -9,7 +9,7 @@ from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.ports import Downstream
 from support.downstream_contract import LAKE, DownstreamContract
 from support.snowflake_server import SnowflakeAccount
-from support.snowflake_support import account_settings, open_setup
+from support.snowflake_support import account_settings
 
 WAREHOUSE = LAKE.removesuffix("/nyc/trips_1/metadata")
 
@@ -17,9 +17,7 @@ WAREHOUSE = LAKE.removesuffix("/nyc/trips_1/metadata")
 class TestSnowflake(DownstreamContract):
     @pytest.fixture
     def target(self, account: SnowflakeAccount) -> Downstream:
-        setup = open_setup(account.url, warehouse=WAREHOUSE)
-        with setup.session() as session:
-            assert all(error is None for _, error in setup.apply(setup.plan([], session), session))
+        account.furnish("s3://lake/")
         return self._target(account.url)
 
     @pytest.fixture

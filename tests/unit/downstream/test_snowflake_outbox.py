@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from lakegate.downstream.snowflake.setup import Setup
 from lakegate.downstream.snowflake.storage import VolumeLocation
 from lakegate.downstream.snowflake.target import SnowflakeTarget
 from lakegate.model.identifiers import TableIdentifier
@@ -14,7 +13,7 @@ from lakegate.wap.downstream import needed_states
 from lakegate.wap.transaction import Transaction
 from support.downstream_support import System, World, row
 from support.snowflake_server import SnowflakeAccount
-from support.snowflake_support import account_settings, lake_settings
+from support.snowflake_support import account_settings
 
 TRIPS, FARES = TableIdentifier.parse("nyc.trips"), TableIdentifier.parse("nyc.fares")
 # Where the lakehouse in memory has its metadata files, as if that were a bucket.
@@ -36,9 +35,7 @@ class SnowflakeSystem(System):
 def world_with(account: SnowflakeAccount) -> World:
     system = SnowflakeSystem("snowflake", mirrors=True)
     system.account = account
-    setup = Setup("snowflake", lake_settings(account.url), "s3://lake/wh")
-    with setup.session() as session:
-        assert all(error is None for _, error in setup.apply(setup.plan([], session), session))
+    account.furnish()
     return World(system)
 
 

@@ -30,12 +30,8 @@ TRIPS, ZONES = lake_table("nyc.trips"), lake_table("nyc.zones", uuid="77aa")
 @pytest.fixture
 def setup(account: SnowflakeAccount) -> Setup:
     """An account in which everything is there but the tables."""
-    setup = open_setup(account.url, readers=["ANALYST"])
-    with setup.session() as session:
-        done = list(setup.apply(setup.plan([], session), session))
-    assert [error for _, error in done if error] == []
-    account.statements.clear()
-    return setup
+    account.furnish()
+    return open_setup(account.url, readers=["ANALYST"])
 
 
 def make_target(setup: Setup, **changes: Any) -> SnowflakeTarget:
@@ -84,7 +80,6 @@ def test_a_publish_refreshes_and_a_second_delivery_changes_nothing(account: Snow
 
 
 def test_several_deliveries_share_a_session_that_ends_with_them(account: SnowflakeAccount, setup: Setup) -> None:
-    account.logins.clear()
     target = make_target(setup)
     for version in range(3):
         target.deliver(event(changed(lake_table("nyc.trips", version))), None)
