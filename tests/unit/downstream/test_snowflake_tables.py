@@ -221,6 +221,35 @@ def test_apply_stops_where_a_privilege_lacks(account: SnowflakeAccount) -> None:
     assert "may not do this" in str(done[1][1])
 
 
+def test_a_table_that_fails_keeps_no_other_back(account: SnowflakeAccount, setup: Setup) -> None:
+    account.missing.add(path_of(TRIPS))
+    with setup.session() as session:
+        done = {step.name: error for step, error in setup.apply(setup.plan([TRIPS, ZONES], session), session)}
+        assert "was not found" in str(done['"LAKE"."nyc"."trips"'])
+        assert account.table("nyc", "zones").path == path_of(ZONES)
+        # But all of them would fail through a volume that can't be read.
+        account.readable = False
+        more = [lake_table("nyc.a"), lake_table("nyc.b")]
+        failed = [step.name for step, error in setup.apply(setup.plan(more, session), session) if error]
+    assert failed == ['"LAKE"."nyc"."a"']
+
+
+def test_what_snowflake_says_of_a_volume_is_shown_whatever_it_is(account: SnowflakeAccount, setup: Setup) -> None:
+    with setup.session() as session:
+        assert setup.problem_of_volume(session) is None
+        account.fail("VERIFY", code="003001", message="Insufficient privileges to operate on the volume.")
+        assert "Insufficient privileges" in str(setup.problem_of_volume(session))
+        account.said_of_volume = "no JSON"
+        assert setup.problem_of_volume(session) == "no JSON"
+        account.said_of_volume = '{"success": false, "region": "eu"}'
+        assert setup.problem_of_volume(session) == account.said_of_volume
+        passed = '{"success": false, "storageLocationSelectionResult": "PASSED", "writeResult": "FAILED"'
+        account.said_of_volume = passed + "}"
+        assert setup.problem_of_volume(session) is None
+        account.said_of_volume = passed + ', "readResult": "FAILED: 403"}'
+        assert setup.problem_of_volume(session) == "readResult: FAILED: 403"
+
+
 def test_a_plan_shows_what_is_in_the_way_and_what_is_gone(account: SnowflakeAccount, setup: Setup) -> None:
     make_target(setup).deliver(event(changed(TRIPS), changed(ZONES)), None)
     account.databases["LAKE"]["nyc"] |= {"view": Object("VIEW"), "hand": Object("ICEBERG TABLE", "by hand")}

@@ -162,7 +162,8 @@ class Setup:
                 session.run(step.sql)
             except DownstreamError as error:
                 yield step, error
-                if step.kind != "table":
+                # No other table would fare better through a volume that can't be read.
+                if step.kind != "table" or self.problem_of_volume(session) is not None:
                     return
                 continue
             yield step, None
@@ -181,10 +182,14 @@ class Setup:
             found = json.loads(said)
         except ValueError:
             return said
-        # Of a volume that may not write, Snowflake leaves out what it would write to test it.
-        if found.get("success") is True or found.get("storageLocationSelectionResult") == "PASSED":
+        # Whether Snowflake could write doesn't matter: the volume doesn't let it.
+        failed = ", ".join(
+            f"{key}: {value}"
+            for key, value in found.items()
+            if key not in {"writeResult", "deleteResult"} and str(value).upper().startswith("FAIL")
+        )
+        if found.get("success") is True or (not failed and found.get("storageLocationSelectionResult") == "PASSED"):
             return None
-        failed = ", ".join(f"{key}: {value}" for key, value in found.items() if str(value).upper().startswith("FAIL"))
         return failed or said
 
     def rights(self, session: Session | None) -> Rights:
