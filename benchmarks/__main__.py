@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import command, history, ingest, listing, manifest, package, replay, serving, watching, writers
+from benchmarks import command, history, ingest, listing, manifest, package, reading, replay, serving, watching, writers
 from benchmarks.harness import Figure, progress, write_parquet
 from benchmarks.past import Past, make_past
 from benchmarks.staging import Staging
@@ -134,6 +134,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "history": _history,
     "listing": lambda _: listing.measure(),
     "serving": _serving,
+    "reading": lambda bench: reading.measure(bench.lake.home / "reading"),
     "watching": lambda _: watching.measure(),
     "function": _function,
     "dashboard": _dashboard,
