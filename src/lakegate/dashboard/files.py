@@ -7,7 +7,7 @@ from datetime import datetime
 
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.runs import file_name
-from lakegate.dashboard.values import Page, no_cursor, page_size
+from lakegate.dashboard.values import Page, no_cursor, page_size, searchable
 from lakegate.model.base import Value
 from lakegate.model.journal import FileRecord, RunLine
 from lakegate.model.run import RunStatus
@@ -70,7 +70,8 @@ def list_files(
         raise no_cursor(cursor)
     size, pages = page_size(limit), model.journal.pages
     before = None if cursor is None else int(cursor[:18])
-    found, end = pages.files(name=search or None, table=table, limit=size + 1, before=before)
+    name, table = searchable(search) or None, None if table is None else searchable(table)
+    found, end = pages.files(name=name, table=table, limit=size + 1, before=before)
     shown = found[:size]
     runs = pages.lines({one.run_id for one in shown})
     last = shown[-1].number if len(found) > size else end

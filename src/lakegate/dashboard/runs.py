@@ -16,6 +16,7 @@ from lakegate.dashboard.values import (
     cut,
     no_cursor,
     page_size,
+    searchable,
     worst_first,
 )
 from lakegate.errors import NotFoundError
@@ -26,6 +27,7 @@ from lakegate.model.run import Acceptance, Action, Notification, Run, RunError, 
 from lakegate.model.tables import ChangeKind
 
 _MOST_NAMED = 5
+_LONGEST_ID = 120
 _MOST_DELIVERIES = 100
 
 
@@ -202,7 +204,9 @@ def list_runs(
     """
     wanted, size = wanted or RunFilter(), page_size(limit)
     after = None if cursor is None else _after(cursor)
-    found, end = model.journal.pages.runs(wanted, limit=size, after=after)
+    typed = {key: searchable(value) for key, value in wanted if isinstance(value, str)}
+    wanted = wanted.model_copy(update=typed)
+    found, end = model.journal.pages.runs(wanted, limit=size, after=after, whole=False)
     return RunsPage(
         items=tuple(summary_of(run, search=wanted.file) for run in found),
         next=None if end is None else f"{end[0].isoformat()} {end[1]}",
@@ -278,6 +282,7 @@ def list_run_files(
 
 def find_run(model: ReadModel, run_id: str) -> Run:
     """Return the run whose id this is, or starts with it; raises as :func:`get_run`."""
+    run_id = searchable(run_id[:_LONGEST_ID])
     found = model.journal.find(run_id) if run_id else []
     exact = [run for run in found if run.run_id == run_id] or found
     if len(exact) == 1:
@@ -453,6 +458,6 @@ def _after(cursor: str) -> tuple[datetime, str]:
     time, _, run_id = cursor.partition(" ")
     try:
         at = datetime.fromisoformat(time)
-    except ValueError:
+        return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC), searchable(run_id)
+    except (ValueError, OverflowError):
         raise no_cursor(cursor) from None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)), run_id

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from lakegate.dashboard.model import MAIN, ReadModel, TableFacts, lineage_of, rows_after
 from lakegate.dashboard.overview import TableOverview, table_overview
-from lakegate.dashboard.values import MASKED, Page, Problem, cut, page_size
+from lakegate.dashboard.values import MASKED, Page, Problem, cut, page_size, searchable
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity, Verdict
@@ -377,7 +377,7 @@ def check_history(model: ReadModel, table: str, *, limit: int = 50) -> tuple[Che
     Raises:
         RetryableError: The journal can't be reached.
     """
-    number = page_size(limit)
+    table, number = searchable(table), page_size(limit)
     while True:
         lines = list(model.journal.pages.newest_of([table], limit=number + 1)[table])
         more, lines = len(lines) > number, lines[:number]

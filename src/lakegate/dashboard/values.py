@@ -143,6 +143,16 @@ def page_size(limit: int) -> int:
     return max(1, min(limit, MOST_ON_A_PAGE))
 
 
+def searchable(text: str) -> str:
+    r"""Return a text that somebody typed so that a database takes it: what no name can hold matches nothing.
+
+    Example:
+        >>> searchable("trips"), searchable("a\0\udcff") == "a\N{REPLACEMENT CHARACTER}?"
+        ('trips', True)
+    """
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
 def offset_of(cursor: str | None) -> int:
     """Return the number of results before a page whose cursor counts them.
 

@@ -144,6 +144,8 @@ class Database(ABC):
             raise self._explain(error) from error
         except (SQLAlchemyError, OSError) as error:
             raise self._away(error) from error
+        except UnicodeEncodeError as error:
+            raise InputError(f"The journal can't hold {error.object[:80]!a}: it isn't valid Unicode.") from error
 
     @abstractmethod
     def lock(self, connection: Connection, names: Sequence[str]) -> None:

@@ -78,13 +78,16 @@ class JournalPages:
 
     # Runs
 
-    def runs(self, wanted: RunFilter, *, limit: int, after: Place | None = None) -> tuple[Sequence[Run], Place | None]:
+    def runs(
+        self, wanted: RunFilter, *, limit: int, after: Place | None = None, whole: bool = True
+    ) -> tuple[Sequence[Run], Place | None]:
         """Return runs, newest first, and the place to go on after; ``None`` if there are no more.
 
         Args:
             wanted: Which ones. By ``file``, at most 20,000 runs are searched, so that there may be none, and more.
             limit: Maximum number.
             after: Place of the run before the first one.
+            whole: Whether to return them with examples and the requests as they were asked.
         """
         query, started, number = _found(wanted, runs.SHOWN)
         if after is not None:
@@ -96,7 +99,7 @@ class JournalPages:
                 query = query.where(_may_have_file(tx, wanted.file))
                 if end is not None:
                     query = query.where(started >= as_text(end[0]))
-            found = runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit + 1))
+            found = runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit + 1), whole=whole)
             if len(found) > limit:
                 found = found[:limit]
                 end = found[-1].started_at, found[-1].run_id

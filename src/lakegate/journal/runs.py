@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 from sqlalchemy import Row, Select, delete, select
 
 from lakegate.journal.database import Transaction
@@ -74,16 +75,26 @@ def newest_first() -> Select[Any]:
     return select(*SHOWN).order_by(RUNS.c.started_at.desc(), RUNS.c.run_id.desc())
 
 
-def read(tx: Transaction, query: Select[Any]) -> list[Run]:
-    """Return the runs that ``query`` selects."""
-    return [_run(row) for row in tx.execute(query)]
+def read(tx: Transaction, query: Select[Any], *, whole: bool = True) -> list[Run]:
+    """Return the runs that ``query`` selects; without ``whole``, as a list shows them: see :func:`_outlined`."""
+    return [_run(row, whole=whole) for row in tx.execute(query)]
 
 
-def _run(row: Row[Any]) -> Run:
+def _run(row: Row[Any], *, whole: bool) -> Run:
     try:
-        return Run.model_validate_json(row.document)
-    except ValidationError:
+        return Run.model_validate_json(row.document) if whole else Run.model_validate(_outlined(row.document))
+    except (ValidationError, ValueError, LookupError, TypeError):
         return _what_is_left(row)
+
+
+def _outlined(document: str) -> Any:
+    """Return a run without examples and without the request as it was asked: most of a document that has megabytes."""
+    found = from_json(document, cache_strings="keys")
+    found["order"] = None
+    for report in found.get("reports", ()):
+        for result in report["results"]:
+            result["examples"] = ()
+    return found
 
 
 def _what_is_left(row: Row[Any]) -> Run:

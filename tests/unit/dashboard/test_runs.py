@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from lakegate.dashboard.files import list_files
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.runs import RunDetail, RunsPage, get_run, list_run_files, list_runs
+from lakegate.dashboard.tables import check_history
 from lakegate.errors import InputError, NotFoundError
 from lakegate.journal import pages
 from lakegate.journal.pages import RunFilter
@@ -142,3 +145,40 @@ def test_examples_follow_the_settings(house: FakeLakehouse, load: Load) -> None:
     (masked,) = get_run(model_of(house, ui={"masked": ["E*"]}), run.run_id).checks
     assert [row["email"] for row in masked.examples] == ["•••"]
     assert masked.examples[0]["id"] is None
+
+
+ODD = (
+    "\udcff",
+    "\0",
+    "%",
+    "_",
+    "'; DROP TABLE runs; --",
+    "a" * 10_000,
+    "\u202e🐘",
+    "-1",
+    "٣",
+    "9999-12-31T23:59:59+14:00 x",
+)
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_whatever_somebody_types_is_answered(big: BigLake, text: str) -> None:
+    model = big.model()
+    wanted = RunFilter(table=text, status=text, kind=text, orchestrator=text, run_id=text, file=text)
+    assert list_runs(model, wanted).items == ()
+    assert list_files(model, search=text, table=text).items == ()
+    assert check_history(model, text) == ()
+    with pytest.raises(NotFoundError) as raised:
+        get_run(model, text)
+    assert len(raised.value.message) < 200
+    with contextlib.suppress(InputError):
+        list_runs(model, cursor=text)
+    assert len(list_runs(model, limit=-5).items) == 1
+
+
+def test_a_list_leaves_examples_in_the_journal(big: BigLake) -> None:
+    rejected = next(run for run in big.runs if run.status == "rejected")
+    found, _ = big.journal.pages.runs(RunFilter(run_id=rejected.run_id), limit=1, whole=False)
+    assert not any(one.examples for one in found[0].reports[0].results)
+    (whole,), _ = big.journal.pages.runs(RunFilter(run_id=rejected.run_id), limit=1)
+    assert whole == rejected
