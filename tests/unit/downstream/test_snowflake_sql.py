@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import textwrap
 import tomllib
 from pathlib import Path
@@ -172,13 +173,15 @@ def test_a_volume_on_s3_needs_a_role_and_its_trust() -> None:
         "STORAGE_AWS_EXTERNAL_ID": "ACME_1=",
     }
     needed = rights(location, described)
-    [statement] = needed.documents["trust.json"]["Statement"]
+    [statement] = needed.documents["trust"]["Statement"]
     assert statement["Principal"] == {"AWS": "arn:aws:iam::94:user/hz"}
     assert statement["Condition"] == {"StringEquals": {"sts:ExternalId": "ACME_1="}}
-    permissions = json.dumps(needed.documents["permissions.json"])
+    permissions = json.dumps(needed.documents["permissions"])
     assert "arn:aws:s3:::lake/wh/*" in permissions
     assert not any(word in permissions for word in ("Put", "Delete", "s3:*"))
-    assert "--role-name snowflake-lake" in needed.what[0]
+    words = shlex.split(needed.what[1])
+    assert words[:5] == ["aws", "iam", "update-assume-role-policy", "--role-name", "snowflake-lake"]
+    assert json.loads(words[-1]) == needed.documents["trust"]
 
 
 def test_government_regions_are_a_provider_of_their_own() -> None:
@@ -187,7 +190,7 @@ def test_government_regions_are_a_provider_of_their_own() -> None:
     assert "'S3GOV'" in text
     assert "'s3gov://lake/wh/'" in text
     needed = rights(volume_location(WAREHOUSE), {"STORAGE_AWS_ROLE_ARN": arn})
-    assert "arn:aws-us-gov:s3:::lake" in json.dumps(needed.documents["permissions.json"])
+    assert "arn:aws-us-gov:s3:::lake" in json.dumps(needed.documents["permissions"])
 
 
 def test_volumes_on_google_and_azure() -> None:

@@ -205,7 +205,7 @@ def test_apply_stops_until_the_volume_may_be_read(account: SnowflakeAccount) -> 
         [(step, error)] = setup.apply(setup.plan([TRIPS], session), session)
         assert (step.kind, error) == ("external volume", None)
         assert "storageLocationSelectionResult: FAILED" in str(setup.problem_of_volume(session))
-        trust = setup.rights(session).documents["trust.json"]["Statement"][0]
+        trust = setup.rights(session).documents["trust"]["Statement"][0]
         assert trust["Principal"]["AWS"].startswith("arn:aws:iam::940482405254:user/")
         account.readable = True
         assert all(error is None for _, error in setup.apply(setup.plan([TRIPS], session), session))

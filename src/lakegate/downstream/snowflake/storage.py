@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -237,17 +238,18 @@ def _aws_rights(location: VolumeLocation, described: Mapping[str, Any]) -> Right
             }
         ],
     }
-    name = role.rpartition("/")[2]
+    name = shlex.quote(role.rpartition("/")[2])
+    permissions, trusted = (shlex.quote(json.dumps(one, separators=(",", ":"))) for one in (policy, trust))
     return Rights(
         (
             (
                 f"aws iam put-role-policy --role-name {name} --policy-name lakegate-snowflake "
-                "--policy-document file://permissions.json"
+                f"--policy-document {permissions}"
             ),
-            f"aws iam update-assume-role-policy --role-name {name} --policy-document file://trust.json",
-            "The second replaces whom the role trusts: add what else must be in trust.json.",
+            f"aws iam update-assume-role-policy --role-name {name} --policy-document {trusted}",
+            "The second replaces whom the role trusts: add what else must be in it.",
         ),
-        {"permissions.json": policy, "trust.json": trust},
+        {"permissions": policy, "trust": trust},
     )
 
 
