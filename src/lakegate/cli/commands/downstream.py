@@ -10,15 +10,16 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
 from lakegate.cli.options import complete_tables, limit_option
-from lakegate.cli.output import Styled, count, counted, echo_json, moment, next_commands, say, show_rows
+from lakegate.cli.output import Styled, clip, count, counted, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import ExitCode, LakegateError, NotFoundError
 
 if TYPE_CHECKING:
     from lakegate.model.downstream import Delivery, DownstreamStatus
 
 _STYLES = {"failed": "red", "skipped": "yellow", "superseded": "dim"}
-_SHORT = 12
 _SHOWN = 20
+_WIDE = 40
+_REASONS = 5
 
 
 def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -154,23 +155,27 @@ def forget(app: App, /, *, name: str) -> None:
 
 
 def show_deliveries(deliveries: Sequence[Delivery], *, indent: int = 0) -> None:
-    """Print deliveries, with why they failed."""
+    """Print deliveries, and below them why some failed."""
     rows = (
         Styled(
             (
                 one.delivery_id,
                 one.downstream,
                 one.kind,
-                ", ".join(one.tables),
-                one.state if one.next_at is None or not one.tries else f"again {moment(one.next_at)}",
+                clip(", ".join(one.tables), _WIDE),
+                one.state,
                 count(one.tries),
-                one.reason or "",
+                moment(one.ended_at or (one.next_at if one.tries else one.queued_at)),
             ),
-            _STYLES.get(one.state, "yellow" if one.state == "pending" and one.reason else None),
+            _STYLES.get(one.state, "yellow" if one.reason else None),
         )
         for one in deliveries
     )
-    show_rows(("number", "downstream", "event", "tables", "state", "tries", "reason"), rows, indent=indent)
+    columns = ("number", "downstream", "event", "tables", "state", "tries", "time")
+    show_rows(columns, rows, right=("number", "tries"), whole=("time",), indent=indent)
+    told = [one for one in deliveries if one.reason and one.state in ("failed", "pending")]
+    for one in told[:_REASONS]:
+        say(f"{'':{indent}}[yellow]{one.delivery_id}[/]: {safe(one.reason or '')}")
 
 
 def _show_systems(app: App, systems: Sequence[DownstreamStatus]) -> None:
@@ -178,29 +183,33 @@ def _show_systems(app: App, systems: Sequence[DownstreamStatus]) -> None:
         Styled(
             (
                 one.name,
-                one.type or "not in the settings",
+                one.type or "unknown here",
                 count(one.pending),
                 count(one.failed),
                 count(one.sent),
-                moment(one.last_sent_at),
                 moment(one.oldest),
-                one.reason or "",
             ),
             "red" if one.failed else "yellow" if one.reason or one.type is None else None,
         )
         for one in systems
     ]
-    columns = ("downstream", "type", "queued", "given up", "sent", "last sent", "oldest queued", "reason")
-    show_rows(columns, rows, right=("queued", "given up", "sent"), empty="No downstream systems.")
-    waiting = [one for one in systems if one.failed or one.reason]
+    columns = ("downstream", "type", "queued", "given up", "sent", "queued since")
+    numbers = ("queued", "given up", "sent")
+    show_rows(columns, rows, right=numbers, whole=("queued since",), empty="No downstream systems.")
+    waiting = [one for one in systems if one.reason and one.type is not None]
     unknown = [one for one in systems if one.type is None]
-    if waiting:
-        next_commands(
-            *((f"Send to {one.name} after fixing it", app.command("downstream", "retry", one.name)) for one in waiting),
-            ("Or skip the oldest", app.command("downstream", "skip", waiting[0].name)),
-        )
-    if unknown:
-        next_commands(("Stop queuing for it", app.command("downstream", "forget", unknown[0].name)))
+    if any(one.reason for one in systems):
+        say("")
+    for one in systems:
+        if one.reason:
+            say(f"[yellow]{safe(one.name)}[/]: {safe(one.reason)}")
+    commands = [
+        *((f"Send to {one.name} after fixing it", app.command("downstream", "retry", one.name)) for one in waiting),
+        *((f"Or skip the oldest for {one.name}", app.command("downstream", "skip", one.name)) for one in waiting[:1]),
+        *((f"Stop queuing for {one.name}", app.command("downstream", "forget", one.name)) for one in unknown[:1]),
+    ]
+    if commands:
+        next_commands(*commands)
 
 
 def _end(app: App, tried: Sequence[Delivery], empty: str) -> None:
