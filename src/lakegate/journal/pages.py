@@ -303,7 +303,7 @@ def _spellings(text: str) -> Sequence[str]:
         >>> _spellings("in/a b"), _spellings("trips")
         (('in/a b', 'in/a%20b'), ('trips',))
     """
-    return tuple(dict.fromkeys((text, quote(text, safe="/%", errors="replace"))))
+    return tuple(dict.fromkeys((text, quote(text, safe="/", errors="replace"))))
 
 
 def _of_table(limit: int, *conditions: ColumnElement[bool]) -> Select[Any]:
