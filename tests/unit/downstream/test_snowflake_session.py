@@ -156,6 +156,21 @@ def test_a_token_is_read_again_when_it_expired(
     assert "second-token" not in repr(error.to_dict())
 
 
+def test_a_programmatic_access_token_is_one(account: SnowflakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SNOWFLAKE_TOKEN", "pat-1")
+    token = {"private_key": None, "token": "env:TEST_SNOWFLAKE_TOKEN", "token_type": "programmatic"}
+    with open_session(account, **token) as session:
+        assert session.run(ASK)
+    assert (account.logins[0]["AUTHENTICATOR"], account.logins[0]["TOKEN"]) == ("PROGRAMMATIC_ACCESS_TOKEN", "pat-1")
+
+
+def test_what_snowflake_says_steers_no_terminal(account: SnowflakeAccount) -> None:
+    account.fail("CURRENT_ACCOUNT", code="001234", message="SQL error:\n\x1b[31mred\u202e [bold]loud[/] \r\n second")
+    message = refusal(account).message
+    assert message.isprintable()
+    assert "[bold]loud[/]" in message
+
+
 def test_an_encrypted_key_needs_its_passphrase(account: SnowflakeAccount, monkeypatch: pytest.MonkeyPatch) -> None:
     from cryptography.hazmat.primitives.serialization import (
         BestAvailableEncryption,
