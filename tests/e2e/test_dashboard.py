@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -195,6 +195,43 @@ def test_two_windows_publish_one_branch_once_and_one_may_close(dashboard: Dashbo
         window.page.get_by_text("ann@example.com (publish)").wait_for()
         window.page.get_by_text("The vendor confirmed it.").first.wait_for()
         assert window.page.get_by_text("(publish)").count() == 1
+        window.is_sound()
+
+
+@pytest.mark.parametrize(("theme", "size"), [("light", DESK), ("dark", PHONE)], ids=["desk", "phone at night"])
+def test_every_view_of_a_table_is_sound(dashboard: Dashboard, theme: Literal["light", "dark"], size: Any) -> None:
+    dashboard.tell(f"lake/{_SOME}")
+    with dashboard.window(theme, size) as window:
+        page = window.page
+        window.open("")
+        page.locator("table a[href^='./table?']").first.click()
+        view = page.get_by_role("radio", name="Columns")
+        for name in ("Columns", "Checks", "Schema", "Files", "Preview", "Properties", "Publishes"):
+            view = page.get_by_role("radio", name=name)
+            view.click()
+            page.wait_for_function(
+                "at => (new URL(location.href).searchParams.get('view') ?? 'Publishes') === at", arg=name
+            )
+            window.drawn()
+            window.is_sound()
+        assert page.locator("script:has-text('alert(1)')").count() == 0
+        page.locator("canvas, svg.marks").first.wait_for()
+        if size == DESK:
+            _picture(window, "dashboard-table.png")
+
+
+def test_a_run_is_reverted_after_a_look_at_what_changes(dashboard: Dashboard) -> None:
+    dashboard.tell("lake/house")
+    with dashboard.window() as window:
+        page = window.page
+        window.open("history")
+        page.get_by_role("link", name="Revert…").first.click()
+        page.get_by_text("recorded as ann@example.com").wait_for()
+        window.is_sound()
+        page.get_by_role("button", name="Revert", exact=True).click()
+        page.get_by_text("done").wait_for()
+        page.get_by_role("button", name="Close").click()
+        page.get_by_text("reverted by").first.wait_for()
         window.is_sound()
 
 

@@ -145,7 +145,7 @@ def lines(found: Mapping[str, Sequence[tuple[datetime, float | None]]], *, title
             y=alt.Y("value:Q", title=title, scale=_extent([0, *known]), axis=alt.Axis(format=".1%")),
             color=alt.Color("name:N", sort=names, legend=_legend()),
             # A colour alone tells too few people which line is which.
-            strokeDash=alt.StrokeDash("name:N", sort=names, legend=None),
+            strokeDash=alt.StrokeDash("name:N", sort=names, legend=_legend()),
             tooltip=[
                 alt.Tooltip("when:N", title="UTC"),
                 alt.Tooltip("name:N", title="column"),
