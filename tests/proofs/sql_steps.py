@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,6 +106,14 @@ def insertion(number: int, table: str, columns: Columns, *, clean: bool = False)
     ]
     values = ", ".join(f"({row})" for row in rows)
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {values}"
+
+
+def insertion_of(merge: str) -> str:
+    """Return the INSERT that a MERGE of these histories comes to when no row of the table matches."""
+    found = re.fullmatch(r"MERGE INTO (\S+) t USING \(SELECT (.*)\) s ON .*", merge)
+    assert found is not None, merge
+    names = re.findall(r" AS (\w+)(?:, |$)", found[2])
+    return f"INSERT INTO {found[1]} ({', '.join(names)}) SELECT {found[2]}"
 
 
 def _value(draw: random.Random, name: str, kind: str, unique: int, *, clean: bool) -> str:
