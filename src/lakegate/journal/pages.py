@@ -28,6 +28,8 @@ _NAMES = [column.name for column in _LINE]
 _STATUSES, _KINDS = frozenset(get_args(RunStatus)), frozenset(get_args(RunKind))
 _LAST = "\U0010ffff"
 """Greater than all characters that may follow, in byte order."""
+_MOST = 1 << 62
+"""A greater number, plus one, is none for SQLite."""
 _BRINGS_DATA = ("ingest", "transaction", "branch")
 
 
@@ -99,7 +101,9 @@ class JournalPages:
                 query = query.where(_may_have_file(tx, wanted.file))
                 if end is not None:
                     query = query.where(started >= as_text(end[0]))
-            found = runs.read(tx, query.order_by(started.desc(), number.desc()).limit(limit + 1), whole=whole)
+            found = runs.read(
+                tx, query.order_by(started.desc(), number.desc()).limit(min(limit, _MOST) + 1), whole=whole
+            )
             if len(found) > limit:
                 found = found[:limit]
                 end = found[-1].started_at, found[-1].run_id
