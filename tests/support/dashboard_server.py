@@ -1,8 +1,8 @@
 """The dashboard as a process, for tests in a browser: ``python dashboard_server.py FOLDER [RUNS]``.
 
 It prints its address. ``GET /-/lake/NAME`` chooses what it shows: a number is a lake of so many runs (``big_lake``),
-and ``house`` one in memory, with a rejected batch that can be published. ``GET /-/gate/shut`` holds up whoever
-publishes, until ``/-/gate/open``. To look at a page while you work on it:
+``house`` one in memory, with a rejected batch that can be published, and ``trips`` one for pictures.
+``GET /-/gate/shut`` holds up whoever publishes, until ``/-/gate/open``. To look at a page while you work on it:
 ``PYTHONPATH=tests python tests/support/dashboard_server.py /tmp/lake 300``.
 """
 
@@ -29,6 +29,7 @@ from lakegate.lake import Lake
 from lakegate.progress import SilentNarrator
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import ingest
+from support import big_lake as big_lake_module
 from support.big_lake import BigLake, big_lake
 from support.fakes import FakeLakehouse
 from support.flow_support import WITH_NULLS, ordered
@@ -45,10 +46,10 @@ def open_lake(made: BigLake) -> Lake:
     return Lake(components)
 
 
-def share_big(folder: Path, runs: int) -> Shared:
+def share_big(folder: Path, runs: int, *, tables: int = 60) -> Shared:
     """Return what the pages show of a lake with so many runs."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = big_lake(folder, runs=runs, tables=60, branches=min(runs // 2, 100))
+    made = big_lake(folder, runs=runs, tables=tables, branches=min(runs // 2, 100))
     return Shared(open_lake(made), made.model(), Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
 
 
@@ -63,6 +64,23 @@ def share_house(folder: Path) -> Shared:
         catalog=lambda: house.catalog, reader=lambda: house, journal=lambda: house.journal, settings=Settings()
     )
     return Shared(Lake(components), model, Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
+
+
+def share_trips(folder: Path) -> Shared:
+    """Return what the pages show of a lake that looks like anyone's, for pictures in the docs."""
+    given = vars(big_lake_module)
+    checks = ("not_null(passenger_count)", "in_range(trip_distance, min=0, max=200)", "not_null(vendor)")
+    kept = {name: given[name] for name in ("HOSTILE", "_CHECKS", "_example")}
+    trip = {"fare": 12.5, "tip": 2.0, "payment": "card", "vendor": None, "trip_distance": -1.2, "passenger_count": None}
+    given |= {
+        "HOSTILE": "unique_trip_id",
+        "_CHECKS": ("unique(trip_id)", *checks, "accepted_values(payment, values=['card', 'cash'])"),
+        "_example": lambda number: {"trip_id": 40_000 + number, "pickup": f"2026-11-21 07:{number % 60:02}", **trip},
+    }
+    try:
+        return share_big(folder, 240, tables=9)
+    finally:
+        given |= kept
 
 
 class _Control:
@@ -88,7 +106,8 @@ class _Control:
     def show(self, name: str) -> Shared:
         if name not in self._made:
             folder = self._folder / name
-            self._made[name] = share_house(folder) if name == "house" else share_big(folder, int(name))
+            known = {"house": share_house, "trips": share_trips}.get(name)
+            self._made[name] = share_big(folder, int(name)) if known is None else known(folder)
         session.share(self._made[name])
         return self._made[name]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from contextlib import closing
 
 import click
 
@@ -54,7 +55,7 @@ def ui(app: App, /, *, host: str | None, port: int | None, no_browser: bool, all
     access = decide_access(settings, host, allow_actions=allow_actions)
     opened = server.listen(host, settings.port if port is None else port)
     address = server.address_of(opened) if settings.url is None else settings.url
-    with app.lake() as lake:
+    with closing(opened), app.lake() as lake:
 
         def ready() -> None:
             if app.json:

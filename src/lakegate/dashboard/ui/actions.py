@@ -69,11 +69,15 @@ def offer_actions(one: BranchOverview) -> None:
                 _confirm(kind, one)
 
 
-def show_outcome() -> None:
-    """Say how the visitor's last action ended, once."""
+def show_outcome() -> bool:
+    """Say how the visitor's last action ended, once.
+
+    Returns:
+        Whether one did what it should, so that its branch is gone.
+    """
     ended: _Work | None = st.session_state.pop("lg-ended", None)
     if ended is None:
-        return
+        return False
     branch = markup.code(ended.branch)
     if ended.error is not None:
         parts.trouble(ended.error, ended.hint, tone="bad")
@@ -85,6 +89,7 @@ def show_outcome() -> None:
                 markup.badge("published"), branch, markup.run_link(ended.run.run_id)
             )
         )
+    return ended.error is None
 
 
 def _confirm(kind: Kind, one: BranchOverview) -> None:

@@ -17,6 +17,7 @@ from lakegate.errors import InputError, LakegateError
 from lakegate.model.figures import counted
 from lakegate.progress import one_line
 
+_FILTERS = "lg-filters"
 MASKED = "•••"
 """What stands for a value that may not be seen."""
 _log = get_logger(__name__)
@@ -84,6 +85,7 @@ def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
         key: The query parameter, and the widget's key.
         cursor_name: Query parameter of the page of results, which starts anew.
     """
+    _note_filter(key)
     return st.text_input(
         label,
         key=key,
@@ -97,6 +99,7 @@ def search_box(label: str, *, key: str, cursor_name: str = "after") -> str:
 
 def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "after") -> str | None:
     """Offer one of some words, or none; it's the query parameter ``key``."""
+    _note_filter(key)
     return st.selectbox(
         label,
         options,
@@ -117,6 +120,17 @@ def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def is_masked(column: str) -> bool:
     """Return whether ``ui.masked`` hides the values of a column."""
     return any(fnmatchcase(column.lower(), one.lower()) for one in shared().access.settings.masked)
+
+
+def _note_filter(key: str) -> None:
+    st.session_state.setdefault(_FILTERS, set()).add(key)
+
+
+def forget_filters() -> None:
+    """Forget the filters of the page before, but those that the address names: its own keys may be the same."""
+    for key in st.session_state.pop(_FILTERS, ()):
+        if key not in st.query_params:
+            st.session_state.pop(key, None)
 
 
 def forget_cursor(name: str) -> Callable[[], None]:

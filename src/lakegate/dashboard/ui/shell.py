@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from lakegate.errors import LakegateError
 from lakegate.progress import redact
 
 _LOOK_EVERY_S = 4.0
+_PAGE = "lg-page"
 _LOGO = (Path(__file__).parent / "logo.svg").read_text(encoding="utf-8")
 # A click on one of our links would load the whole page anew; now Streamlit goes there as if the visitor had gone back
 # or forward. The browser still opens the link in a new tab, or copies it.
@@ -46,11 +48,16 @@ def show() -> None:
     st.html(style(pages))
     visitor = current_visitor()
     if not visitor.may_see:
-        st.navigation([st.Page(lambda: _ask_to_log_in(visitor), title="Log in")], position="hidden").run()
+        # At each page's address: Streamlit has a window of its own for addresses that it doesn't know.
+        closed = [_streamlit_page(replace(page, show=lambda: _ask_to_log_in(visitor))) for page in pages]
+        st.navigation(closed, position="hidden").run()
         return
     st.logo(_LOGO, size="large")
     opened = st.navigation([_streamlit_page(page) for page in pages], position="sidebar")
     _link_follower()(key="lg-links")
+    if st.session_state.get(_PAGE) != opened.url_path:
+        st.session_state[_PAGE] = opened.url_path
+        parts.forget_filters()
     with st.sidebar:
         _say_where(visitor)
     with parts.boundary("this page"):

@@ -30,9 +30,7 @@ _CHANGES = 4
 _COLUMNS = (
     Column("Status", "fit"),
     Column("Branch"),
-    Column("Failing checks"),
-    Column("Failing rows", "num"),
-    Column("Of", "num"),
+    Column("Failing checks, and rows of all"),
     Column("Would change"),
     Column("Age", "fit"),
 )
@@ -99,18 +97,10 @@ def _read(search: str, table: str | None, status: str | None) -> Results[BranchO
 
 
 def _row(one: BranchOverview) -> Sequence[object]:
-    shown = one.failing[:_FAILING]
     return (
         _status(one),
         _name(one),
         _failing(one),
-        Markup("<br>").join(Markup('<b class="{}">{:,}</b>').format(_tone(line), line.failing_rows) for line in shown),
-        Markup("<br>").join(
-            Markup('{:,} <span class="muted">{}</span>').format(
-                line.total_rows, share(line.failing_rows, line.total_rows)
-            )
-            for line in shown
-        ),
         _would_change(one.changes),
         markup.ago(one.since, shared().model.now()) if one.since else Markup('<span class="muted">unknown</span>'),
     )
@@ -141,14 +131,22 @@ def _failing(one: BranchOverview) -> Html:
     if not one.failing:
         return Markup('<span class="muted">–</span>')
     lines = [
-        Markup('<span class="{}">{}</span> {}').format(
-            _tone(line), "✕" if line.severity == "error" else "!", markup.code(line.check[:80])
+        Markup(
+            '<div class="fails"><span class="{}">{}</span>{}<b class="{}">{:,}</b><span>of {:,}</span>{}</div>'
+        ).format(
+            _tone(line),
+            "✕" if line.severity == "error" else "!",
+            markup.code(line.check),
+            _tone(line),
+            line.failing_rows,
+            line.total_rows,
+            Markup('<span class="muted">{}</span>').format(share(line.failing_rows, line.total_rows)),
         )
         for line in one.failing[:_FAILING]
     ]
     if len(one.failing) > _FAILING:
-        lines.append(Markup('<span class="muted">and {} more</span>').format(len(one.failing) - _FAILING))
-    return Markup("<br>").join(lines)
+        lines.append(Markup('<div class="muted">and {} more</div>').format(len(one.failing) - _FAILING))
+    return Markup("").join(lines)
 
 
 def _would_change(changes: Sequence[TableDelta]) -> Html:
@@ -177,7 +175,8 @@ def _delta(one: TableDelta) -> str:
 
 def _show_one(name: str) -> None:
     parts.heading(f"Branch {name}", markup.link("All branches", "branches"))
-    show_outcome()
+    if show_outcome():
+        return
     one = get_branch(shared().model, name, examples=shared().access.settings.examples)
     run = one.run
     parts.html(

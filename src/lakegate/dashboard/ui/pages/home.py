@@ -109,7 +109,7 @@ def _reasons(one: TableOverview) -> Iterator[Html]:
             yield Markup("<div>{} {}</div>").format(markup.badge("unreadable", tone="bad", sign="!"), message)
         elif need == "failed" and one.last_run is not None:
             yield Markup("<div>{}: {}</div>").format(
-                markup.badge("failed"), markup.run_link(one.last_run, "its newest run")
+                markup.badge("failed"), markup.link("its newest run", "run", run=one.last_run)
             )
         elif need == "rejected":
             waiting = counted(one.waiting, "rejected batch", "rejected batches")
