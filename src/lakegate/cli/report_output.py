@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lakegate.cli.app import App
     from lakegate.lake import Lake
     from lakegate.model.run import Run
+    from lakegate.reports.examples import Examples
 
 RUN_FORMATS = ("html", "junit", "openlineage")
 """Values of ``--output`` that write one run for others."""
@@ -27,12 +28,20 @@ def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
     elif app.output == "junit":
         from lakegate.reports.junit import junit
 
-        write(app, junit(run), file)
+        write(app, junit(run, examples=_examples(app)), file)
     else:
         from lakegate.reports.run_page import run_page
 
         link = app.settings().link_to(run.run_id, ", ".join(run.tables), run.branch)
-        write(app, run_page(run, link=link), file, page=f"lakegate-run-{run.run_id}.html")
+        write(app, run_page(run, examples=_examples(app), link=link), file, page=f"lakegate-run-{run.run_id}.html")
+
+
+def _examples(app: App) -> Examples:
+    """Return how rows may be shown: a report shows no more than the dashboard does."""
+    from lakegate.reports.examples import Examples
+
+    settings = app.settings().ui
+    return Examples(rows=settings.examples, masked=settings.masked)
 
 
 def _lineage(lake: Lake, run: Run) -> str:

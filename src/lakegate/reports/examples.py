@@ -25,28 +25,27 @@ class Examples:
 
     Args:
         rows: The most rows to show of a check; 0 shows none.
-        masked: By table, patterns of the columns whose values are never shown.
+        masked: Patterns of the columns whose values are never shown, in any case.
     """
 
-    def __init__(self, *, rows: int = ROWS, masked: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(self, *, rows: int = ROWS, masked: Sequence[str] = ()) -> None:
         self._rows = min(rows, ROWS)
-        self._masked = masked or {}
+        self._masked = [pattern.lower() for pattern in masked]
         self._left = _BUDGET
 
-    def permitted(self, table: str, result: CheckResult) -> list[dict[str, Any]]:
+    def permitted(self, result: CheckResult) -> list[dict[str, Any]]:
         """Return the rows of a check that may be shown, the check's own columns first, with masked values hidden."""
-        masked = self._masked.get(table, ())
         return [
             {
-                name: MASK if any(fnmatchcase(name, pattern) for pattern in masked) else row[name]
+                name: MASK if any(fnmatchcase(name.lower(), pattern) for pattern in self._masked) else row[name]
                 for name in _ordered(row, result.columns)
             }
             for row in result.examples[: self._rows]
         ]
 
-    def of(self, table: str, result: CheckResult, mood: Mood) -> Html | None:
+    def of(self, result: CheckResult, mood: Mood) -> Html | None:
         """Return the rows that fail a check, as a table with the failing cells marked."""
-        rows = self.permitted(table, result)
+        rows = self.permitted(result)
         if not rows:
             return None
         if self._left <= 0:

@@ -53,11 +53,11 @@ def _suite(root: ET.Element, run: Run, report: AuditReport, examples: Examples) 
     for result in report.results:
         case = ET.SubElement(suite, "testcase", name=_line(result.check), classname=_line(report.table), time="0")
         if result.verdict == "fail":
-            _failed(case, run, report.table, result, examples)
+            _failed(case, run, result, examples)
     _end(suite, run)
 
 
-def _failed(case: ET.Element, run: Run, table: str, result: CheckResult, examples: Examples) -> None:
+def _failed(case: ET.Element, run: Run, result: CheckResult, examples: Examples) -> None:
     message = f"{count(result.failing_rows)}{failing(result)}"
     if result.severity == "warn":
         ET.SubElement(case, "skipped", message=f"Warning: {message}")
@@ -66,7 +66,7 @@ def _failed(case: ET.Element, run: Run, table: str, result: CheckResult, example
         ET.SubElement(case, "skipped", message=_line(said))
     else:
         failure = ET.SubElement(case, "failure", message=message, type=_line(result.check.partition("(")[0]))
-        rows = examples.permitted(table, result)
+        rows = examples.permitted(result)
         lines = [_line(without_secrets(result.detail))] if result.detail else []
         lines += [_line(json.dumps({k: _value(v) for k, v in row.items()}, ensure_ascii=False)) for row in rows]
         if rows and result.failing_rows > len(rows):

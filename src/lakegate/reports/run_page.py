@@ -73,6 +73,7 @@ def _facts(run: Run) -> Html:
             ),
             ("Commit", tag("code", publication.commit[:_SHORT], title=publication.commit) if publication else ""),
             ("Rebased", ", ".join(publication.replayed) if publication else ""),
+            ("Run by", run.orchestrator or ""),
             ("Accepted by", run.accepted.actor if run.accepted else ""),
             ("Undid", ", ".join(run.reverts)),
             ("Note", run.detail or ""),
@@ -137,12 +138,12 @@ def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | N
     return tag(
         "section",
         tag("h2", title),
-        [_failing(report.table, result, examples) for result in (*report.failures, *report.warnings)],
+        [_failing(result, examples) for result in (*report.failures, *report.warnings)],
         _passed(passed),
     )
 
 
-def _failing(name: str, result: CheckResult, examples: Examples) -> Html:
+def _failing(result: CheckResult, examples: Examples) -> Html:
     mood: Mood = "bad" if result.severity == "error" else "warn"
     columns = ", ".join(result.columns)
     about = tag(
@@ -161,7 +162,7 @@ def _failing(name: str, result: CheckResult, examples: Examples) -> Html:
         tag("p", tag("b", count(result.failing_rows)), failing(result)),
         bar(result.failing_rows, result.total_rows, mood),
         tag("p", clipped(without_secrets(result.detail), 2 * _TEXT), class_="small") if result.detail else None,
-        examples.of(name, result, mood),
+        examples.of(result, mood),
         class_=f"card {mood}",
     )
 

@@ -375,3 +375,14 @@ def test_one_run_can_be_written_for_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["runs -o html", "runs -o junit", "runs 2026 --file x", "runs 2026 -o json -f x"])
 def test_only_one_run_can_be_written_for_others(words: str) -> None:
     assert invoke(words, FakeLake(run=REJECTED, runs=[])).exit_code == 2
+
+
+@pytest.mark.parametrize("output", ["html", "junit"])
+def test_a_report_shows_no_more_than_the_dashboard(in_a_project: Path, output: str) -> None:
+    lake = FakeLake(run=REJECTED)
+    assert "trip_id" in invoke(f"runs 2026 -o {output}", lake).stdout
+    (in_a_project / "lakegate.toml").write_text("[ui]\nexamples = 0\n", encoding="utf-8")
+    assert "trip_id" not in invoke(f"runs 2026 -o {output}", lake).stdout
+    (in_a_project / "lakegate.toml").write_text('[ui]\nmasked = ["Trip_*"]\n', encoding="utf-8")
+    assert "\N{BULLET}" * 3 in invoke(f"runs 2026 -o {output}", lake).stdout
+    assert "301.5" not in invoke(f"runs 2026 -o {output}", lake).stdout
