@@ -115,6 +115,14 @@ def test_a_refused_sign_in_says_what_to_change(
     assert "\n" not in error.message + str(error.hint)
 
 
+def test_a_sign_in_that_is_refused_for_another_reason(account: SnowflakeAccount) -> None:
+    said = "Incoming request with IP/Token 192.0.2.7 is not allowed to access Snowflake."
+    account.fail("login-request", code="390420", message=said)
+    error = refusal(account)
+    assert isinstance(error, DownstreamError)
+    assert error.message == f"Snowflake refuses the sign-in of user 'LAKEGATE': {said}"
+
+
 @pytest.mark.parametrize("status", [403, 404])
 def test_an_account_that_does_not_exist(account: SnowflakeAccount, status: int) -> None:
     account.fail("login-request", status=status, times=9)

@@ -25,7 +25,9 @@ _TRY_AGAIN = frozenset({603, 604, 630})
 _LONGEST_LOGIN_S = 60
 _HTTP_STATUS = re.compile(r"error status: (\d{3})")
 _UNAVAILABLE = re.compile(r"after retries|timed out|timeout|Connection|connection|name or service|dns", re.IGNORECASE)
-_VOLUME_RIGHTS = re.compile(r"assum\w+ AWS_ROLE|access denied|AccessDenied|not authorized to (?:access|perform)|403")
+_VOLUME_RIGHTS = re.compile(
+    r"assum\w+ AWS_ROLE|access ?denied|not authorized to (?:access|perform)|forbidden", re.IGNORECASE
+)
 
 
 OPTIONS: dict[str, Any] = {
@@ -195,6 +197,12 @@ class Session:
                 f"Snowflake account '{self.settings.account}' doesn't answer: {said}",
                 hint=f"Check the network, and that {self._setting('account')} is right; then run: "
                 "lakegate snowflake refresh",
+            )
+        if not self.is_open:
+            return SnowflakeError(
+                f"Snowflake refuses the sign-in of user '{self.settings.user}': {said}",
+                number=number,
+                hint="After fixing it, run: lakegate snowflake status",
             )
         if _VOLUME_RIGHTS.search(said) and not sql.startswith(("SHOW", "DESC")):
             return SnowflakeError(
