@@ -16,16 +16,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.config import AdlsSettings, GcsSettings, S3Settings, StorageSettings
-from lakegate.errors import SourceError, StorageUnavailableError
+from lakegate.errors import NotFoundError, SourceError, StorageUnavailableError
+from lakegate.iceberg.files import TableFiles
+from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.sources import changed_files, discover
 from lakegate.sources.listing import list_files
 from lakegate.storage import open_store
 from lakegate.storage.objects import ObjectStore, ReplacedError, StoredObject
+from lakegate.table import Table
 from support.adls_server import ACCOUNT, KEY, AdlsServer, UnavailableError
 from support.e2e_support import trips
 from support.gcs_server import GcsServer
+from support.iceberg_tables import pointer_to
 from support.retries import retry_at_once
 from support.s3_proxy import Proxy, Trouble
+from support.uploaded_tables import UploadedTables
 
 if TYPE_CHECKING:
     from support.s3_server import S3Server
@@ -137,6 +142,24 @@ def parquet(rows: int) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(trips(rows), buffer)
     return buffer.getvalue()
+
+
+def test_a_tables_rows_are_read_without_spark(place: Place) -> None:
+    tables = UploadedTables(
+        f"{place.root}/lake", lambda uri, content: place.put(uri.removeprefix(f"{place.root}/"), content)
+    )
+    tables.create_namespace("nyc")
+    made = tables.create_table("nyc.trips", trips(0).schema)
+    for rows in (50_000, 3):
+        made.append(trips(rows))
+    table = Table(pointer_to(made), IcebergTableReader(TableFiles(place.settings(place.endpoint))))
+    tables.close()
+    assert table.to_arrow(columns=["id"]).num_rows == 50_003
+    assert table.to_arrow(where="id = 2").num_rows == 2
+    gone = next(table.files()).path
+    place.remove(gone.removeprefix(f"{place.root}/"))
+    with pytest.raises(NotFoundError, match="does not exist"):
+        table.to_arrow()
 
 
 def test_a_listing_starts_at_any_character(place: Place) -> None:
