@@ -18,6 +18,7 @@ from lakegate.dashboard.ui.navigation import find_pages
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import CatalogUnavailableError
 from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.model.downstream import Delivery
 from lakegate.model.run import Run
 from support.big_lake import BigLake, big_lake
 from support.dashboard_server import open_lake
@@ -146,3 +147,25 @@ def test_an_empty_lake_says_what_to_do(tmp_path: Path) -> None:
     assert "Nothing waits beside main" in shown("branches")
     assert "lakegate ingest" in shown("runs")
     lake.close()
+
+
+def test_a_run_shows_what_downstream_systems_were_told(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    share(made)
+    run = find(made, "published")
+    delivery = Delivery(
+        delivery_id=1,
+        downstream="glue",
+        kind="published",
+        ref="main",
+        run_id=run.run_id,
+        tables=run.tables,
+        state="failed",
+        queued_at=run.started_at,
+        reason="<script>alert(1)</script>",
+    )
+    monkeypatch.setattr(type(made.journal.outbox), "list", lambda *_, **__: [delivery])
+    page = shown("run", run=run.run_id)
+    assert "Downstream systems" in page
+    assert "glue" in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>" not in page

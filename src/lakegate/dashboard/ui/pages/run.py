@@ -15,6 +15,7 @@ from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page, address
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.session import shared
+from lakegate.model.downstream import DeliveryState
 from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import UndoneTable
 
@@ -45,6 +46,8 @@ def show() -> None:
         _show_files(found)
     if found.notifications:
         parts.html(Markup("<h2>Alerts</h2>"), _alerts(found))
+    if found.deliveries:
+        parts.html(Markup("<h2>Downstream systems</h2>"), _deliveries(found))
     if found.commands:
         lines = (
             (Markup("<dt>{}</dt><dd>{}</dd>").format(one.purpose, markup.code(one.command))) for one in found.commands
@@ -220,6 +223,28 @@ def _alerts(found: RunDetail) -> Html:
     )
     columns = (Column("Outcome", "fit"), "Channel", "About", Column("When", "fit"), "Why not")
     return markup.table(columns, rows, caption="Alerts")
+
+
+def _deliveries(found: RunDetail) -> Html:
+    tones: dict[DeliveryState, tuple[markup.Tone, str]] = {
+        "sent": ("ok", "✓"),
+        "pending": ("live", "…"),
+        "failed": ("bad", "✕"),
+        "skipped": ("off", "="),
+        "superseded": ("off", "="),
+    }
+    rows = (
+        (
+            markup.badge(one.state, tone=tones[one.state][0], sign=tones[one.state][1]),
+            one.downstream,
+            ", ".join(one.tables),
+            markup.ago(one.ended_at or one.queued_at, shared().model.now()),
+            one.reason or "",
+        )
+        for one in found.deliveries
+    )
+    columns = (Column("State", "fit"), "System", "Tables", Column("When", "fit"), "Why not")
+    return markup.table(columns, rows, caption="Downstream systems")
 
 
 PAGE = Page("Run", path="run", icon="list_alt", order=21, show=show, listed=False)
