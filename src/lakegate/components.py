@@ -182,6 +182,7 @@ class Components:
                     name=name, events=given.events, tables=given.tables, mirrors=TYPES[given.type].mirrors
                 ),
                 give_up=parse_duration(given.give_up),
+                timeout_s=given.timeout_s,
                 open=partial(open_downstream, name, given, around),
             )
             for name, given in self.settings.downstream.items()

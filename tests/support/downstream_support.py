@@ -53,7 +53,7 @@ class System:
 
     def subscriber(self) -> Subscriber:
         subscription = Subscription(name=self.name, events=self.events, tables=self.tables, mirrors=self.mirrors)
-        return Subscriber(subscription, timedelta(days=1), self.open)
+        return Subscriber(subscription, timedelta(days=1), 10, self.open)
 
 
 def down(_: DownstreamEvent) -> BaseException:

@@ -75,7 +75,8 @@ def alert_undelivered(context: Context, delivery: Delivery) -> None:
         return
     at = delivery.ended_at or delivery.queued_at
     notice = Notice(event="undelivered", severity="error", tables=delivery.tables, delivery=delivery, at=at)
-    notifications = _send(context.notifier, notice)
+    # One message for all that the system isn't told, whatever the tables.
+    notifications = _send(context.notifier, notice, alert=f"undelivered {delivery.downstream}")
     _narrate(context.narrator, notifications)
     if notifications and delivery.run_id is not None:
         with suppress(LakegateError):
@@ -96,9 +97,9 @@ def _narrate(narrator: Narrator, notifications: Sequence[Notification]) -> None:
             narrator.note(f"The alert to channel '{notification.channel}' failed: {notification.reason}")
 
 
-def _send(notifier: Notifier, notice: Notice) -> Sequence[Notification]:
+def _send(notifier: Notifier, notice: Notice, *, alert: str | None = None) -> Sequence[Notification]:
     try:
-        return tuple(notifier.send(notice))
+        return tuple(notifier.send(notice, alert=alert))
     except Exception as error:  # noqa: BLE001 - a broken notifier must not fail a run
         # Its text may contain secrets.
         _LOG.warning("No alert was sent: %s", type(error).__name__)

@@ -22,11 +22,13 @@ class Subscriber:
     Attributes:
         subscription: Which events it gets.
         give_up: How long a delivery is tried again.
+        timeout_s: Seconds that one delivery may take.
         open: Loads what it needs and resolves its secrets.
     """
 
     subscription: Subscription
     give_up: timedelta
+    timeout_s: float
     open: Callable[[], Downstream]
 
 

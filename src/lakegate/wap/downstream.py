@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,13 +52,19 @@ States = Mapping[str, TablePointer | None]
 
 
 def send(
-    context: Context, *, within_s: float = BUDGET_S, target: str | None = None, name: str | None = None
+    context: Context,
+    *,
+    within_s: float = BUDGET_S,
+    left_s: float = math.inf,
+    target: str | None = None,
+    name: str | None = None,
 ) -> Sequence[Delivery]:
     """Send what is due to each downstream system; what can't be sent stays queued. Never raises an error.
 
     Args:
         context: The lake's context.
         within_s: Seconds after which no further delivery is begun.
+        left_s: Seconds until this process is stopped; a delivery that may take longer isn't begun.
         target: Read the new commits of this branch first, which queues what they did.
         name: Send to this system only.
 
@@ -70,8 +77,8 @@ def send(
     if target is not None:
         with suppress(LakegateError):
             sync(context, target)
-    deadline = time.monotonic() + within_s
-    senders = [_Sender(context, one, deadline) for one in subscribers]
+    now = time.monotonic()
+    senders = [_Sender(context, one, now + min(within_s, left_s - one.timeout_s)) for one in subscribers]
     # Side by side, so that one that is away holds up no other. Daemons, so that none keeps the process alive.
     threads = [
         threading.Thread(target=copy_context().run, args=(one.work,), name=f"downstream {one.name}", daemon=True)
@@ -101,7 +108,7 @@ class _Sender:
     def work(self) -> None:
         """Send what is due, until nothing is, or time is over."""
         try:
-            if not self._outbox.waiting(self.name, limit=1):
+            if self._is_over or not self._outbox.waiting(self.name, limit=1):
                 return
             wait_s = max(min(_LOCK_S, self._left_s), 0.001)
             with self._context.journal.lock(f"downstream {self.name}", timeout_s=wait_s) as is_ours:

@@ -29,7 +29,7 @@ from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
 from lakegate.wap.discard import discard
-from lakegate.wap.downstream import BUDGET_S, send
+from lakegate.wap.downstream import send
 from lakegate.wap.history import find_publication, sync
 
 _LOG = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ class Progress:
         if self.ended:
             with bound_to(self.run, step="downstream"):
                 try:
-                    send(self._context, within_s=min(BUDGET_S, self._deadline.left_s))
+                    send(self._context, left_s=self._deadline.left_s)
                 except KeyboardInterrupt:
                     text = (
                         f"Run {self.run.run_id} had ended: {self.run.status}. Some downstream systems aren't told yet."

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakegate.errors import ConfigurationError, LakegateError
+from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import RunStatus
@@ -260,3 +261,24 @@ def test_nothing_goes_when_the_catalog_fails_midway() -> None:
 def test_other_lengths_of_time_are_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="Invalid duration"):
         parse_duration(text)
+
+
+def test_what_a_downstream_system_points_at_or_is_still_to_be_told_stays() -> None:
+    world = World()
+    outbox = world.journal.outbox
+    outbox.register([Subscription(name="glue", events=("current",), mirrors=True)])
+    kept: list[str] = []
+    for _ in ("pointed at", "queued"):
+        head = world.write("main", "a", keep=False)
+        outbox.send_current("glue", ["ns.a"], ref="main", commit=head.hash)
+        pointer = world.catalog.get_table(TableIdentifier.parse("ns.a"), head)
+        assert pointer is not None
+        kept += world.needs[pointer.metadata_location]
+        if len(kept) == 2:
+            outbox.sent(outbox.waiting("glue")[0], {"ns.a": pointer})
+    world.write("main", "a", keep=False)
+    none = timedelta(0)
+    assert world.gc(history=none).files == 0
+    outbox.forget("glue")
+    assert world.gc(history=none).files == len(kept) == 4
+    assert world.files.keys().isdisjoint(kept)
