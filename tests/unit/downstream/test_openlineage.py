@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +18,10 @@ from lakegate.downstream.registry import Around, open_downstream
 from lakegate.errors import ConfigurationError, DownstreamError, DownstreamUnavailableError
 from lakegate.model.downstream import ChangedTable, DownstreamEvent
 from lakegate.ports import Downstream
+from lakegate.wap.context import Subscriber
 from support.cli_support import METADATA, REJECTED
+from support.downstream_support import System, World, row
+from support.flow_support import WITH_NULLS
 
 EVENT = DownstreamEvent(
     event_id="e1",
@@ -144,3 +148,31 @@ def test_a_key_that_is_not_there_shows_in_the_test(tmp_path: Path, monkeypatch: 
 def test_it_goes_to_one_place(section: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"openlineage|api_key|pattern|https"):
         target(tmp_path, **section)
+
+
+def test_the_outbox_delivers_what_was_published_and_what_was_rejected(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"downstream": {"lineage": {"type": "openlineage", "file": "lineage.jsonl"}}})
+    section = settings.downstream["lineage"]
+
+    class Lineage(System):
+        def subscriber(self) -> Subscriber:
+            known = super().subscriber()
+            around = Around(tmp_path, "mem://warehouse", settings)
+            return replace(known, open=lambda: open_downstream("lineage", section, around))
+
+    world = World(Lineage("lineage", events=section.events))
+    world.add("a", row(1))
+    world.add("b", WITH_NULLS)
+    ended = [
+        event
+        for line in (tmp_path / "lineage.jsonl").read_text(encoding="utf-8").splitlines()
+        if (event := json.loads(line))["eventType"] != "START"
+    ]
+    assert [event["eventType"] for event in ended] == ["COMPLETE", "FAIL"]
+    published, rejected = ended
+    [table] = published["outputs"]
+    assert table["facets"]["version"]["datasetVersion"] == world.head().hash
+    assert [field["name"] for field in table["facets"]["schema"]["fields"]] == ["id", "passengers"]
+    assert rejected["outputs"] == []
+    assert rejected["run"]["facets"]["test"]["tests"][0]["status"] == "fail"
+    assert world.states("lineage") == [("a", "sent"), ("b", "sent")]
