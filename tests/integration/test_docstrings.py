@@ -1,4 +1,4 @@
-"""The examples in the docstrings of ``Lake``, in the order of the source, on real Spark and Nessie."""
+"""The examples in the docstrings of ``Lake``, ``Table`` and ``Query``, in their order, on real Spark and Nessie."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 import lakegate
 from lakegate.lake import Lake, connect
+from lakegate.table import Query, Table
 from support.e2e_support import write
 
 pytestmark = pytest.mark.jvm
@@ -26,7 +27,8 @@ def rows(count: int, start: int = 0, *, fare: float | None = 12.5) -> pa.Table:
 
 def examples(namespace: str) -> list[doctest.DocTest]:
     """Return the examples, with the tables of a namespace that is this test's alone."""
-    methods = [member for name, member in vars(Lake).items() if inspect.isfunction(member) and not name.startswith("_")]
+    members = [(name, member) for one in (Lake, Table, Query) for name, member in vars(one).items()]
+    methods = [member for name, member in members if inspect.isfunction(member) and not name.startswith("_")]
     found = []
     functions: list[Callable[..., Any]] = [connect, *methods]
     for function in functions:
