@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from sqlalchemy import case, func, select
 
 from lakegate.journal.database import Transaction
-from lakegate.journal.schema import LEASES, METRICS, as_text
+from lakegate.journal.schema import DELIVERIES, DOWNSTREAMS, LEASES, METRICS, as_text
+from lakegate.telemetry import metrics as telemetry
 from lakegate.telemetry.metrics import ACTIVE, SUSPENDED, Sample, is_time
 
 
@@ -40,4 +41,12 @@ def read(tx: Transaction) -> list[Sample]:
     held = func.count(case((LEASES.c.token != "", 1)))
     live = tx.execute(select(held, func.count()).where(LEASES.c.expires_at > now)).one()
     active, all_of = int(live[0]), int(live[1])
+    # By the index: what was sent isn't looked at.
+    systems, waiting = DELIVERIES.c.downstream, DELIVERIES.c.state
+    named = systems.in_(select(DOWNSTREAMS.c.name)), waiting.in_(("pending", "failed"))
+    for row in tx.execute(
+        select(systems, waiting, func.count().label("number")).where(*named).group_by(systems, waiting)
+    ):
+        labels = (("downstream", row.downstream), ("state", row.state))
+        found.append(Sample(telemetry.DELIVERIES.name, labels, row.number))
     return [*found, Sample(ACTIVE.name, (), active), Sample(SUSPENDED.name, (), all_of - active)]

@@ -54,9 +54,12 @@ WAIT_SECONDS = Metric(
 LAST_PUBLISH = Metric("lakegate_last_publish_timestamp_seconds", "gauge", "When data was last published.", ("table",))
 ACTIVE = Metric("lakegate_active_runs", "gauge", "Runs that a process is working on.")
 SUSPENDED = Metric("lakegate_suspended_runs", "gauge", "Runs that wait for their next step.")
+DELIVERIES = Metric(
+    "lakegate_deliveries", "gauge", "What downstream systems are still to be told.", ("downstream", "state")
+)
 METRICS = (
     *(RUNS, TABLE_RUNS, ROWS, RUN_SECONDS, STEP_SECONDS, CHECKS, AUDIT_SECONDS, RETRIES, LEASE_LOSSES, WAIT_SECONDS),
-    *(LAST_PUBLISH, ACTIVE, SUSPENDED),
+    *(LAST_PUBLISH, ACTIVE, SUSPENDED, DELIVERIES),
 )
 
 

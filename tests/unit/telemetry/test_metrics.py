@@ -15,6 +15,7 @@ from lakegate.telemetry.prometheus import text
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.cli_support import FakeLake, invoke
+from support.downstream_support import System, World, down, row
 from support.fakes import FakeLakehouse
 from support.flow_support import CLEAN, MORE, WITH_NULLS, ordered
 from support.steps_support import step
@@ -113,6 +114,14 @@ def test_a_histogram_counts_every_value_in_one_bucket() -> None:
     buckets = {one[2]: count for one, count in parsed(measured.take())["lakegate_step_seconds_bucket"].items()}
     assert (buckets["0.1"], buckets["1.0"], buckets["2.5"], buckets["1800.0"], buckets[REST]) == (2, 2, 3, 3, 4)
     assert measured.take() == []
+
+
+def test_what_downstream_systems_miss_is_counted() -> None:
+    world = World(System("up"), System("down", fails=down))
+    world.add("a", row(1))
+    world.add("b", row(2))
+    found = parsed(world.journal.metrics())["lakegate_deliveries"]
+    assert found == {("down", "pending"): 2}
 
 
 def test_nothing_is_counted_outside_of_a_run() -> None:
