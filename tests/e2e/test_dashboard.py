@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from lakegate.dashboard.ui.navigation import find_pages
+from support.login_server import CLIENT, METADATA, WHO, login_server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -241,6 +243,39 @@ def test_a_run_is_reverted_after_a_look_at_what_changes(dashboard: Dashboard) ->
         page.get_by_role("button", name="Close").click()
         page.get_by_text("reverted by").first.wait_for()
         window.is_sound()
+
+
+def test_people_log_in_wherever_they_come_in(dashboard: Dashboard, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/"
+    with login_server() as provider:
+        (tmp_path / "lakegate.toml").write_text(
+            f"""[ui]
+url = "{url}"
+oidc_metadata_url = "{provider}{METADATA}"
+oidc_client_id = "{CLIENT}"
+oidc_client_secret = "env:UI_CLIENT_SECRET"
+cookie_secret = "env:UI_COOKIE_SECRET"
+users = ["{WHO}"]
+"""
+        )
+        environment = os.environ | {"UI_CLIENT_SECRET": "client's", "UI_COOKIE_SECRET": "c" * 32}
+        command = [sys.executable, "-m", "lakegate", "ui", "--port", str(port), "--no-browser"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path) as running:
+            try:
+                assert running.stdout is not None
+                assert url in running.stdout.readline()
+                with dashboard.window() as window:
+                    page = window.page
+                    page.goto(f"{url}runs?status=failed")
+                    page.get_by_role("button", name="Log in").click()
+                    page.get_by_text(WHO).wait_for()
+                    page.get_by_text("read-only").wait_for()
+            finally:
+                running.send_signal(signal.SIGINT)
+        assert running.returncode == 0
 
 
 def _picture(window: Window, name: str) -> None:
