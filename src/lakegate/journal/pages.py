@@ -143,17 +143,14 @@ class JournalPages:
 
     def tables(self, *, limit: int) -> Sequence[str]:
         """Return the names of tables that runs wrote to, in order."""
-        found: list[str] = []
+        # From one name to the next by the index: DISTINCT would read all its entries.
         name = RUN_TABLES.c.table_name
+        names = select(func.min(name).label("name")).cte("names", recursive=True)
+        following = select(func.min(name)).where(name > names.c.name).scalar_subquery()
+        names = names.union_all(select(following).where(names.c.name.is_not(None)))
         with self._database.reading() as tx:
-            # From one name to the next by the index: DISTINCT would read all its entries.
-            query = select(func.min(name)).where(name > bindparam("last"))
-            while len(found) < limit:
-                following: str | None = tx.scalar(query, {"last": found[-1] if found else ""})
-                if following is None:
-                    break
-                found.append(following)
-        return found
+            found = tx.scalars(select(names.c.name).where(names.c.name.is_not(None)).limit(limit))
+            return sorted(found)
 
     def tables_of(self, run_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Return the tables of each of these runs."""
