@@ -61,6 +61,20 @@ def boundary(what: str) -> Iterator[None]:
         )
 
 
+def draw_again(every_s: float) -> None:
+    """Draw the page again and again, because what it shows goes on; a dialog that is open isn't disturbed."""
+    drawn: list[bool] = []
+
+    @st.fragment(run_every=every_s)
+    def again() -> None:
+        if drawn and not st.session_state.get("lg-busy"):
+            st.rerun()
+        drawn.append(True)
+
+    with st.container(key="lg-again"):
+        again()
+
+
 def trouble(message: str, hint: str | None = None, *, tone: markup.Tone = "warn") -> None:
     """Say what couldn't be done, and what to do about it."""
     about = Markup('<div class="muted">{}</div>').format(one_line(hint)) if hint else ""

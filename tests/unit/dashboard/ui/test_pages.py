@@ -101,6 +101,12 @@ def test_a_run_shows_steps_checks_examples_and_what_to_type(made: BigLake) -> No
     assert "No run was chosen" in shown("run")
 
 
+def test_a_run_under_way_is_shown(made: BigLake) -> None:
+    share(made)
+    run = find(made, "running")
+    assert run.run_id in shown("run", run=run.run_id)
+
+
 def test_examples_follow_the_settings(made: BigLake) -> None:
     run = find(made, "rejected")
     share(made, examples=0)

@@ -20,6 +20,7 @@ from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import UndoneTable
 
 _FILES = 25
+_AGAIN_S = 3.0
 _TONES: dict[str, markup.Tone] = {"done": "ok", "failed": "bad", "running": "live"}
 _CHANGES = {"append": "appended", "create": "created", "rewrite": "changed", "metadata": "redefined", "drop": "dropped"}
 
@@ -48,6 +49,8 @@ def show() -> None:
         parts.html(Markup("<h2>Alerts</h2>"), _alerts(found))
     if found.deliveries:
         parts.html(Markup("<h2>Downstream systems</h2>"), _deliveries(found))
+    if found.summary.finished_at is None and found.suspended_until is None:
+        parts.draw_again(_AGAIN_S)
     if found.commands:
         lines = (
             (Markup("<dt>{}</dt><dd>{}</dd>").format(one.purpose, markup.code(one.command))) for one in found.commands
