@@ -58,6 +58,12 @@ def open_scan(
         InputError: A name, the filter or the limit is wrong, or the table holds what can't be read here without Spark.
         NotFoundError: A file of the table is missing; from reading, too.
     """
+    most: object = limit  # users have no type checker
+    if most is not None and (not isinstance(most, int) or most < 0):
+        raise InputError(f"limit is {most!r}; it must be a whole number, 0 or more.")
+    names = [columns] if isinstance(columns, str) else columns
+    if not all(isinstance(one, str) for one in [*(names or ()), where or ""]):
+        raise InputError("columns and where must be text.", hint="columns=['id', 'fare'], where='fare > 10'")
     found = files.metadata(pointer)
     metadata.snapshot_of(found.document, pointer)  # raises when the file lacks it
     version = found.document["format-version"]
@@ -66,10 +72,8 @@ def open_scan(
     with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
         table = TableMetadataUtil.parse_obj(_at(found.document, pointer))
     schema = table.schema()
-    wanted = schema if columns is None else _selected(schema, columns)
+    wanted = schema if names is None else _selected(schema, names)
     row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
-    if limit is not None and limit < 0:
-        raise InputError(f"limit is {limit}; it must be 0 or more.")
     file_io = _TableIO(files)
     with reading(f"A manifest of table {pointer.table}", pointer):
         try:
@@ -167,7 +171,7 @@ def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> Schema:
-    names = [find_column(schema, name) for name in ([columns] if isinstance(columns, str) else columns)]
+    names = [find_column(schema, name) for name in columns]
     top = [name for name in names if name in {field.name for field in schema.fields}]
     if len(top) < len(names):
         nested = next(name for name in names if name not in top)

@@ -341,7 +341,8 @@ class _Parser:
     def _name(self) -> str:
         if self._at < len(self._tokens):
             token = self._tokens[self._at]
-            if token.kind == "quoted" or (token.kind == "word" and token.upper not in _RESERVED):
+            is_word = token.kind == "word" and token.upper not in _RESERVED and not token.text[0].isdecimal()
+            if token.kind == "quoted" or is_word:
                 return self._next().name
         return self._refuse("a column")
 

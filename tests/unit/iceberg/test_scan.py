@@ -93,6 +93,9 @@ def test_columns_come_as_asked_for_and_a_limit_ends_early(
         ({"columns": ["id", "ID"]}, "'id' is selected twice", ""),
         ({"where": "regoin = 'x'"}, "no column 'regoin'", "Did you mean 'region'?"),
         ({"limit": -1}, "limit is -1", ""),
+        ({"limit": 1.5}, "limit is 1.5", ""),
+        ({"columns": [5]}, "must be text", "columns=["),
+        ({"where": 5}, "must be text", "where="),
     ],
 )
 def test_what_is_asked_wrongly_is_said_before_a_row_is_read(

@@ -178,6 +178,7 @@ def _noting(opened: list[str]) -> Any:
         ("i = NULL", "use IS NULL"),
         ("i NOT IN (1, NULL)", "use IS NULL"),
         ("i = id", "'id' isn't a value"),
+        ("'i' = 1", "expected a column, not '1'"),
         ("upper(name) = 'X'", r"it calls upper\(\)"),
         ("name LIKE '%x'", "isn't a prefix"),
         ("i IN (SELECT 1)", "'SELECT' isn't a value"),
