@@ -9,9 +9,10 @@ from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
@@ -74,6 +75,9 @@ def open_scan(
     schema = table.schema()
     wanted = schema if names is None else _selected(schema, names)
     row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
+    late = _Late(row_filter, schema, wanted) if _is_widened(row_filter, schema, found.document) else None
+    if late is not None:
+        row_filter = AlwaysTrue()
     file_io = _TableIO(files)
     with reading(f"A manifest of table {pointer.table}", pointer):
         try:
@@ -86,18 +90,50 @@ def open_scan(
         if task.file.file_format not in _READABLE:
             _refuse(pointer, f"has data files in the format {task.file.file_format.name}")
     scan = _Scan(
-        ArrowScan(table, file_io, wanted, row_filter),
+        ArrowScan(table, file_io, wanted if late is None else late.read, row_filter),
         pointer,
         plain_schema(schema_to_pyarrow(wanted, include_field_ids=False)),
+        late,
     )
     return pa.RecordBatchReader.from_batches(scan.schema, scan.batches(tasks, limit))
+
+
+class _Late:
+    """A filter that is applied to the rows once they are of the table's types."""
+
+    def __init__(self, row_filter: BooleanExpression, schema: Schema, wanted: Schema) -> None:
+        bound = bind(schema, row_filter, case_sensitive=True)
+        asked = {schema.find_column_name(field).partition(".")[0] for field in extract_field_ids(bound)}  # type: ignore[union-attr]  # it's bound
+        names = {field.name for field in wanted.fields}
+        more = (field for field in schema.fields if field.name in asked - names)
+        self.read = Schema(*wanted.fields, *more, schema_id=schema.schema_id)
+        self._types = plain_schema(schema_to_pyarrow(self.read, include_field_ids=False))
+        self._condition = expression_to_pyarrow(bound, schema)
+
+    def filtered(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch that the filter keeps."""
+        yield from pa.Table.from_batches([batch.cast(self._types)]).filter(self._condition).to_batches()
+
+
+def _is_widened(row_filter: BooleanExpression, schema: Schema, document: Document) -> bool:
+    """Return whether a column of the filter had another type before.
+
+    PyIceberg then narrows the filter's values to the type of each file: ``i < 3000000000`` becomes true of every row
+    of a file with ``int``, of NULL, too.
+    """
+    asked = extract_field_ids(bind(schema, row_filter, case_sensitive=True))
+    if not asked:
+        return False
+    every = [Schema.model_validate(one) for one in metadata.schemas(document)]
+    return any(len({str(one.find_type(field)) for one in every if one.find_column_name(field)}) > 1 for field in asked)
 
 
 class _Scan:
     """Reads planned files into batches of one schema."""
 
-    def __init__(self, scan: ArrowScan, pointer: TablePointer, schema: pa.Schema) -> None:
+    def __init__(self, scan: ArrowScan, pointer: TablePointer, schema: pa.Schema, late: _Late | None) -> None:
         self.schema = schema
+        self._late = late
         self._scan = scan
         self._pointer = pointer
 
@@ -140,7 +176,8 @@ class _Scan:
             scan: Any = self._scan
             deletes = _deletes_of(self._scan, task)
             for batch in scan._record_batches_from_scan_tasks_and_deletes([task], deletes):  # noqa: SLF001 - see above
-                yield batch.cast(self.schema)
+                for kept in (batch,) if self._late is None else self._late.filtered(batch):
+                    yield kept.select(self.schema.names).cast(self.schema)
 
 
 def _deletes_of(scan: ArrowScan, task: FileScanTask) -> dict[str, list[Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,9 +23,10 @@ from pyiceberg.manifest import (
     ManifestWriterV2,
     write_manifest_list,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.typedef import Record
-from pyiceberg.types import StringType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType, NestedField, StringType
 
 from lakegate.errors import ConfigurationError, InputError, NotFoundError
 from lakegate.iceberg.files import local_path
@@ -228,3 +230,48 @@ def _stored(table: IcebergTable, document: dict[str, Any]) -> TablePointer:
     location = local_path(table.location()) / f"{uuid4()}.metadata.json"
     location.write_text(json.dumps(document))
     return pointer_to(table).model_copy(update={"metadata_location": location.as_uri()})
+
+
+_WIDENED = {
+    "i < 3000000000": [1, 3, 4],
+    "i > -3000000000": [1, 3, 4],
+    "NOT (i > 3000000000)": [1, 3, 4],
+    "i BETWEEN -3000000000 AND 3000000000 AND id > 0": [1, 3, 4],
+    "i IN (3000000000, 1)": [1],
+    "i IS NULL": [2],
+    "f < 1e39": [1, 4],
+    "NOT (f >= 1e39)": [1, 4],
+    "f > -1e39": [1, 3, 4],
+    "f != 0.3": [1, 3, 4],
+    "f > 0.3": [1, 3],  # 0.3 as a float is a little more than 0.3, and NaN is greater than all numbers
+    "f = 0.3": [],
+    "d < 1000000": [1, 4],
+    "d != 1000000": [1, 4],
+    "d = 1.25": [1],
+}
+
+
+@pytest.mark.parametrize("where", _WIDENED)
+def test_a_filter_keeps_its_meaning_where_a_column_was_widened(tables: IcebergTables, where: str) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "i", IntegerType(), required=False),
+        NestedField(3, "f", FloatType(), required=False),
+        NestedField(4, "d", DecimalType(4, 2), required=False),
+    )
+    made = tables.create(schema=schema)
+    rows = {
+        "id": [1, 2, 3, 4],
+        "i": [1, None, 2**31 - 1, -5],
+        "f": [0.3, None, float("nan"), -1.0],
+        "d": [Decimal("1.25"), None, None, Decimal("-3.50")],
+    }
+    made.append(pa.table(rows, schema=made.schema().as_arrow()))
+    with made.update_schema() as change:
+        change.update_column("i", LongType())
+        change.update_column("f", DoubleType())
+        change.update_column("d", DecimalType(18, 2))
+    table = opened(pointer_to(made))
+    assert ids(table, where=where) == _WIDENED[where]
+    assert table.to_arrow(where=where).column_names == ["id", "i", "f", "d"]
+    assert table.to_arrow(where=where, limit=1).num_rows == min(1, len(_WIDENED[where]))
