@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from lakegate.config import Settings
 from lakegate.errors import LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.loading.file_outcomes import Clock
 from lakegate.loading.routes import Routes, location
@@ -187,6 +188,7 @@ class SteppedLake(SteppingLake):
     """A lake whose runs orchestrators take step by step."""
 
     steps: list[tuple[str, str]] = field(default_factory=list)
+    settings: Settings = field(default_factory=Settings)
 
     def __enter__(self) -> Self:
         return self

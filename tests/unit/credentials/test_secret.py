@@ -177,9 +177,9 @@ def test_a_secret_of_aws_is_fetched_once(manager: SecretsManager) -> None:
 
 
 def test_one_secret_of_aws_may_hold_several_values(manager: SecretsManager) -> None:
-    manager.secrets[ARN] = json.dumps({"username": "lake", "password": PLANTED})
+    manager.secrets[ARN] = json.dumps({"username": "journal-user", "password": PLANTED})
     assert resolve_secret(f"aws-secret:{ARN}#password", setting="journal.password") == PLANTED
-    assert resolve_secret(f"aws-secret:{ARN}#username", setting="journal.password") == "lake"
+    assert resolve_secret(f"aws-secret:{ARN}#username", setting="journal.password") == "journal-user"
     assert manager.asked == [ARN]
 
 

@@ -15,6 +15,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import Cancelling
 
+from lakegate.config import Settings
 from lakegate.errors import EngineUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
 from lakegate.integrations.prefect import flows, report, steps
 from lakegate.model.checks import AuditReport, CheckResult
@@ -43,6 +44,7 @@ class ScriptedLake:
         self, *, passes: bool = True, does: dict[str, list[BaseException | Callable[[], object]]] | None = None
     ) -> None:
         self.calls: list[str] = []
+        self.settings = Settings()
         self.known: Run | None = None
         self._passes = passes
         self.does = does or {}
