@@ -313,7 +313,7 @@ class TableEditor(Protocol):
         Args:
             pointer: The table's state.
             at_least: Number of the newest snapshots to keep in any case.
-            without: Snapshots to drop in any case, none of them an ancestor of the current one.
+            without: Snapshots to drop in any case; not the current one.
         """
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:

@@ -340,3 +340,27 @@ def test_a_rejected_run_stays_rejected_though_its_branch_is_put_back_by_hand(wor
     assert known.status == "rejected"
     assert world.pointer("t") == main
     assert world.rows("t") == BOTH
+
+
+def test_what_a_run_deleted_before_its_audit_is_nowhere_on_main(world: World) -> None:
+    name = world.name("t")
+    world.create("t")
+    before = world.snapshot_ids("t")
+    with world.lake.transaction() as tx:
+        tx.sql(f"INSERT INTO {name} VALUES (NULL, 'bad')")
+        tx.sql(f"DELETE FROM {name} WHERE id IS NULL")
+        tx.sql(f"INSERT INTO {name} VALUES (9, 'good')")
+        inside = world.snapshot_ids("t", tx.branch)
+    assert len(inside) == len(before) + 3
+    left = world.snapshot_ids("t")
+    assert left == [*before, inside[-1]]
+    assert world.rows("t") == [*BOTH, (9, "good")]
+    with world.session("main") as spark:
+        for hidden in set(inside) - set(left):
+            with pytest.raises(Exception, match="Cannot find snapshot"):
+                spark.sql(f"SELECT * FROM {name} VERSION AS OF {hidden}").collect()
+        log = [row["snapshot_id"] for row in spark.sql(f"SELECT snapshot_id FROM {name}.history").collect()]
+    assert log == left
+    assert world.add("t", [11]).status == "published"
+    world.lake.revert(tx.run.run_id)
+    assert world.rows("t") == sorted([*BOTH, (11, "file")], key=str)

@@ -92,7 +92,7 @@ class IcebergTableEditor:
         Args:
             pointer: The table's state.
             at_least: Number of the newest snapshots to keep whatever the table's property says.
-            without: Snapshots that go in any case, none of them an ancestor of the current one.
+            without: Snapshots that go in any case, and are not the current one.
         """
         table = self._table(pointer)
         shorter = metadata.trimmed(table.document, pointer.metadata_location, at_least, without)

@@ -247,10 +247,14 @@ def without_old_snapshots(document: Document, at_least: int = 1) -> Document:
 def trimmed(document: Document, previous: str, at_least: int = 1, without: Collection[int] = ()) -> Document:
     """Return the metadata that follows the one at ``previous`` without old snapshots; itself when there are none.
 
-    The snapshots ``without`` go in any case.
+    The snapshots ``without`` go in any case. They were current on a branch only: the log of the target lacks just them.
     """
     known = {snapshot["snapshot-id"] for snapshot in document.get("snapshots") or ()}
-    shorter = without_old_snapshots(_with_only(document, known - set(without)), at_least)
+    shorter = _with_only(document, known - set(without))
+    if shorter is not document:
+        log = [entry for entry in document.get("snapshot-log") or () if entry["snapshot-id"] not in without]
+        shorter = {**shorter, "snapshot-log": log}
+    shorter = without_old_snapshots(shorter, at_least)
     return document if shorter is document else _following(shorter, previous, now_ms(document))
 
 
@@ -324,13 +328,20 @@ def _with_only(document: Document, kept: set[int]) -> Document:
 
 
 def _ancestors(document: Document, limit: int) -> Iterator[int]:
-    by_id = {snapshot["snapshot-id"]: snapshot for snapshot in document["snapshots"]}
+    """Yield the newest ancestors of the current snapshot, itself first.
+
+    Where a parent is missing, as that of a change in several steps is, the newest snapshot before it follows.
+    """
+    oldest_first = sorted(document["snapshots"], key=lambda one: one.get("sequence-number") or 0)
+    by_id = {snapshot["snapshot-id"]: snapshot for snapshot in oldest_first}
     current = by_id.get(document.get("current-snapshot-id"))
     for _ in range(limit):
         if current is None:
             return
         yield current["snapshot-id"]
-        current = by_id.get(current.get("parent-snapshot-id"))
+        parent, number = current.get("parent-snapshot-id"), current.get("sequence-number") or 0
+        earlier = (one for one in reversed(oldest_first) if (one.get("sequence-number") or 0) < number)
+        current = by_id.get(parent) or (None if parent is None else next(earlier, None))
 
 
 def _log_of(document: Document, kept: set[int]) -> list[Document]:

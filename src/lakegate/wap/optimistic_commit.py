@@ -179,13 +179,18 @@ def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer
 
 
 def _written_aside(context: Context, staged: StagedTable) -> frozenset[int]:
-    """Return the branch's own snapshots that the current one doesn't descend from, such as rolled-back ones.
+    """Return the branch's own snapshots with rows that no check looked at.
 
-    No check looked at their rows, and anybody could read them on the target by their ids.
+    Anybody could read them on the target by their ids. They're those that the current one doesn't descend from, such as
+    rolled-back ones; and of a change that did more than append, all but the current one: what it held in between, and
+    deleted before the audit.
     """
     there = {one.snapshot_id: one.parent_id for one in context.reader.snapshots(staged.pointer)}
     known = () if staged.before is None else (one.snapshot_id for one in context.reader.snapshots(staged.before))
-    aside = there.keys() - set(known) - set(staged.snapshot_ids)
+    own = there.keys() - set(known)
+    if not staged.only_adds:
+        return frozenset(own - {staged.pointer.snapshot_id})
+    aside = own - set(staged.snapshot_ids)
     at: int | None = staged.pointer.snapshot_id
     while aside and at is not None:
         aside.discard(at)

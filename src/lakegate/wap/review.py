@@ -12,7 +12,7 @@ from typing import Literal
 from lakegate.errors import AuditFailedError, InputError, RetryableError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import Ref
+from lakegate.model.refs import NO_SNAPSHOT, Ref
 from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
 from lakegate.wap.audit import audit, resolve_checks
 from lakegate.wap.branches import by_hand, carry, carry_verdict, find_owner
@@ -129,7 +129,9 @@ def _published_before(context: Context, run: Run) -> Publication | None:
     for staged in run.staged:
         there = put.get(staged.table)
         snapshots = set() if there is None else {one.snapshot_id for one in context.reader.snapshots(there)}
-        if there is None or not snapshots >= {*staged.snapshot_ids, staged.pointer.snapshot_id} - {-1}:
+        # Of a change that did more than append, only the last snapshot is published.
+        own = {staged.pointer.snapshot_id, *(staged.snapshot_ids if staged.only_adds else ())}
+        if there is None or not snapshots >= own - {NO_SNAPSHOT}:
             raise InputError(
                 f"Run {run.run_id} was published already, in commit {publication.commit[:12]}; what branch "
                 f"{run.branch} holds of {staged.table} differs from that and wasn't published.",

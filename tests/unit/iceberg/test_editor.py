@@ -222,6 +222,18 @@ def test_trimming_keeps_named_snapshots(tables: IcebergTables, editor: IcebergTa
     assert editor.trimmed(long, at_least=len(snapshots)) is long
 
 
+def test_snapshots_go_without_those_before_them(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    """What a run went through on its branch goes; the target's own past stays, also when most snapshots are too old."""
+    table = tables.create({"lakegate.keep-snapshots": "4"})
+    snapshots = [append(table, [number]) for number in range(8)]
+    short = editor.trimmed(pointer_to(table), without=snapshots[4:7])
+    document = document_at(short)
+    kept = [*snapshots[1:4], snapshots[7]]
+    assert [snapshot["snapshot-id"] for snapshot in document["snapshots"]] == kept
+    assert [entry["snapshot-id"] for entry in document["snapshot-log"]] == kept
+    assert ids_at(short) == list(range(8))
+
+
 def test_all_replayed_snapshots_are_kept(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     table = tables.create({"lakegate.keep-snapshots": "1"})
     append(table, [0])

@@ -260,7 +260,7 @@ def test_a_filter_keeps_its_meaning_where_a_column_was_widened(tables: IcebergTa
         NestedField(4, "d", DecimalType(4, 2), required=False),
     )
     made = tables.create(schema=schema)
-    rows = {
+    rows: dict[str, list[Any]] = {
         "id": [1, 2, 3, 4],
         "i": [1, None, 2**31 - 1, -5],
         "f": [0.3, None, float("nan"), -1.0],
