@@ -111,7 +111,8 @@ def _host(header: str) -> str:
     """Return the host of a ``Host`` header, without its port."""
     if header.startswith("["):
         return header[1:].partition("]")[0]
-    return header.rpartition(":")[0] or header if header.count(":") == 1 else header
+    host, _, port = header.lower().partition(":")
+    return host if port.isdecimal() or host == header.lower() else header
 
 
 def _log(

@@ -200,7 +200,7 @@ class _Api:
 
     def _page(self, request: Request, field: str, names: Callable[[Ref], Sequence[Any]]) -> Response:
         """Return a list, or a page of it when the client asks for pages. All its pages come from one commit."""
-        ref = self._ref(request)
+        ref, size = self._ref(request), _page_size(request)
         token = request.query_params.get("pageToken")
         if token is None:
             return json_response({field: names(ref), "next-page-token": None}, headers=_headers(ref))
@@ -212,7 +212,7 @@ class _Api:
                     raise _bad_token()
                 ref = Ref(name=commit, hash=commit, kind="detached")
         found = names(ref)
-        end = start + _page_size(request)
+        end = start + size
         following = _token(ref.hash, end) if end < len(found) else None
         return json_response({field: found[start:end], "next-page-token": following}, headers=_headers(ref))
 

@@ -51,6 +51,8 @@ def test_a_token_that_cannot_be_read_lets_nobody_in(world: RestWorld) -> None:
         ("evil.example.com:8181", 403),
         ("127.0.0.1.evil.example.com", 403),
         ("localhost@evil.example.com", 403),
+        ("127.0.0.1:8181@evil.example.com", 403),
+        ("LOCALHOST:8181", 200),
         ("", 403),
     ],
 )
