@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,31 +25,43 @@ class ServedLake:
 
     Attributes:
         url: Where it is.
-        process: Its process; standard error is its log.
+        process: Its process.
+        log: Lines of its standard error. They're read all the time: a pipe that is full would stop it.
+        reader: The thread that reads them.
     """
 
     url: str
     process: subprocess.Popen[str]
+    log: list[str]
+    reader: threading.Thread
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Stop it and return its exit code and log."""
         self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=_ENDED_WITHIN_S)
-        return self.process.returncode, log
+        code = self.process.wait(_ENDED_WITHIN_S)
+        self.reader.join()
+        return code, "".join(self.log)
 
 
 @contextmanager
 def serving(home: Path, *words: str, **variables: str) -> Iterator[ServedLake]:
     """Serve the lake of a project on a free port."""
     process = Cli(home, variables).start("--log-format", "json", "serve", "--port", "0", "-o", "json", *words)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    log: list[str] = []
+    reader = threading.Thread(target=log.extend, args=(process.stderr,), daemon=True)
     with process:
+        reader.start()
         try:
-            assert process.stdout is not None
             line = process.stdout.readline()
-            assert line, process.stderr and process.stderr.read()
-            yield ServedLake(json.loads(line)["url"], process)
+            if not line:
+                reader.join()
+            assert line, log
+            yield ServedLake(json.loads(line)["url"], process, log, reader)
         finally:
             process.kill()
+            reader.join()
 
 
 @contextmanager
