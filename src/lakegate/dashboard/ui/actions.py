@@ -6,28 +6,20 @@ windows that publish one branch at once are two commands that do: the run's leas
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import streamlit as st
 from markupsafe import Markup
-from structlog.stdlib import get_logger
 
 from lakegate.dashboard.branches import BranchOverview
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.session import current_visitor, shared
-from lakegate.errors import LakegateError
+from lakegate.dashboard.ui.work import BUSY, Work, actor
 from lakegate.model.run import Run
-from lakegate.wap.review import this_actor
 
 Kind = Literal["publish", "accept", "discard"]
-BUSY = "lg-busy"
-"""Key of the session's state that is set while a dialog is open, which drawing the page anew would close."""
 _LONGEST_REASON = 1_000
-_WAIT_S = 0.2
-_log = get_logger(__name__)
 _TITLES: Mapping[Kind, str] = {
     "publish": "Publish this branch?",
     "accept": "Publish although its audit failed?",
@@ -40,19 +32,6 @@ _ABOUT: Mapping[Kind, str] = {
     "discard": "The branch goes, with all that was written to it. main doesn't change.",
 }
 _LABELS: Mapping[Kind, str] = {"publish": "Publish", "accept": "Accept and publish", "discard": "Discard"}
-
-
-@dataclass
-class _Work:
-    """One action under way; it goes on without its window."""
-
-    kind: Kind
-    branch: str
-    actor: str
-    done: threading.Event = field(default_factory=threading.Event)
-    run: Run | None = None
-    error: str | None = None
-    hint: str | None = None
 
 
 def offer_actions(one: BranchOverview) -> None:
@@ -75,13 +54,13 @@ def show_outcome() -> bool:
     Returns:
         Whether one did what it should, so that its branch is gone.
     """
-    ended: _Work | None = st.session_state.pop("lg-ended", None)
+    ended: Work | None = st.session_state.pop("lg-ended", None)
     if ended is None:
         return False
-    branch = markup.code(ended.branch)
+    branch = markup.code(ended.about)
     if ended.error is not None:
         parts.trouble(ended.error, ended.hint, tone="bad")
-    elif ended.kind == "discard":
+    elif ended.action == "discard":
         parts.html(Markup('<div class="todo off">{} {}</div>').format(markup.badge("discarded"), branch))
     elif ended.run is not None:
         parts.html(
@@ -101,11 +80,10 @@ def _confirm(kind: Kind, one: BranchOverview) -> None:
 
 
 def _ask(kind: Kind, one: BranchOverview) -> None:
-    work: _Work | None = st.session_state.get("lg-work")
+    work: Work | None = st.session_state.get("lg-work")
     if work is not None:
-        _wait_for(work)
+        _wait_for(kind, work)
         return
-    actor = current_visitor().name or this_actor()
     parts.html(markup.code(one.branch), Markup("<p>{}</p>").format(_ABOUT[kind]))
     if one.changes:
         changes = (
@@ -120,46 +98,27 @@ def _ask(kind: Kind, one: BranchOverview) -> None:
         reason = st.text_area(
             "Reason", key="lg-reason", max_chars=_LONGEST_REASON, placeholder="The vendor confirmed that …"
         )
-    parts.html(Markup('<p class="muted">Recorded as {}.</p>').format(markup.text(actor)))
+    parts.html(Markup('<p class="muted">Recorded as {}.</p>').format(markup.text(actor())))
     if st.button(_LABELS[kind], type="primary", key="lg-confirm"):
         if kind == "accept" and not reason.strip():
             parts.trouble("Write a reason: it's part of the commit.", tone="warn")
             return
-        st.session_state["lg-work"] = _begin(_Work(kind, one.branch, actor), reason)
+        st.session_state["lg-work"] = _begin(kind, one.branch, reason)
         st.rerun(scope="fragment")
 
 
-def _begin(work: _Work, reason: str) -> _Work:
-    lake = shared().lake
+def _begin(kind: Kind, branch: str, reason: str) -> Work:
+    lake, name = shared().lake, actor()
     actions: Mapping[Kind, Callable[[], Run | None]] = {
-        "publish": lambda: lake.publish(work.branch, actor=work.actor),
-        "accept": lambda: lake.publish(work.branch, accept=reason, actor=work.actor),
-        "discard": lambda: lake.discard(work.branch, actor=work.actor),
+        "publish": lambda: lake.publish(branch, actor=name),
+        "accept": lambda: lake.publish(branch, accept=reason, actor=name),
+        "discard": lambda: lake.discard(branch, actor=name),
     }
-
-    def do() -> None:
-        try:
-            work.run = actions[work.kind]()
-        except LakegateError as error:
-            work.error, work.hint = error.message, error.hint
-        except Exception as error:  # noqa: BLE001 - the visitor must hear of it, whatever it is
-            work.error = f"Internal error: {type(error).__name__}."
-            work.hint = "This is a bug in lakegate. The terminal of `lakegate ui` has the details."
-            _log.exception("an action failed", action=work.kind, branch=work.branch, actor=work.actor)
-        finally:
-            shared().model.forget()
-            outcome = work.error or "done"
-            _log.info("action", action=work.kind, branch=work.branch, actor=work.actor, outcome=outcome)
-            work.done.set()
-
-    threading.Thread(target=do, name=f"lakegate-{work.kind}").start()
-    return work
+    return Work(kind, branch, name).begin(actions[kind])
 
 
-def _wait_for(work: _Work) -> None:
-    with st.spinner(f"{_LABELS[work.kind]}: it goes on if you close this window.", show_time=True):
-        while not work.done.wait(_WAIT_S):
-            pass  # Streamlit ends the script here if the window is closed; the work goes on
+def _wait_for(kind: Kind, work: Work) -> None:
+    work.wait(_LABELS[kind])
     st.session_state["lg-ended"] = work
     _end_dialog()
     st.rerun()

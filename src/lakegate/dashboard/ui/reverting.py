@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
-
 import streamlit as st
 from markupsafe import Markup
-from structlog.stdlib import get_logger
 
 from lakegate.dashboard.model import MAIN
 from lakegate.dashboard.runs import find_run
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.actions import BUSY
 from lakegate.dashboard.ui.markup import Column
-from lakegate.dashboard.ui.session import Shared, current_visitor, shared
+from lakegate.dashboard.ui.session import shared
+from lakegate.dashboard.ui.work import BUSY, Work, actor
 from lakegate.errors import LakegateError, NotRevertableError
 from lakegate.model.run import Run
-from lakegate.wap.review import this_actor
 
 _DONE = "lg-reverted"
 _PLAN = "lg-revert-plan"
-_WAIT_S = 0.2
-_log = get_logger(__name__)
 
 
 def ask(run_id: str, *, may_act: bool) -> None:
@@ -90,7 +83,7 @@ def _show_plan(run: Run, *, cascade: bool) -> bool:
         parts.html(Markup("<p>Also reverts {}.</p>").format(markup.joined(*map(markup.run_link, others), by=", ")))
     parts.html(
         Markup('<p class="muted">One commit on main, recorded as {}. The files can be ingested again then.</p>').format(
-            markup.text(_actor())
+            markup.text(actor())
         )
     )
     return True
@@ -107,18 +100,12 @@ def _plan(run_id: str, *, cascade: bool) -> Run:
     return known[1]
 
 
-def _actor() -> str:
-    return current_visitor().name or this_actor()
-
-
 def _revert(run: Run, *, cascade: bool) -> None:
-    work = _Work(run.run_id, cascade, _actor())
+    lake, name = shared().lake, actor()
     # Drawing the page anew would look as if nothing happened.
     st.session_state[BUSY] = True
-    threading.Thread(target=work.do, args=(shared(),), name="lakegate-revert").start()
-    with st.spinner("Reverting: it goes on if you close this window.", show_time=True):
-        while not work.done.wait(_WAIT_S):
-            pass  # Streamlit ends the script here if the window is closed; the work goes on
+    work = Work("revert", run.run_id, name)
+    work.begin(lambda: lake.revert(run.run_id, cascade=cascade, actor=name)).wait("Reverting")
     st.session_state.pop(BUSY, None)
     st.session_state.pop(_PLAN, None)
     if work.error is not None:
@@ -126,33 +113,6 @@ def _revert(run: Run, *, cascade: bool) -> None:
         return
     st.session_state[_DONE] = (run.run_id, work.run)
     st.rerun()
-
-
-@dataclass
-class _Work:
-    """A revert under way; it goes on without its window."""
-
-    run_id: str
-    cascade: bool
-    actor: str
-    done: threading.Event = field(default_factory=threading.Event)
-    run: Run | None = None
-    error: str | None = None
-    hint: str | None = None
-
-    def do(self, known: Shared) -> None:
-        try:
-            self.run = known.lake.revert(self.run_id, cascade=self.cascade, actor=self.actor)
-        except LakegateError as error:
-            self.error, self.hint = error.message, error.hint
-        except Exception as error:  # noqa: BLE001 - the visitor must hear of it, whatever it is
-            self.error = f"Internal error: {type(error).__name__}."
-            self.hint = "This is a bug in lakegate. The terminal of `lakegate ui` has the details."
-            _log.exception("an action failed", action="revert", run_id=self.run_id, actor=self.actor)
-        finally:
-            known.model.forget()
-            _log.info("action", action="revert", run_id=self.run_id, actor=self.actor, outcome=self.error or "done")
-            self.done.set()
 
 
 def _say_done(reverted: Run) -> None:
