@@ -34,7 +34,7 @@ from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import TableMetadata
 from lakegate.model.words import nearest, parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
-from lakegate.points import completed, find, resolve
+from lakegate.points import find, resolve, unknown_table
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, Table
@@ -642,7 +642,7 @@ class Lake:
             NotFoundError: There's no such branch.
             InputError: It's ``main``.
         """
-        ref = self._components.catalog.get_ref(name)
+        ref = find(self._components.catalog, name)
         discard(self._context, name)
         return ref
 
@@ -718,7 +718,7 @@ class Lake:
             NotFoundError: There's no such tag.
             InputError: It's a branch.
         """
-        ref = self._components.catalog.get_ref(name)
+        ref = find(self._components.catalog, name)
         if ref.kind != "tag":
             raise InputError(f"'{name}' is not a tag.", hint="lakegate tag list", ref=name)
         self._components.catalog.delete_ref(ref)
@@ -742,7 +742,7 @@ class Lake:
             True
         """
         catalog = self._components.catalog
-        return islice(catalog.history(completed(catalog, ref), operations=True), limit)
+        return islice(catalog.history(find(catalog, ref).name, operations=True), limit)
 
     def diff(self, left: str, right: str) -> Sequence[TableDifference]:
         """Return the tables that differ between two refs.
@@ -800,15 +800,10 @@ class Lake:
             >>> lake.table("nyc.trips").rows
             100
         """
-        identifier = TableIdentifier.parse(name)
-        pointer = self._components.catalog.get_table(identifier, self._resolve(ref, at))
+        identifier, resolved = TableIdentifier.parse(name), self._resolve(ref, at)
+        pointer = self._components.catalog.get_table(identifier, resolved)
         if pointer is None:
-            raise NotFoundError(
-                f"Table {name} doesn't exist on {ref}.",
-                hint=f"lakegate table list --ref {ref}",
-                table=name,
-                ref=ref,
-            )
+            raise unknown_table(self._components.catalog, name, resolved)
         return Table(pointer, self._components.reader)
 
     def snippet(
@@ -851,9 +846,7 @@ class Lake:
         try:
             found = self.table(table, ref=resolved.hash).metadata  # of that very commit, wherever main is by now
         except NotFoundError as error:
-            raise NotFoundError(
-                f"Table {table} doesn't exist on {ref}.", hint=f"lakegate table list --ref {ref}", table=table, ref=ref
-            ) from error
+            raise unknown_table(self._components.catalog, table, resolved) from error
         target = Target(
             table=found.table,
             ref=resolved,
@@ -1409,7 +1402,7 @@ class Lake:
         there = {str(pointer.table) for pointer in self._context.catalog.list_tables(head)}
         missing = [table for table in tables if table not in there]
         if missing:
-            raise NotFoundError(f"Table {missing[0]} doesn't exist on {MAIN}.", hint="lakegate table list")
+            raise unknown_table(self._context.catalog, missing[0], head)
         outbox = self._components.journal.outbox
         outbox.again(name)
         outbox.send_current(name, tables or sorted(there), ref=MAIN, commit=head.hash)

@@ -10,7 +10,7 @@ from itertools import islice
 from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import is_commit_hash, validate_ref_name
 from lakegate.model.refs import Ref
-from lakegate.model.words import parse_duration
+from lakegate.model.words import did_you_mean, parse_duration
 from lakegate.ports import Catalog
 
 MAIN = "main"
@@ -80,25 +80,52 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None) -> Ref
         InputError: ``at`` is nothing that could be one, or more than one commit begins with what was given.
     """
     when, ref = parse_at(at), completed(catalog, ref)
-    return catalog.resolve(ref, _commit(catalog, ref, when) if isinstance(when, str) else when)
+    try:
+        return catalog.resolve(ref, _commit(catalog, ref, when) if isinstance(when, str) else when)
+    except NotFoundError:
+        if is_commit_hash(ref) or any(one.name == ref for one in catalog.list_refs()):
+            raise
+        raise unknown_ref(catalog, ref) from None
 
 
 def find(catalog: Catalog, name: str) -> Ref:
     """Return a branch, a tag, or the commit whose hash is or begins with ``name``; raises as :func:`resolve`."""
-    if not _BEGINNING.fullmatch(name):
-        return catalog.get_ref(name)
     try:
         return catalog.get_ref(name)
-    except NotFoundError:
-        commit = _beginning_with(catalog, name, (MAIN,))
+    except NotFoundError as error:
+        commit = _beginning_with(catalog, name, (MAIN,)) if _BEGINNING.fullmatch(name) else None
         if commit is None:
-            raise
+            if is_commit_hash(name):
+                raise
+            raise unknown_ref(catalog, name) from error
         return Ref(name=commit, hash=commit, kind="detached")
 
 
 def completed(catalog: Catalog, ref: str) -> str:
     """Return ``ref``, or the whole hash of the commit that begins with it; raises as :func:`resolve`."""
     return find(catalog, ref).name if _BEGINNING.fullmatch(ref) else ref
+
+
+def unknown_table(catalog: Catalog, table: str, ref: Ref) -> NotFoundError:
+    """Return the error for a table that isn't there, with the name that was probably meant."""
+    there = (str(pointer.table) for pointer in catalog.list_tables(ref))
+    shown = ref.name if ref.kind != "detached" or ref.name != ref.hash else ref.hash[:_UNMISTAKABLE]
+    return NotFoundError(
+        f"Table {table} doesn't exist on {shown}.",
+        hint=f"{did_you_mean(table, there)}To see the tables there: lakegate table list --ref {shown}",
+        table=table,
+        ref=ref.name,
+    )
+
+
+def unknown_ref(catalog: Catalog, name: str) -> NotFoundError:
+    """Return the error for a branch or tag that doesn't exist, with the name that was probably meant."""
+    there = (ref.name for ref in catalog.list_refs())
+    return NotFoundError(
+        f"Branch or tag '{name}' doesn't exist.",
+        hint=f"{did_you_mean(name, there)}To see all: lakegate branch, lakegate tag",
+        ref=name,
+    )
 
 
 def _ago(text: str) -> timedelta | None:

@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakegate.errors import InputError, NotFoundError
-from lakegate.model.refs import CommitRequest, Ref
-from lakegate.points import completed, find, parse_at, resolve
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.points import completed, find, parse_at, resolve, unknown_table
 from lakegate.testing import MemoryCatalog
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -106,3 +107,25 @@ def test_a_beginning_of_no_commit(catalog: MemoryCatalog) -> None:
     for name in ("abcdef0", "abcdef0123456789abcdef"):
         with pytest.raises(NotFoundError):
             find(catalog, name)
+
+
+def test_what_was_probably_meant_is_suggested(catalog: MemoryCatalog) -> None:
+    catalog.create_branch("wap/january", catalog.get_ref("main"))
+    for look in (find, resolve):
+        with pytest.raises(NotFoundError, match="'wap/januray' doesn't exist") as caught:
+            look(catalog, "wap/januray")
+        assert "Did you mean 'wap/january'?" in (caught.value.hint or "")
+    with pytest.raises(NotFoundError, match="Nothing was committed"):
+        resolve(catalog, "wap/january", datetime(1, 1, 1, tzinfo=UTC))
+
+
+def test_a_table_that_was_probably_meant_is_suggested(catalog: MemoryCatalog) -> None:
+    pointer = TablePointer(
+        table=TableIdentifier.parse("n0.trips"), content_id=None, metadata_location="file:/x.json",
+        snapshot_id=1, schema_id=0, spec_id=0, sort_order_id=0,
+    )  # fmt: skip
+    head = catalog.get_ref("main")
+    catalog.commit(CommitRequest(branch="main", base=head.hash, message="t", puts=(pointer,)))
+    error = unknown_table(catalog, "n0.trisp", catalog.get_ref("main"))
+    assert error.message == "Table n0.trisp doesn't exist on main."
+    assert "Did you mean 'n0.trips'?" in (error.hint or "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.check_output import check_payload, show_failing, summary
-from lakegate.cli.output import Styled, count, counted, duration, next_commands, safe, say, show_rows
+from lakegate.cli.output import Styled, count, counted, duration, moment, next_commands, safe, say, show_rows, width_or
 from lakegate.errors import LakegateError, NotFoundError
+from lakegate.model.figures import age
 from lakegate.model.run import changed_rows
 
 if TYPE_CHECKING:
@@ -143,14 +145,15 @@ def show_next(app: App, run: Run) -> None:
 
 
 def show_runs(runs: Sequence[Run]) -> None:
-    """Print a list of runs."""
-    rows = []
+    """Print a list of runs; on a terminal with how long ago each started, otherwise with its time."""
+    now, rows = datetime.now(UTC), []
     for run in runs:
+        started = age((now - run.started_at).total_seconds()) if width_or(0) else moment(run.started_at)
         took = "" if run.seconds is None else duration(run.seconds)
-        cells = (run.run_id, run.table, run.status, _rows(run), took, ", ".join(_notes(run)))
+        cells = (run.run_id, started, run.table, run.status, _rows(run), took, ", ".join(_notes(run)))
         rows.append(Styled(cells, STYLES.get(run.status)))
-    columns = ("run", "table", "status", "rows", "took", "notes")
-    show_rows(columns, rows, right=("rows", "took"), whole=("status", "rows", "took"))
+    columns = ("run", "started", "table", "status", "rows", "took", "notes")
+    show_rows(columns, rows, right=("rows", "took"), whole=("started", "status", "rows", "took"))
 
 
 def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:

@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 _MINUTE = 60
 _HOUR = 3600
+_DAY = 24 * _HOUR
+_MONTH = 30 * _DAY
+_YEAR = 365 * _DAY
 _THOUSAND = 1000
 
 
@@ -49,6 +52,22 @@ def moment(when: datetime | None) -> str:
         '2026-01-31T07:05:09Z'
     """
     return "" if when is None else f"{when.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def age(seconds: float) -> str:
+    """Return how long ago something was, roughly.
+
+    Example:
+        >>> age(3), age(200), age(90_000), age(40 * 86_400), age(-500)
+        ('just now', '3 min ago', '1 d ago', '1 mo ago', 'in 8 min')
+    """
+    size = abs(seconds)
+    if size < 45:  # noqa: PLR2004 - what feels like now
+        return "just now"
+    steps = ((_YEAR, "y"), (_MONTH, "mo"), (_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s"))
+    length, unit = next((length, unit) for length, unit in steps if size >= length)
+    whole = f"{int(size // length)} {unit}"
+    return f"in {whole}" if seconds < 0 else f"{whole} ago"
 
 
 def count(number: int | None) -> str:

@@ -9,6 +9,7 @@ from lakegate.errors import AlreadyExistsError, InputError, LakegateError, NotFo
 from lakegate.model.journal import Lease
 from lakegate.model.refs import Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Run
+from lakegate.points import unknown_ref
 from lakegate.wap.context import Context
 from lakegate.wap.history import find_publication
 
@@ -109,7 +110,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
     run = context.journal.find_by_branch(branch)
     if run is None or not existed:
         if not discard(context, branch, target=target):
-            raise NotFoundError(f"Branch '{branch}' doesn't exist.", hint="lakegate branch list", branch=branch)
+            raise unknown_ref(context.catalog, branch)
         return None
     lease = _held(context, run)
     token = lease.token or ""

@@ -11,6 +11,7 @@ from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
 from lakegate.model.tables import DELETING_PROPERTIES, CreateTable, Snapshot, TableChange, WriteTarget, is_on
+from lakegate.points import find
 from lakegate.wap import failpoints
 from lakegate.wap.branches import carry_request
 from lakegate.wap.context import Context
@@ -290,7 +291,7 @@ def find_staged(context: Context, branch_name: str, *, target: str = "main") -> 
             hint="List the branches: lakegate branch list",
             branch=branch_name,
         )
-    branch = context.catalog.get_ref(branch_name)
+    branch = find(context.catalog, branch_name)
     base = find_common_ancestor(context, branch, context.catalog.get_ref(target))
     staged = staged_since(context, base, branch, target=target, run_id=None)
     if not staged:

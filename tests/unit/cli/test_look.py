@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lakegate.cli.commands.query import print_csv
+from lakegate.model.batch import SourceFile
 from lakegate.model.refs import Ref, TableDifference
 from lakegate.snippets.snippet import Snippet
+from lakegate.wap.history import encode_files
 from support.cli_support import (
     COMMITS,
     HASH,
@@ -103,6 +105,26 @@ def test_log_shows_full_hashes_and_says_when_there_is_more() -> None:
     whole = invoke("log -o json", FakeLake(log=iter(COMMITS)))
     assert len(json.loads(whole.stdout)) == 5
     assert whole.stderr == ""
+
+
+def test_log_names_source_files_and_leaves_out_what_is_said_twice() -> None:
+    names = [f"file:///data/trips%20{number}.parquet" for number in range(5)]
+    properties = {
+        "lakegate.files": encode_files(
+            [SourceFile(uri=uri, version="sha256:0", size_bytes=1, rows=1) for uri in names]
+        ),
+        "lakegate.tables": "nyc.trips",
+        "lakegate.run-id": "20260131T070000-1",
+        "team": "data",
+    }
+    commit = COMMITS[0].model_copy(update={"properties": properties, "tables": ("nyc", "nyc.trips")})
+    lines = [line.strip() for line in invoke("log", FakeLake(log=iter([commit]))).stdout.splitlines()]
+    assert "files: trips 0.parquet, trips 1.parquet, trips 2.parquet and 2 more" in lines
+    assert [line for line in lines if "nyc.trips" in line and ":" in line] == ["tables: nyc.trips"]
+    assert {"run-id: 20260131T070000-1", "team: data"} <= set(lines)
+
+    newer = commit.model_copy(update={"properties": {"lakegate.files": '{"format":99}'}})
+    assert "newer lakegate" in invoke("log", FakeLake(log=iter([newer]))).stdout
 
 
 def test_diff_counts_rows_on_both_sides() -> None:

@@ -13,6 +13,7 @@ import pytest
 from lakegate.cli.commands.runs import bar, draw
 from lakegate.cli.streams import SPELLED_OUT
 from lakegate.errors import CatalogUnavailableError
+from lakegate.model.figures import moment
 from lakegate.model.refs import Commit
 from lakegate.model.run import Run, RunStep, UndoneTable
 from support.cli_support import (
@@ -86,6 +87,7 @@ def test_runs_lists_filters_and_shows_one() -> None:
         "limit": 3,
     }
     assert "not_null_passenger_count" in text
+    assert moment(REJECTED.started_at) in text
     told = json.loads(invoke("runs -o json", FakeLake(runs=[FAILED_RUN])).stdout)
     assert told[0]["error"]["message"] == "Spark went away."
     one = invoke("runs 2026", lake).stdout

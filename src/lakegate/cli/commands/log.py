@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -13,13 +15,15 @@ from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_refs, limit_option
 from lakegate.cli.output import clip, echo_json, moment, safe, say, width_or
 from lakegate.progress import one_line
-from lakegate.wap.history import unreadable_in
+from lakegate.wap.history import BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, files_in, tables_in, unreadable_in
 
 if TYPE_CHECKING:
     from lakegate.model.refs import Commit
 
 _LONGEST_VALUE = 300
+_MOST_FILES = 3
 _HASH = 12
+_SHOWN_OTHERWISE = {BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY}
 _SHORTEST_MESSAGE = 20
 
 
@@ -55,11 +59,25 @@ def show_commits(commits: Iterable[Commit]) -> None:
     for commit in commits:
         say(f"[yellow]commit {commit.hash}[/]", f"  [dim]{moment(commit.time)}  {safe(commit.author)}[/]")
         say(*(f"  {safe(line)}" for line in commit.message.splitlines() or [""]))
-        if commit.tables:
-            say(f"  [dim]tables: {safe(', '.join(commit.tables))}[/]")
-        say(*(f"  [dim]{safe(key)}: {safe(_short(value))}[/]" for key, value in sorted(commit.properties.items())))
+        say(*(f"  [dim]{safe(key)}: {safe(_short(value))}[/]" for key, value in _facts(commit)))
         unreadable = unreadable_in(commit)
         say(*([] if unreadable is None else [f"  [yellow]{safe(unreadable)}[/]"]), "")
+
+
+def _facts(commit: Commit) -> Iterator[tuple[str, str]]:
+    """Yield what a commit says of itself, as people read it; ``--output json`` has every property."""
+    tables = tables_in(commit) or commit.tables
+    yield from [("tables", ", ".join(tables))] if tables else ()
+    readable = unreadable_in(commit) is None
+    files = (
+        [one_line(unquote(PurePosixPath(urlsplit(uri).path).name)) for uri, _ in files_in(commit)] if readable else []
+    )
+    if files:
+        more = f" and {len(files) - _MOST_FILES:,} more" if len(files) > _MOST_FILES else ""
+        yield "files", ", ".join(files[:_MOST_FILES]) + more
+    for key, value in sorted(commit.properties.items()):
+        if key not in _SHOWN_OTHERWISE or (key == FILES_PROPERTY and not readable):
+            yield key.removeprefix("lakegate."), value
 
 
 def _show_lines(commits: Iterable[Commit]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from markupsafe import Markup, escape
 
 from lakegate.dashboard.ui.page import address
-from lakegate.model.figures import share
+from lakegate.model.figures import age, share
 from lakegate.model.run import Run
 from lakegate.progress import one_line
 
@@ -24,8 +24,6 @@ Html = Markup
 
 _LONGEST = 200
 _LONGEST_TITLE = 2_000
-_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
-_MONTH, _YEAR = 30 * _DAY, 365 * _DAY
 
 _SIGNS: Mapping[str, tuple[Tone, str]] = {
     "published": ("ok", "✓"),
@@ -116,22 +114,6 @@ def table_link(table: str) -> Html:
 def branch_link(branch: str) -> Html:
     """Return a link to a branch."""
     return link(code(branch), "branches", branch=branch)
-
-
-def age(seconds: float) -> str:
-    """Return how long ago something was, roughly.
-
-    Example:
-        >>> age(3), age(200), age(90_000), age(40 * 86_400), age(-500)
-        ('just now', '3 min ago', '1 d ago', '1 mo ago', 'in 8 min')
-    """
-    size = abs(seconds)
-    if size < 45:  # noqa: PLR2004 - what feels like now
-        return "just now"
-    steps = ((_YEAR, "y"), (_MONTH, "mo"), (_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s"))
-    length, unit = next((length, unit) for length, unit in steps if size >= length)
-    whole = f"{int(size // length)} {unit}"
-    return f"in {whole}" if seconds < 0 else f"{whole} ago"
 
 
 def ago(moment: datetime | None, now: datetime | None = None) -> Html:
