@@ -146,6 +146,10 @@ class Lake:
     def __init__(self, components: Components) -> None:
         self._components = components
 
+    def __repr__(self) -> str:
+        """Return the lake's folder."""
+        return f"<Lake {self.home}>"
+
     @property
     def _context(self) -> Context:
         return self._components.context

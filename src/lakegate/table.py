@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from lakegate.errors import ConfigurationError
+from lakegate.model.figures import counted
 from lakegate.model.refs import TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.tables import DataFile, Snapshot, TableMetadata
@@ -45,6 +46,11 @@ class Table:
         self._pointer = pointer
         self._reader = reader
         self.metadata: TableMetadata = reader.metadata(pointer)
+
+    def __repr__(self) -> str:
+        """Return the table's name and how many rows and columns it has."""
+        rows = "" if self.rows is None else f"{counted(self.rows, 'row')}, "
+        return f"<Table {self.metadata.table}: {rows}{counted(len(self.schema.columns), 'column')}>"
 
     @property
     def rows(self) -> int | None:

@@ -196,7 +196,7 @@ def _run(configuration: Configuration, given: _Given, flags: Mapping[str, Any]) 
     order, run_id = given.order(), given.run_id()
     with program.launched(configuration, debug=flags["debug"]) as recovered:
         outcome = program.run_one(order, run_id, recovered=recovered)
-    click.echo(json.dumps(outcome, indent=2) if flags["output"] == "json" else _sentence(outcome))
+    click.echo(json.dumps(outcome, indent=2) if flags["output"] == "json" else sentence(outcome))
     return _ENDINGS.get(outcome["status"], ExitCode.USAGE)
 
 
@@ -266,19 +266,21 @@ _MODES: Mapping[str, Callable[[Configuration, _Given, Mapping[str, Any]], int]] 
 }
 
 
-def _sentence(outcome: Outcome) -> str:
+def sentence(outcome: Outcome) -> str:
+    """Return how a run ended, as people read it, with what to type next if it was rejected."""
     table, run_id = outcome["table"], outcome["run_id"]
     if outcome["status"] == "published":
         return f"Run {run_id} published {outcome['rows']:,} rows to {table}."
     if outcome["status"] == "rejected":
         reasons = "\n".join(f"  {failure}" for failure in outcome["failures"])
-        return f"Run {run_id} was rejected; nothing was published to {table}:\n{reasons}"
+        about = f"Branch: {outcome['branch']}\nNext: lakegate runs {run_id}"
+        return f"Run {run_id} was rejected; nothing was published to {table}:\n{reasons}\n{about}"
     return f"Run {run_id} of {table} is {outcome['status']}: {outcome['detail']}"
 
 
 def _sentence_of_chunk(ended: ChunkOutcome) -> str:
     outcome, error = ended["outcome"], ended["error"]
-    return _sentence(outcome) if outcome is not None else f"Run {ended['run_id']} failed: {(error or {})['message']}"
+    return sentence(outcome) if outcome is not None else f"Run {ended['run_id']} failed: {(error or {})['message']}"
 
 
 def _exit_code(ended: ChunkOutcome) -> int:

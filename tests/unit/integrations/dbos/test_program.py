@@ -211,3 +211,16 @@ def test_an_error_of_the_lake_ends_with_its_exit_code(
     monkeypatch.setitem(front._MODES, "run", fails)  # noqa: SLF001
     assert front.start([]) == 2
     assert capsys.readouterr().err == "error: It failed.\nhint:  Do this.\n"
+
+
+def test_a_rejection_names_the_branch_and_what_to_type_next() -> None:
+    outcome = workflows.Outcome(
+        run_id="20260131T070000-1", status="rejected", table="nyc.trips", branch="wap/x", rows=9,
+        failures=["not_null_id: 3 of 9 rows"], detail=None,
+    )  # fmt: skip
+    said = front.sentence(outcome)
+    assert said.splitlines()[1:] == [
+        "  not_null_id: 3 of 9 rows",
+        "Branch: wap/x",
+        "Next: lakegate runs 20260131T070000-1",
+    ]
