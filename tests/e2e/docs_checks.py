@@ -32,6 +32,18 @@ tables, as these would be after publishing.
 ## What every check takes
 
 - `severity='error'` (default): a failure blocks the publish. `severity='warn'`: it is only reported.
+  `severity='quarantine'`, for checks about single rows: the failing rows are set aside. Until that is possible
+  everywhere, a failure blocks the publish.
+- `where='vendor_id = 1'`: only rows for which this is true are looked at: one condition about a row, as `sql` takes
+  it. When no row matches, the verdict is `skipped`. `row_count(…, where=…)` counts the matching rows, and judges 0.
+  With `unique(…, scope='table')`, it also holds for the rows of the table. Which rows match isn't known from file
+  metrics, so the rows are read.
+- `tolerance=5` or `tolerance='0.1%'`, for checks about single rows: up to so many failing rows, or such a share of the
+  rows looked at, the check passes. Shares are compared exactly, without rounding.
+- `examples=3`: failing rows to show at most, 0 to 100 (default 10). With 0, no value of a failing row leaves the
+  engine.
+- `description='…'`, `owner='…'`, `tags=['…']`: why the check is there, who looks after it, words to find it by.
+  Reports, alerts and lineage events show them. They aren't part of the check's canonical text.
 - `name='…'`: what to call it in reports. By default the check and its columns: `not_null_passenger_count`.
 - `scope='batch'` (default) or, for `unique`, `scope='table'`. `relationships` is always of scope `table`.
 """
@@ -45,13 +57,13 @@ For each check, in the report, in `--output json` and in the journal:
 | `name` | its name |
 | `check` | its canonical text, which can be given to `--check` again |
 | `columns` | the columns it is about |
-| `severity` | `error` or `warn` |
-| `verdict` | `pass` or `fail`. A check that could not run is an error of the command, not a verdict |
-| `failing_rows` | rows that break the check |
-| `total_rows` | rows looked at |
-| `evidence` | `manifest`: proven by file metrics. `scan`: rows were read. See [audits](../explanation/audits.md) |
+| `severity` | `error`, `warn` or `quarantine` |
+| `verdict` | `pass`, `fail`, or `skipped`: nothing to judge. A check that cannot run is an error, not a verdict |
+| `failing_rows` | rows that break the check; within its `tolerance` it passes |
+| `total_rows` | rows looked at; with `where`, those that match |
+| `evidence` | `manifest`: proven by file metrics. `scan`: rows were read. `journal`: by earlier runs |
 | `reads` | tables that the answer depends on beside the batch; see [audits](../explanation/audits.md#other-tables) |
-| `examples` | up to 10 failing rows, when it failed; `_file` is the data file a row is in |
+| `examples` | some failing rows, when it failed; `_file` is the data file a row is in |
 
 Checks of your own: [write a check of your own](../how-to/write-your-own-check.md).
 """

@@ -74,7 +74,7 @@ def _lines(message: Message) -> Iterator[str]:
         yield f"{name}: {_text(value)}"
     for failure in message.failures:
         about = f" of {_text(failure.table)}" if len(message.notice.tables) > 1 else ""
-        level = "failed" if failure.result.severity == "error" else "warns"
+        level = "failed" if failure.result.blocks else "warns"
         yield f"Check {_text(failure.result.check)}{about} {level}: {_text(failure.text)}"
         for row in failure.result.examples:
             yield "    " + _text(", ".join(f"{one_line(name)}={cell(value)}" for name, value in row.items()))

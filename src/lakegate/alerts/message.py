@@ -99,6 +99,10 @@ _LONGEST_COMMAND = 280
 _Pairs = tuple[tuple[str, str], ...]
 
 
+def _said(*texts: str | None) -> list[str]:
+    return [text for text in texts if text]
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One check that failed.
@@ -117,7 +121,8 @@ class Failure:
         result = self.result
         of = f" of {result.total_rows:,}" if result.total_rows else ""
         rows = f"{result.failing_rows:,}{of} row{'' if (result.total_rows or result.failing_rows) == 1 else 's'}"
-        return f"{rows}. {result.detail}" if result.detail else rows
+        owner = f"Owner: {result.owner}." if result.owner else None
+        return ". ".join((rows, " ".join(said))) if (said := _said(result.detail, result.description, owner)) else rows
 
 
 @dataclass(frozen=True, slots=True)

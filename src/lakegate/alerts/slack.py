@@ -222,7 +222,7 @@ def _failure(failure: Failure, *, with_table: bool) -> str:
     of = f" of {code(failure.table, _VALUE)}" if with_table else ""
     columns = ", ".join(code(column, _VALUE) for column in result.columns[:5])
     about = f", column{'s' if len(result.columns) > 1 else ''} {columns}" if columns else ""
-    level = "Failed" if result.severity == "error" else "Warning"
+    level = "Failed" if result.blocks else "Warning"
     return f"*{level}*{of}: {code(result.check, _VALUE)}{about}\n{escape(failure.text, _SENTENCE)}"
 
 

@@ -117,6 +117,9 @@ def _check(failure: Failure) -> dict[str, Any]:
         "failing_rows": found.failing_rows,
         "total_rows": found.total_rows,
         "detail": None if found.detail is None else _text(found.detail),
+        "description": None if found.description is None else _text(found.description),
+        "owner": None if found.owner is None else _text(found.owner),
+        "tags": [_text(tag) for tag in found.tags],
         "examples": [{_text(name): cell(value, 200) for name, value in row.items()} for row in found.examples],
     }
 

@@ -18,16 +18,18 @@ from lakegate.checks.definition import refuse
 from lakegate.checks.questions import (
     DuplicateRows,
     FailingRows,
+    Filter,
     Finding,
     KeyQuestion,
     OrphanRows,
     Question,
     RowTotal,
+    within,
 )
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import Schemas, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
-from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence
+from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Verdict, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows, Rows, ScanResult
@@ -39,7 +41,7 @@ Others: TypeAlias = Callable[[TableIdentifier], tuple[Rows, ...]]
 no others: the table does not exist, or the audited rows are all of it."""
 
 EXAMPLES = 10
-"""Failing rows shown for each failing check."""
+"""Failing rows shown for each failing check that doesn't say how many."""
 
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
@@ -185,8 +187,14 @@ def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
+    """What was found for one check.
+
+    ``total`` is the number of rows that it looked at, where these aren't all.
+    """
+
     finding: Finding
     evidence: Evidence
+    total: int | None = None
     examples: tuple[dict[str, Any], ...] = ()
     reads: tuple[str, ...] = ()
 
@@ -209,6 +217,9 @@ class _Audit:
         self._added = added
         self._checks = checks
         self._questions = [find_check(check.kind).ask(check, schema) for check in checks]
+        self._filters = [find_check(check.kind).filter(check, schema) for check in checks]
+        self._matching: dict[Filter, int] = {}  # how many rows match it
+        self._asked: dict[tuple[int, Filter], FailingRows] = {}
         self._connect = engine
         self._narrator = narrator
         self._others = others
@@ -226,27 +237,48 @@ class _Audit:
         left: dict[int, Question] = {}
         began = time.monotonic()
         for index, question in enumerate(self._questions):
+            where = self._filters[index]
+            if where is not None and self._total == 0:
+                self._matching[where] = 0
+            elif where is not None:
+                left[index] = question  # metrics of all rows don't say how many of them a filter leaves
+                continue
             finding = answer_from_manifest(question, self._added)
             if finding is None:
                 left[index] = question
             else:
-                answers[index] = _Answer(finding, "manifest")
+                answers[index] = _Answer(finding, "manifest", total=self._seen(index))
         began = _took("manifest", began)
         for index, question in left.items():
             self._locate(self._checks[index], question)
         for index, finding in (*self._scan(left), *self._look_up(left)):
             table = self._other_table(left[index])
-            answers[index] = _Answer(finding, "scan", reads=() if table is None else (str(table),))
+            answers[index] = _Answer(
+                finding, "scan", total=self._seen(index), reads=() if table is None else (str(table),)
+            )
         if left:
             began = _took("scan", began)
-        if any(answer.finding.failing_rows for answer in answers.values()):
+        if any(self._verdict(index, answer) == "fail" for index, answer in answers.items()):
             self._add_examples(answers)
             _took("examples", began)
         names = distinct_names([check.name for check in self._checks])
         return tuple(
-            self._result(check, name, answers[index])
+            self._result(check, name, answers[index], self._verdict(index, answers[index]))
             for index, (check, name) in enumerate(zip(self._checks, names, strict=True))
         )
+
+    def _seen(self, index: int) -> int | None:
+        """Return how many rows a check looked at, if it has a filter."""
+        where = self._filters[index]
+        return None if where is None else self._matching[where]
+
+    def _verdict(self, index: int, answer: _Answer) -> Verdict:
+        # A number of rows is judged even if it's 0.
+        if answer.total == 0 and not isinstance(self._questions[index], RowTotal):
+            return "skipped"
+        total = self.total if answer.total is None else answer.total
+        tolerated = is_tolerated(self._checks[index].tolerance, answer.finding.failing_rows, total)
+        return "pass" if tolerated else "fail"
 
     @cached_property
     def _engine(self) -> Engine:
@@ -258,19 +290,41 @@ class _Audit:
     # Single rows ---------------------------------------------------------------------------------------------------
 
     def _scan(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
-        """Answer all questions about single rows, and about their number, in one pass."""
-        about_rows = {i: q for i, q in questions.items() if isinstance(q, FailingRows)}
+        """Answer all questions about single rows, and about their number, in a pass that also counts filtered rows."""
+        about_rows = {i: self._filtered(i) for i, q in questions.items() if isinstance(q, FailingRows)}
         about_total = {i: q for i, q in questions.items() if isinstance(q, RowTotal)}
-        if not about_rows and not about_total:
+        filters = list(dict.fromkeys(where for i in questions if (where := self._filters[i]) is not None))
+        if not about_rows and not about_total and not filters:
             return
         distinct = list({question.key: question for question in about_rows.values()}.values())
+        distinct += [FailingRows(where.sql, by_user=True, is_slow=where.is_slow) for where in filters]
+        asked = [i for i in questions if i in about_rows or i in about_total or self._filters[i] is not None]
         if any(question.is_slow for question in distinct):
             self._scanned = self._rows.model_copy(update={"one_by_one": True})
-        with self._step(f"scan {self._rows.table} for {_checks(len(about_rows) + len(about_total))}"):
+        with self._step(f"scan {self._rows.table} for {_checks(len(asked))}"):
             counted = self._count(distinct or [FailingRows(_NO_ROW)])
+        self._matching |= dict(zip(filters, counted.failing[len(distinct) - len(filters) :], strict=False))
         failing = dict(zip((question.key for question in distinct), counted.failing, strict=False))
         yield from ((index, Finding(failing[question.key])) for index, question in about_rows.items())
-        yield from ((index, question.judge(counted.total)) for index, question in about_total.items())
+        for index, total in about_total.items():
+            seen = self._seen(index)
+            yield index, total.judge(counted.total if seen is None else seen)
+
+    def _filtered(self, index: int) -> FailingRows:
+        """Return a question about single rows, asked of those that its check looks at."""
+        question, where = self._questions[index], self._filters[index]
+        assert isinstance(question, FailingRows)  # noqa: S101 - the caller's case
+        if where is None:
+            return question
+        if (index, where) not in self._asked:
+            self._asked[index, where] = replace(
+                question,
+                predicate=within(question.predicate, where),
+                metrics=None,
+                by_user=True,
+                is_slow=question.is_slow or where.is_slow,
+            )
+        return self._asked[index, where]
 
     def _count(self, questions: Sequence[FailingRows]) -> ScanResult:
         try:
@@ -280,14 +334,15 @@ class _Audit:
             raise
         return self._verified(counted, len(questions))
 
-    def _verified(self, counted: ScanResult, questions: int) -> ScanResult:
+    def _verified(self, counted: ScanResult, questions: int, where: Filter | None = None) -> ScanResult:
         """Believe a count only if it saw the rows that are there: an audit never disagrees with the manifests."""
-        if self._total is None:
+        if self._total is None and where is None:
             self._total = counted.total
-        if counted.total != self._total or len(counted.failing) != questions:
+        expected = self._total if where is None else self._matching[where]
+        if counted.total != expected or len(counted.failing) != questions:
             raise EngineError(
                 f"The audit of {self._rows.table} on {self._rows.ref} could not run: the engine looked at "
-                f"{counted.total:,} rows where {self._total:,} were added.",
+                f"{counted.total:,} rows where {expected:,} were added.",
                 hint="Run it again; if it stays, the branch was written to by someone else: discard it.",
                 table=str(self._rows.table),
                 branch=self._rows.ref,
@@ -303,8 +358,8 @@ class _Audit:
         refusals = {question.key: self._refusal(question.predicate) for question in by_user}
         culprits = [
             f"\n- {check}: {refusal.message}"
-            for check, question in zip(self._checks, self._questions, strict=True)
-            if isinstance(question, FailingRows) and (refusal := refusals.get(question.key)) is not None
+            for index, check in enumerate(self._checks)
+            if (refusal := next(filter(None, map(refusals.get, self._keys(index))), None)) is not None
         ]
         if culprits:
             raise CheckError(
@@ -313,6 +368,14 @@ class _Audit:
                 table=str(self._rows.table),
                 branch=self._rows.ref,
             ) from error
+
+    def _keys(self, index: int) -> Iterator[object]:
+        """Yield the keys of what a check asks of the scan: its filter, then what it asks of the rows left."""
+        where = self._filters[index]
+        if where is not None:
+            yield where.sql
+        if isinstance(self._questions[index], FailingRows):
+            yield self._filtered(index).key
 
     def _refusal(self, *predicates: Any) -> EngineError | QueryError | None:
         try:
@@ -325,26 +388,29 @@ class _Audit:
 
     def _look_up(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer each question about keys by a job of its own."""
-        known: dict[KeyQuestion, Finding] = {}
+        known: dict[tuple[KeyQuestion, Filter | None], Finding] = {}
         for index, question in questions.items():
             if not isinstance(question, (DuplicateRows, OrphanRows)):
                 continue
-            if question not in known:
-                known[question] = self._count_keys(question)
-            yield index, known[question]
+            where = self._filters[index]
+            if where is not None and not self._matching[where]:
+                known[question, where] = Finding(0)
+            if (question, where) not in known:
+                known[question, where] = self._count_keys(question, where)
+            yield index, known[question, where]
 
-    def _count_keys(self, question: KeyQuestion) -> Finding:
-        columns, rows = question.columns, self._rows
+    def _count_keys(self, question: KeyQuestion, where: Filter | None) -> Finding:
+        columns, rows = question.columns, self._looked_at(where)
         if isinstance(question, OrphanRows):
             with self._step(f"look up {', '.join(columns)} in {question.table}"):
                 counted = self._engine.count_orphans(rows, columns, self._parents(question), question.other_columns)
-            return Finding(self._verified(counted, 1).failing[0])
+            return Finding(self._verified(counted, 1, where).failing[0])
         if question.scope == "batch":
             with self._step(f"look for duplicates of {', '.join(columns)} in {rows.table}"):
-                return Finding(self._verified(self._engine.count_duplicates(rows, columns), 1).failing[0])
+                return Finding(self._verified(self._engine.count_duplicates(rows, columns), 1, where).failing[0])
         with self._step(f"look for duplicates of {', '.join(columns)} in all of {rows.table}"):
-            counted = self._engine.count_known(rows, columns, self._located[rows.table])
-        failing, known = self._verified(counted, 2).failing
+            counted = self._engine.count_known(rows, columns, self._beside(where))
+        failing, known = self._verified(counted, 2, where).failing
         if not failing:
             return Finding(0)
         if not known:
@@ -352,6 +418,16 @@ class _Audit:
         return Finding(
             failing, f"The table already holds the keys of {'all' if known == failing else f'{known:,}'} of them."
         )
+
+    def _looked_at(self, where: Filter | None) -> AddedRows:
+        if where is None:
+            return self._rows
+        return self._rows.model_copy(update={"where": where.sql, "one_by_one": where.is_slow})
+
+    def _beside(self, where: Filter | None) -> tuple[Rows, ...]:
+        """Return the other rows of the audited table that a check looks at: a filter is one of the table's rows."""
+        found = self._located[self._rows.table]
+        return found if where is None else tuple(one.model_copy(update={"where": where.sql}) for one in found)
 
     def _locate(self, check: Check, question: Question) -> None:
         """Find the other rows that ``question`` is about, before anything is read."""
@@ -380,25 +456,31 @@ class _Audit:
 
     def _add_examples(self, answers: dict[int, _Answer]) -> None:
         """Fetch examples of each check by itself: failing to fetch some must not lose the verdict."""
-        failed = [i for i, question in enumerate(self._questions) if answers[i].finding.failing_rows]
-        failed = [i for i in failed if not isinstance(self._questions[i], RowTotal)]
+        failed = [i for i in range(len(self._questions)) if self._verdict(i, answers[i]) == "fail"]
+        failed = [i for i in failed if not isinstance(self._questions[i], RowTotal) and self._shows(i)]
         if not failed:
             return
         known: dict[object, tuple[dict[str, Any], ...] | str] = {}
         away: str | None = None
         with self._step(f"fetch examples for {_checks(len(failed))}"):
             for index in failed:
-                question = self._questions[index]
-                key = question.key if isinstance(question, FailingRows) else question
+                question: object = self._questions[index]
+                asked = self._filtered(index).key if isinstance(question, FailingRows) else question
+                key = (asked, self._filters[index], self._shows(index))
                 shown = known.get(key, away)
                 if shown is None:
                     try:
-                        shown = known[key] = self._fetch(question)
+                        shown = known[key] = self._fetch(index)
                     except EngineUnavailableError as error:
                         shown = away = error.message
                     except Exception as error:  # noqa: BLE001 - of the libraries below, too: see above
                         shown = known[key] = str(error)
                 answers[index] = self._shown(self._checks[index], answers[index], shown)
+
+    def _shows(self, index: int) -> int:
+        """Return how many failing rows of a check are shown."""
+        number = self._checks[index].examples
+        return EXAMPLES if number is None else number
 
     def _shown(self, check: Check, answer: _Answer, shown: tuple[dict[str, Any], ...] | str) -> _Answer:
         if not isinstance(shown, str):
@@ -408,31 +490,41 @@ class _Audit:
         detail = " ".join(filter(None, (answer.finding.detail, f"No examples can be shown: {shown}")))
         return replace(answer, finding=replace(answer.finding, detail=detail))
 
-    def _fetch(self, question: Question) -> tuple[dict[str, Any], ...]:
-        rows, engine = self._rows, self._engine
+    def _fetch(self, index: int) -> tuple[dict[str, Any], ...]:
+        question, where, limit = self._questions[index], self._filters[index], self._shows(index)
+        rows, engine = self._looked_at(where), self._engine
         if isinstance(question, FailingRows):
-            return tuple(engine.examples(self._scanned, question.predicate, EXAMPLES))
+            return tuple(engine.examples(self._scanned, self._filtered(index).predicate, limit))
         if isinstance(question, OrphanRows):
             others = self._parents(question)
-            return tuple(engine.orphan_examples(rows, question.columns, others, question.other_columns, EXAMPLES))
+            return tuple(engine.orphan_examples(rows, question.columns, others, question.other_columns, limit))
         if isinstance(question, DuplicateRows) and question.scope == "table":
-            return tuple(engine.known_examples(rows, question.columns, self._located[rows.table], EXAMPLES))
+            return tuple(engine.known_examples(rows, question.columns, self._beside(where), limit))
         columns = question.columns if isinstance(question, DuplicateRows) else ()
-        return tuple(engine.duplicate_examples(rows, columns, EXAMPLES)) if columns else ()
+        return tuple(engine.duplicate_examples(rows, columns, limit)) if columns else ()
 
-    def _result(self, check: Check, name: str, answer: _Answer) -> CheckResult:
+    def _result(self, check: Check, name: str, answer: _Answer, verdict: Verdict) -> CheckResult:
+        failing, detail = answer.finding.failing_rows, answer.finding.detail
+        if verdict == "skipped":
+            detail = f"No row of the batch matches {check.where}, so there was nothing to check."
+        elif verdict == "pass" and failing:
+            detail = f"{failing:,} failing row{'' if failing == 1 else 's'} tolerated (at most {check.tolerance})."
         return CheckResult(
             name=name,
             check=str(check),
             columns=check.columns,
             severity=check.severity,
-            verdict=answer.finding.verdict,
-            failing_rows=answer.finding.failing_rows,
-            total_rows=self.total,
+            verdict=verdict,
+            failing_rows=failing,
+            total_rows=self.total if answer.total is None else answer.total,
             evidence=answer.evidence,
             examples=answer.examples,
-            detail=answer.finding.detail,
+            detail=detail,
             reads=answer.reads,
+            tolerance=check.tolerance,
+            description=check.description,
+            owner=check.owner,
+            tags=check.tags,
         )
 
 

@@ -26,9 +26,18 @@ from typing import (
 )
 
 from lakegate.checks.columns import QuotedColumn
-from lakegate.checks.questions import CheckProblem, Question, as_question, columns_of_connect
+from lakegate.checks.questions import (
+    CheckProblem,
+    Filter,
+    Question,
+    RowTotal,
+    as_question,
+    columns_of_connect,
+    is_about_rows,
+    read_filter,
+)
 from lakegate.errors import CheckError, LakegateError
-from lakegate.model.checks import Check, Scope, Severity
+from lakegate.model.checks import Check, Scope, Severity, Tolerance, parse_tolerance
 from lakegate.model.schema import Schema
 from lakegate.model.words import did_you_mean
 
@@ -36,11 +45,19 @@ P = ParamSpec("P")
 
 BUILT_IN = "lakegate.checks.builtin"
 """The package of lakegate's own checks."""
-_COMMON = ("severity", "scope", "name")
+MOST_EXAMPLES = 100
+"""Failing rows that a check can show at most."""
+_COMMON = ("severity", "scope", "name", "where", "tolerance", "examples", "description", "owner", "tags")
 _BEYOND = 10**400  # past every float; and far longer numbers can't even be printed
 _MOST_SHOWN = 10
 _PARAMETER = re.compile(r"``(\w+)``")
 _LOOKS_AT: dict[Scope, str] = {"batch": "the rows of the batch", "table": "the whole table"}
+_NOT_A_TEXT = {
+    "name": "is not a text to call the check by",
+    "where": "is not a condition about one row, as text",
+    "description": "is not a text that describes the check",
+    "owner": "is not a text that names who looks after the check",
+}
 _COLUMN, _OTHER = "a column of the audited table", "columns of another table"
 
 ColumnName: TypeAlias = Annotated[str, _COLUMN]
@@ -66,6 +83,12 @@ class CheckOptions(TypedDict, total=False):
 
     severity: Severity
     name: str | None
+    where: str | None
+    tolerance: Tolerance | None
+    examples: int | None
+    description: str | None
+    owner: str | None
+    tags: Sequence[str]
 
 
 class BareName(str):
@@ -116,6 +139,9 @@ class CheckDefinition(Generic[P]):
         self._claim: Callable[[Check], str] | None = None
         self._parameters = _parameters(function)
         self._columns = [one.name for one in self._parameters.values() if _has(_COLUMN, one.annotation)]
+        # A parameter of its own comes first: a check may be older than the option.
+        self._common = [name for name in _COMMON if name == "scope" or name not in self._parameters]
+        self._is_about_rows = get_type_hints(function).get("return") is not RowTotal
         self._takes_more = any(one.kind is one.VAR_POSITIONAL for one in self._parameters.values())
         # Those that can be given by position come first.
         arguments = [one for one in self._parameters.values() if one.name not in (*self._columns, "scope")]
@@ -183,9 +209,9 @@ class CheckDefinition(Generic[P]):
         """The first line of the docstring; parameters are in double backticks."""
         return self.documentation.partition("\n")[0]
 
-    def error(self, problem: str) -> CheckError:
-        """Return an error about how a check was written, with the way to write it as hint."""
-        return CheckError(f"{self.name}: {problem}", hint=self._usage, check=self.name)
+    def error(self, problem: str, hint: str | None = None) -> CheckError:
+        """Return an error about how a check was written, by default with the way to write it as hint."""
+        return CheckError(f"{self.name}: {problem}", hint=hint or self._usage, check=self.name)
 
     def describe(self, check: Check) -> str:
         """Return what ``check`` claims in one sentence, without a full stop."""
@@ -211,7 +237,8 @@ class CheckDefinition(Generic[P]):
                 self._validate(check, schema)
             with nullcontext() if is_ours else columns_of_connect():
                 answer = self._function(*(columns if self._takes_more else ()), **named)
-            return as_question(answer, check.columns, schema, is_ours=is_ours)
+            question = as_question(answer, check.columns, schema, is_ours=is_ours)
+            _require_rows(check, is_about=is_about_rows(question))
         except LakegateError:
             raise
         except ValueError as error:
@@ -220,19 +247,32 @@ class CheckDefinition(Generic[P]):
             raise refuse(
                 check, f"its function failed ({type(error).__name__}): {error}", f"Correct {self.__module__}."
             ) from error
+        return question
+
+    def filter(self, check: Check, schema: Schema) -> Filter | None:
+        """Return which rows ``check`` looks at; ``None`` for all.
+
+        Raises:
+            CheckError: When its ``where`` doesn't fit ``schema``.
+        """
+        try:
+            return None if check.where is None else read_filter(check.where, schema)
+        except ValueError as error:
+            hint = error.hint if isinstance(error, CheckProblem) else None
+            raise refuse(check, str(error), hint or "Write a condition about one row: where='vendor_id = 1'.") from None
 
     def make(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Check, ...]:
         """Return the checks that ``name(*positional, **keywords)`` makes.
 
-        ``severity``, ``scope`` and ``name`` are understood for every check. A name given to several checks at once
-        (``not_null(a, b, name='keys')``) is completed with each one's columns.
+        The options of :class:`CheckOptions` and ``scope`` are understood for every check. A name given to several
+        checks at once (``not_null(a, b, name='keys')``) is completed with each one's columns.
 
         Raises:
             CheckError: When arguments are missing, unknown, given twice or of the wrong kind.
         """
-        columns, arguments = self._bind(positional, {k: v for k, v in keywords.items() if k not in _COMMON})
-        common = {key: self._plain(keywords[key]) for key in _COMMON if keywords.get(key) is not None}
-        severity, scope, label = self._severity(common), self._scope(common), self._label(common)
+        columns, arguments = self._bind(positional, {k: v for k, v in keywords.items() if k not in self._common})
+        common = {key: self._plain(keywords[key]) for key in self._common if keywords.get(key) is not None}
+        severity, scope, label = self._severity(common), self._scope(common), self._text(common, "name")
         groups = [(column,) for column in columns] if self._each_column else [columns]
         made = [
             Check(
@@ -242,13 +282,21 @@ class CheckDefinition(Generic[P]):
                 severity=severity,
                 scope=scope,
                 label="_".join((label, *group)) if label and len(groups) > 1 else label,
+                where=self._where(common),
+                tolerance=self._tolerance(common),
+                examples=self._examples(common),
+                description=self._text(common, "description"),
+                owner=self._text(common, "owner"),
+                tags=self._tags(common),
             )
             for group in groups
         ]
         try:
+            _require_rows(made[0], is_about=self._is_about_rows)
             return tuple(made if self._prepare is None else map(self._prepare, made))
         except ValueError as error:
-            raise self.error(str(error)) from None
+            hint = error.hint if isinstance(error, CheckProblem) else None
+            raise self.error(str(error), hint) from None
 
     @property
     def _usage(self) -> str:
@@ -306,7 +354,7 @@ class CheckDefinition(Generic[P]):
         for written, value in keywords.items():
             name = self._parameter_aliases.get(written, written)
             if name not in self._parameters:
-                guess = did_you_mean(name, (*self._parameters, *_COMMON))
+                guess = did_you_mean(name, (*self._parameters, *self._common))
                 raise self.error(f"there is no argument '{name}'. {guess}".strip())
             if name in values:
                 raise self.error("two of the arguments mean the same: " + f"'{written}' is another word for '{name}'.")
@@ -377,7 +425,8 @@ class CheckDefinition(Generic[P]):
         raise CheckError(
             f"{self.name}: there is no severity {severity!r}.",
             hint=did_you_mean(str(severity), get_args(Severity))
-            + "Use severity='error' (a failure blocks the publish) or severity='warn' (it is only reported).",
+            + "Use severity='error' (a failure blocks the publish), severity='warn' (it is only reported) or "
+            "severity='quarantine' (the failing rows are set aside).",
             check=self.name,
         )
 
@@ -392,11 +441,54 @@ class CheckDefinition(Generic[P]):
             check=self.name,
         )
 
-    def _label(self, common: Mapping[str, Any]) -> str | None:
-        label = common.get("name")
-        if label is None or (isinstance(label, str) and label.strip()):
-            return label
-        raise self.error(f"name={label!r} is not a text to call the check by.")
+    def _where(self, common: Mapping[str, Any]) -> str | None:
+        """Return the filter if it's one of a row; its columns are looked up when a schema is known."""
+        text = self._text(common, "where")
+        if text is not None:
+            try:
+                read_filter(text)
+            except ValueError as error:
+                raise self.error(str(error)) from None
+        return text
+
+    def _tolerance(self, common: Mapping[str, Any]) -> Tolerance | None:
+        given = common.get("tolerance")
+        try:
+            return None if given is None else parse_tolerance(given) or None
+        except ValueError as error:
+            raise self.error(f"{error}.") from None
+
+    def _examples(self, common: Mapping[str, Any]) -> int | None:
+        number = common.get("examples")
+        if number is None or (type(number) is int and 0 <= number <= MOST_EXAMPLES):
+            return number
+        raise self.error(f"examples={number!r} isn't a whole number from 0 to {MOST_EXAMPLES}.")
+
+    def _tags(self, common: Mapping[str, Any]) -> tuple[str, ...]:
+        given = common.get("tags", [])
+        tags = [given] if isinstance(given, str) else given
+        if not isinstance(tags, list) or not all(isinstance(tag, str) and tag.strip() for tag in tags):
+            raise self.error(f"tags={given!r} isn't a list of words.")
+        return tuple(dict.fromkeys(tag.strip() for tag in tags))
+
+    def _text(self, common: Mapping[str, Any], name: str) -> str | None:
+        text = common.get(name)
+        if text is None or (isinstance(text, str) and text.strip()):
+            return text if text is None or name == "name" else text.strip()
+        raise self.error(f"{name}={text!r} {_NOT_A_TEXT[name]}.")
+
+
+def _require_rows(check: Check, *, is_about: bool) -> None:
+    """Refuse options that are about failing rows on a check that has none."""
+    if is_about:
+        return
+    if check.severity == "quarantine":
+        problem, hint = "it isn't about single rows, so none can be set aside.", "Use severity='error' or 'warn'."
+    elif check.tolerance is not None:
+        problem, hint = "it isn't about single rows, so none can be tolerated.", "Widen its limits instead."
+    else:
+        return
+    raise CheckProblem(problem, hint)
 
 
 def refuse(check: Check, problem: str, hint: str) -> CheckError:

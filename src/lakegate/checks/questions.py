@@ -16,12 +16,15 @@ from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import AddedFiles
+from lakegate.model.words import did_you_mean
 
 _TOO_LONG = (
     "A text in column '{}' has more than {:,} characters, and on longer ones this pattern could take minutes. "
     "Anchor it (^…), or let no two repetitions match the same characters side by side."
 )
 _CONNECT = "SPARK_CONNECT_MODE_ENABLED"
+_LONGEST_SHOWN = 200  # characters
+_MOST_SHOWN = 30  # columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,19 @@ class RowTotal:
     judge: Callable[[int], Finding]
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows a check looks at.
+
+    Attributes:
+        sql: Predicate in Spark SQL, validated; rows for which it is true are looked at.
+        is_slow: As of :class:`FailingRows`.
+    """
+
+    sql: str
+    is_slow: bool = False
+
+
 KeyQuestion: TypeAlias = DuplicateRows | OrphanRows
 Question: TypeAlias = FailingRows | KeyQuestion | RowTotal
 
@@ -132,18 +148,87 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
         raise _no_question(answer)
     if not is_ours:
         question, columns = _looked_through(question, schema)
-    if question.longest_text is None:
-        return question
-    # If it can't be answered in time, it's neither a pass nor a failure.
-    texts = {one.name: one.type for one in schema.columns if one.name in columns}
-    cases = "".join(
-        f" WHEN length({sql}) > {question.longest_text} THEN CAST(raise_error({sql_string(message)}) AS BOOLEAN)"
-        for name, type_ in texts.items()
-        if (sql := _as_text(name, type_)) and (message := _TOO_LONG.format(name, question.longest_text))
-    )
+    cases = "" if question.longest_text is None else _too_long(columns, question.longest_text, schema)
     return (
         replace(question, predicate=f"CASE{cases} ELSE {question.predicate} END", is_slow=True) if cases else question
     )
+
+
+def is_about_rows(question: Question) -> bool:
+    """Return whether a question finds single rows of the batch, which can be shown, tolerated and set aside."""
+    return not isinstance(question, RowTotal)
+
+
+def read_filter(where: str, schema: Schema | None = None) -> Filter:
+    """Return which rows a check with this ``where`` looks at.
+
+    Args:
+        where: Predicate in Spark SQL, as a user wrote it.
+        schema: Of the audited table, to look the predicate's columns up in; without it, only the text is validated.
+
+    Raises:
+        CheckProblem: When it isn't a predicate about one row of this table.
+    """
+    # sqlglot takes 0.4 s to import.
+    from lakegate.checks.predicates import PredicateError, read_predicate
+
+    try:
+        read = read_predicate(where)
+    except PredicateError as error:
+        raise CheckProblem(f"its where={_start(where)!r} {error}.") from None
+    except RecursionError:
+        raise CheckProblem(f"its where={_start(where)!r} is nested too deeply.") from None
+    if schema is None:
+        return Filter(f"({read.sql})")
+    found = {name: schema.find(name) for name in read.columns}
+    missing = next((name for name, column in found.items() if column is None), None)
+    if missing is not None:
+        raise CheckProblem(
+            f"its where={_start(where)!r} refers to column '{missing}', which the table doesn't have.",
+            f"{did_you_mean(missing, schema.names)}Columns: {', '.join(schema.names[:_MOST_SHOWN])}"
+            f"{' …' if len(schema.names) > _MOST_SHOWN else ''}.",
+        )
+    alone = None if read.lone_column is None else schema.find(read.lone_column)
+    if alone is not None and alone.type != "boolean":
+        raise CheckProblem(
+            f"its where={_start(where)!r} is column '{alone.name}' of type {alone.type}, not a truth value."
+        )
+    names = [column.name for column in found.values() if column is not None]
+    cases = "" if read.longest_text is None else _too_long(names, read.longest_text, schema)
+    return Filter(f"(CASE{cases} ELSE {read.sql} END)", is_slow=True) if cases else Filter(f"({read.sql})")
+
+
+def within(predicate: Any, where: Filter) -> Any:
+    """Return ``predicate`` for the rows of a filter only; on others it is never evaluated.
+
+    Args:
+        predicate: SQL, or a ``Column``.
+        where: The filter.
+    """
+    if isinstance(predicate, str):
+        return f"CASE WHEN {where.sql} THEN {predicate} END"
+    if ".connect." in type(predicate).__module__:
+        from pyspark.sql.connect import functions
+    else:
+        from pyspark.sql import functions
+    return functions.when(functions.expr(where.sql), predicate)
+
+
+def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
+    """Return SQL cases that stop on texts longer than a pattern may be tried on.
+
+    If it can't be answered in time, it's neither a pass nor a failure.
+    """
+    texts = {one.name: one.type for one in schema.columns if one.name in columns}
+    return "".join(
+        f" WHEN length({sql}) > {longest} THEN CAST(raise_error({sql_string(message)}) AS BOOLEAN)"
+        for name, type_ in texts.items()
+        if (sql := _as_text(name, type_)) and (message := _TOO_LONG.format(name, longest))
+    )
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 @contextmanager

@@ -76,14 +76,26 @@ def _rebuilt(check: Check) -> tuple[Check, ...]:
     """Return ``check`` as the parser would have made it, whoever made it."""
     # "batch" is the default scope of a check created directly, so it may not be deliberate.
     scope = None if check.scope == "batch" else check.scope
-    common = {"severity": check.severity, "scope": scope, "name": check.label}
-    return find_check(check.kind).make(check.columns, {**check.arguments, **common})
+    common = {
+        "severity": check.severity,
+        "scope": scope,
+        "name": check.label,
+        "where": check.where,
+        "tolerance": check.tolerance,
+        "examples": check.examples,
+        "description": check.description,
+        "owner": check.owner,
+        "tags": check.tags or None,
+    }
+    return find_check(check.kind).make(check.columns, {**common, **check.arguments})
 
 
 def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
     found = [_find(check, name, schema) for name in check.columns]
     valid = check.model_copy(update={"columns": tuple(column.name for column in found)})
-    question = find_check(check.kind).ask(valid, schema)
+    definition = find_check(check.kind)
+    question = definition.ask(valid, schema)
+    definition.filter(valid, schema)
     if isinstance(question, (DuplicateRows, OrphanRows)):
         _require_key(check, question, schema)
     if isinstance(question, OrphanRows) and schemas is not None:

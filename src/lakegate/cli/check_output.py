@@ -15,6 +15,7 @@ _WIDEST_CELL = 32
 _FILE_COLUMN = "_file"
 _DEFAULT_WIDTH = 110
 _GAP = 3
+_WAYS = {"manifest": "by file metrics", "journal": "by earlier runs", "scan": "by reading rows"}
 
 
 def check_payload(result: CheckResult) -> dict[str, Any]:
@@ -40,14 +41,16 @@ def summary(*reports: AuditReport) -> str:
     results = [result for report in reports for result in report.results]
     if not results:
         return "no checks (add some with --check or in lakegate.toml)"
-    by_scan = sum(result.evidence == "scan" for result in results)
-    by_manifest = len(results) - by_scan
-    told = [f"{by_manifest} by file metrics"] * bool(by_manifest) + [f"{by_scan} by reading rows"] * bool(by_scan)
+    counts = {way: sum(result.evidence == evidence for result in results) for evidence, way in _WAYS.items()}
+    told = [f"{number} {way}" for way, number in counts.items() if number]
     failed = sum(len(report.failures) for report in reports)
     warned = sum(len(report.warnings) for report in reports)
+    skipped = sum(len(report.skipped) for report in reports)
     verdict = f"{failed} failed" if failed else "passed"
     if warned:
         verdict += f", {counted(warned, 'warning')}"
+    if skipped:
+        verdict += f", {skipped} skipped"
     return f"{counted(len(results), 'check')}, {verdict} ({', '.join(told)})"
 
 
@@ -71,11 +74,20 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
     show_evidence(results)
 
 
+def show_skipped_checks(results: Sequence[CheckResult]) -> None:
+    """Print why checks had nothing to judge."""
+    for result in results:
+        say(f"  [yellow]{safe(result.name)} was skipped:[/] {safe(result.detail or 'there was nothing to check.')}")
+
+
 def show_evidence(results: Sequence[CheckResult]) -> None:
     """Print the explanations of failing checks, then example rows of each."""
     for result in results:
         if result.detail:
             say(f"  [dim]{safe(result.name)}: {safe(result.detail)}[/]")
+        about = [f"{result.description}"] * bool(result.description) + [f"Owner: {result.owner}"] * bool(result.owner)
+        if about:
+            say(f"  [dim]{safe(result.name)}: {safe(' '.join(about))}[/]")
     for result in results:
         show_examples(result)
 
@@ -125,8 +137,8 @@ def show_all(report: AuditReport) -> None:
     """Print every check with its verdict."""
     rows = []
     for result in report.results:
-        word = "pass" if result.verdict == "pass" else ("fail" if result.severity == "error" else "warn")
-        style = {"fail": "red", "warn": "yellow"}.get(word)
+        word = "warn" if result.warns else result.verdict
+        style = {"fail": "red", "warn": "yellow", "skipped": "yellow"}.get(word)
         cells = (result.check, word, count(result.failing_rows), count(result.total_rows), result.evidence)
         rows.append(Styled(cells, style))
     if rows:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.check_output import check_payload, show_failing, summary
+from lakegate.cli.check_output import check_payload, show_failing, show_skipped_checks, summary
 from lakegate.cli.output import Styled, count, counted, duration, moment, next_commands, safe, say, show_rows, width_or
 from lakegate.errors import LakegateError, NotFoundError
 from lakegate.model.figures import age
@@ -132,6 +132,7 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
         of = f" of {safe(report.table)}" if len(run.reports) > 1 else ""
         show_failing(f"Failed checks{of}", report.failures, "red")
         show_failing(f"Warnings{of}", report.warnings, "yellow")
+        show_skipped_checks(report.skipped)
 
 
 def show_next(app: App, run: Run) -> None:

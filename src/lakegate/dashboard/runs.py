@@ -40,7 +40,7 @@ class RunSummary(Value):
         rows_removed: Rows that it removed; ``None`` if unknown.
         files: Number of its source files.
         checks: Number of checks that ran.
-        failed_checks: Number of checks of severity ``error`` that failed.
+        failed_checks: Number of checks that failed and block the publish.
         warned_checks: Number of checks of severity ``warn`` that failed.
         failing: Names of up to five failed checks.
         commit: Its commit on ``main``, once published.
@@ -329,8 +329,8 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
         rows_removed=None if published is None else published.rows_removed,
         files=len(uris),
         checks=len(results),
-        failed_checks=sum(1 for result in failed if result.severity == "error"),
-        warned_checks=sum(1 for result in failed if result.severity != "error"),
+        failed_checks=sum(1 for result in failed if result.blocks),
+        warned_checks=sum(1 for result in failed if result.warns),
         failing=tuple(result.name for result in failed[:_MOST_NAMED]),
         commit=None if published is None else published.commit,
         accepted_by=None if run.accepted is None else run.accepted.actor,

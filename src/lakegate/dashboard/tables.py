@@ -383,7 +383,7 @@ def check_history(model: ReadModel, table: str, *, limit: int = 50) -> tuple[Che
         more, lines = len(lines) > number, lines[:number]
         found = _histories(model, table, lines, limit=limit, more=more)
         if number >= _MOST_RUNS or not any(one.earlier for one in found):
-            return tuple(sorted(found, key=lambda one: (one.failing_since is None, one.severity != "error", one.name)))
+            return tuple(sorted(found, key=lambda one: (one.failing_since is None, one.severity == "warn", one.name)))
         number = min(number * 4, _MOST_RUNS)
 
 
@@ -573,8 +573,9 @@ def _histories(model: ReadModel, table: str, lines: Sequence[RunLine], *, limit:
 def _history(records: Sequence[CheckRecord], lines: Mapping[str, RunLine], *, limit: int, more: bool) -> CheckHistory:
     ordered = sorted(records, key=lambda one: (lines[one.run_id].started_at, one.run_id))
     points = [_check_point(one, lines[one.run_id]) for one in ordered]
-    passes = [at for at, one in enumerate(points) if one.verdict == "pass"]
-    failing = points[passes[-1] + 1 :] if passes else points
+    judged = [one for one in points if one.verdict != "skipped"]
+    passes = [at for at, one in enumerate(judged) if one.verdict == "pass"]
+    failing = judged[passes[-1] + 1 :] if passes else judged
     return CheckHistory(
         name=ordered[-1].name,
         check=ordered[-1].check,
@@ -583,7 +584,7 @@ def _history(records: Sequence[CheckRecord], lines: Mapping[str, RunLine], *, li
         failing_since=failing[0] if failing else None,
         failing_runs=len(failing),
         earlier=bool(failing) and not passes and more,
-        last_pass=points[passes[-1]] if passes else None,
+        last_pass=judged[passes[-1]] if passes else None,
     )
 
 

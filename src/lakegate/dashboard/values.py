@@ -68,12 +68,15 @@ class CheckLine(Value):
         name: The check's name.
         check: The check in its canonical text.
         columns: Columns it's about.
-        severity: ``error`` blocks the publish, ``warn`` reports.
-        verdict: ``pass`` or ``fail``.
+        severity: ``error`` blocks the publish, ``warn`` reports, ``quarantine`` sets the failing rows aside.
+        verdict: ``pass``, ``fail``, or ``skipped``: there was nothing to judge.
         failing_rows: Rows that break it.
         total_rows: Rows that were looked at.
-        evidence: ``manifest`` if file metrics proved it, ``scan`` if rows were read.
+        evidence: ``manifest`` if file metrics proved it, ``scan`` if rows were read, ``journal`` if earlier runs did.
         detail: One sentence where the numbers don't tell.
+        description: Why the check is there.
+        owner: Who looks after it.
+        tags: Words to find it by.
         examples: Failing rows, column name to value, as far as the settings allow.
         hidden_examples: Number of failing rows that the journal has and the settings hide.
     """
@@ -88,6 +91,9 @@ class CheckLine(Value):
     total_rows: int
     evidence: Evidence
     detail: str | None = None
+    description: str | None = None
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
     examples: tuple[dict[str, Any], ...] = Field(default=())
     hidden_examples: int = 0
 
@@ -126,6 +132,9 @@ class CheckLine(Value):
             total_rows=result.total_rows,
             evidence=result.evidence,
             detail=result.detail,
+            description=result.description,
+            owner=result.owner,
+            tags=result.tags,
             examples=shown,
             hidden_examples=len(result.examples) - len(shown),
         )
@@ -188,4 +197,4 @@ def cut(items: Sequence[Item], cursor: str | None, limit: int) -> tuple[tuple[It
 
 def worst_first(results: Iterable[CheckLine]) -> tuple[CheckLine, ...]:
     """Return failed errors, failed warnings and the rest, each in the order given."""
-    return tuple(sorted(results, key=lambda one: (one.verdict == "pass", one.severity != "error")))
+    return tuple(sorted(results, key=lambda one: (one.verdict != "fail", one.severity == "warn")))

@@ -176,7 +176,7 @@ class JournalPages:
     # Checks
 
     def failing(self, run_ids: Collection[str]) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return how many checks of severity ``error`` and ``warn`` failed, by run and table."""
+        """Return how many checks failed, and how many of severity ``warn``, by run and table."""
         of = CHECK_RESULTS.c
         found: dict[tuple[str, str], tuple[int, int]] = {}
         query = select(of.run_id, of.table_name, of.severity, func.count().label("number"))
@@ -184,7 +184,7 @@ class JournalPages:
         with self._database.reading() as tx:
             for row in tx.execute(query.where(of.run_id.in_(tx.values(run_ids)))):
                 errors, warnings = found.get((row.run_id, row.table_name), (0, 0))
-                blocks = row.severity == "error"
+                blocks = row.severity != "warn"
                 number = (errors + row.number, warnings) if blocks else (errors, warnings + row.number)
                 found[row.run_id, row.table_name] = number
         return found

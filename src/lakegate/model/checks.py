@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from lakegate.model.base import Value
 
-Severity = Literal["error", "warn"]
+Severity = Literal["error", "warn", "quarantine"]
 Scope = Literal["batch", "table"]
-Verdict = Literal["pass", "fail"]
-Evidence = Literal["manifest", "scan"]
+Verdict = Literal["pass", "fail", "skipped"]
+Evidence = Literal["manifest", "scan", "journal"]
+Tolerance: TypeAlias = int | str
+"""Failing rows that are accepted: a number of rows, or a share of the rows looked at as text, ``0.1%``."""
+
+_TOLERANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|rows?)?")
+_ALL = 100  # percent
 
 
 class Check(Value):
@@ -23,9 +31,15 @@ class Check(Value):
         kind: Name of the check: ``not_null``, ``in_range`` …
         columns: Columns it is about, in order; empty for checks of the whole batch.
         arguments: Its own arguments by name, JSON values only.
-        severity: ``error`` blocks the publish, ``warn`` only reports.
+        severity: ``error`` blocks the publish, ``warn`` only reports, ``quarantine`` sets the failing rows aside.
         scope: ``batch``: the rows just written; ``table``: the table as it would be after publishing.
         label: A name chosen by the user; :attr:`name` falls back to one made from kind and columns.
+        where: Predicate in Spark SQL about one row: only rows for which it is true are looked at.
+        tolerance: Failing rows up to which the check passes; ``None``: not a single one.
+        examples: Failing rows to show at most; ``None``: as many as the settings allow.
+        description: Why the check is there, in the user's words.
+        owner: Who looks after it.
+        tags: Words to find it by.
 
     Example:
         >>> str(Check(kind="in_range", columns=("fare",), arguments={"min": 0, "max": 500}))
@@ -38,6 +52,12 @@ class Check(Value):
     severity: Severity = "error"
     scope: Scope = "batch"
     label: str | None = None
+    where: str | None = None
+    tolerance: Tolerance | None = None
+    examples: int | None = None
+    description: str | None = None
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -47,6 +67,12 @@ class Check(Value):
     def __str__(self) -> str:
         words = [column if column.isidentifier() else repr(column) for column in self.columns]
         words += [f"{key}={value!r}" for key, value in self.arguments.items()]
+        # Description, owner and tags are left out: with them or without, the same is asked.
+        words += [
+            f"{key}={value!r}"
+            for key, value in (("where", self.where), ("tolerance", self.tolerance), ("examples", self.examples))
+            if value is not None
+        ]
         if self.severity != "error":
             words.append(f"severity={self.severity!r}")
         if self.scope != "batch":
@@ -61,15 +87,19 @@ class CheckResult(Value):
 
     Attributes:
         check: The check in its canonical text.
-        verdict: ``pass`` or ``fail``. A check that could not run is an exception, not a verdict.
-        failing_rows: Rows that break the check. For ``row_count``, which is about no row in particular, 0 on ``pass``
-            and the number of rows missing or too many on ``fail``.
-        total_rows: Rows that were looked at.
+        verdict: ``pass``, ``fail``, or ``skipped`` when there was nothing to judge: no row matches its ``where``, or
+            too little history. A check that could not run is an exception, not a verdict.
+        failing_rows: Rows that break the check; with a tolerance there may be some on ``pass``. For ``row_count``,
+            which is about no row in particular, 0 on ``pass`` and the number of rows missing or too many on ``fail``.
+        total_rows: Rows that were looked at: with ``where``, those that match it.
         reads: Tables whose state beside the batch the answer rests on (scope ``table``); it holds only as long as
             they stand as they were read.
-        evidence: ``manifest`` when proven from file metrics, ``scan`` when rows were read.
-        examples: Up to 10 failing rows, column name to JSON-safe value.
+        evidence: ``manifest`` when proven from file metrics, ``scan`` when rows were read, ``journal`` when it rests
+            on what earlier runs found.
+        examples: Some failing rows, column name to JSON-safe value.
         detail: One sentence of explanation where the numbers alone do not tell.
+        tolerance: Failing rows up to which the check passes, as the check has it.
+        description: As the check has it; so are ``owner`` and ``tags``.
     """
 
     name: str
@@ -83,6 +113,20 @@ class CheckResult(Value):
     examples: tuple[dict[str, Any], ...] = ()
     detail: str | None = None
     reads: tuple[str, ...] = ()
+    tolerance: Tolerance | None = None
+    description: str | None = None
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it stops the publish."""
+        return self.verdict == "fail" and self.severity != "warn"
+
+    @property
+    def warns(self) -> bool:
+        """Whether it failed without stopping the publish."""
+        return self.verdict == "fail" and self.severity == "warn"
 
 
 class AuditReport(Value):
@@ -108,15 +152,65 @@ class AuditReport(Value):
 
     @property
     def passed(self) -> bool:
-        """Whether no check of severity ``error`` failed."""
+        """Whether no check failed but those of severity ``warn``."""
         return not self.failures
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:
         """Results that block the publish."""
-        return tuple(r for r in self.results if r.verdict == "fail" and r.severity == "error")
+        return tuple(result for result in self.results if result.blocks)
 
     @property
     def warnings(self) -> tuple[CheckResult, ...]:
         """Failed results of severity ``warn``."""
-        return tuple(r for r in self.results if r.verdict == "fail" and r.severity == "warn")
+        return tuple(result for result in self.results if result.warns)
+
+    @property
+    def skipped(self) -> tuple[CheckResult, ...]:
+        """Results of checks that had nothing to judge."""
+        return tuple(result for result in self.results if result.verdict == "skipped")
+
+
+def parse_tolerance(given: object) -> Tolerance:
+    """Return a tolerance in its canonical form.
+
+    Args:
+        given: A whole number of rows, ``"5 rows"`` or a percentage, ``"0.1%"``.
+
+    Raises:
+        ValueError: With the reason, when it's neither.
+
+    Example:
+        >>> parse_tolerance(5), parse_tolerance("5 rows"), parse_tolerance("0.10 %")
+        (5, 5, '0.1%')
+    """
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    match = _TOLERANCE.fullmatch(given.strip()) if isinstance(given, str) else None
+    if match is None:
+        raise ValueError(
+            f"tolerance={given!r} is neither a number of rows, such as 5, nor a percentage, such as '0.1%'"
+        )
+    try:
+        number = Decimal(match[1])
+    except InvalidOperation:  # thousands of digits
+        number = Decimal("Infinity")
+    if match[2] == "%":
+        if number > _ALL:
+            raise ValueError(f"tolerance={given!r} is more than 100%")
+        return f"{number.normalize():f}%"
+    if not number.is_finite() or number != int(number):
+        raise ValueError(f"tolerance={given!r} isn't a whole number of rows; a percentage ends in %")
+    return int(number)
+
+
+def is_tolerated(tolerance: Tolerance | None, failing: int, total: int) -> bool:
+    """Return whether ``failing`` of ``total`` rows are within a tolerance, without rounding.
+
+    Example:
+        >>> is_tolerated("0.1%", 1, 1000), is_tolerated("0.1%", 1, 999), is_tolerated(None, 1, 1000)
+        (True, False, False)
+    """
+    if isinstance(tolerance, str):
+        return Fraction(failing * _ALL) <= Fraction(tolerance.removesuffix("%")) * total
+    return failing <= (tolerance or 0)

@@ -45,13 +45,15 @@ class TablePointer(Value):
 class TableAt(Value):
     """A table at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit.
 
-    ``without`` are paths of data files whose rows do not count, because they are about to go.
+    ``without`` are paths of data files whose rows do not count, because they are about to go. With ``where``, a
+    validated predicate, only rows for which it is true count.
     """
 
     table: TableIdentifier
     ref: str
     hash: str
     without: tuple[str, ...] = ()
+    where: str | None = None
 
 
 class Commit(Value):

@@ -160,7 +160,8 @@ class AddedRows(Value):
 
     Rows of snapshots after ``after_snapshot_id`` (all rows of the table when ``None``) up to and including
     ``snapshot_id``, which is current at commit ``hash`` of the branch (``None``: at its head). ``one_by_one`` has the
-    engine read row by row, which is slower, and stops between two rows when it is cancelled.
+    engine read row by row, which is slower, and stops between two rows when it is cancelled. With ``where``, a
+    validated predicate, only rows for which it is true.
     """
 
     table: TableIdentifier
@@ -169,6 +170,7 @@ class AddedRows(Value):
     snapshot_id: int
     hash: str | None = None
     one_by_one: bool = False
+    where: str | None = None
 
 
 Rows: TypeAlias = AddedRows | TableAt

@@ -25,7 +25,7 @@ _HOST = "localhost"
 def junit(run: Run, *, examples: Examples | None = None) -> str:
     """Return a run's checks as JUnit's XML.
 
-    A check of severity ``error`` that failed is a failure, with the rows that fail. One of severity ``warn``, and one
+    A check that failed is a failure, with the rows that fail. One of severity ``warn``, and one
     that a person accepted, is skipped: it doesn't fail a build, and its message is shown. A run that couldn't finish is
     an error.
 
@@ -47,11 +47,13 @@ def junit(run: Run, *, examples: Examples | None = None) -> str:
 def _suite(root: ET.Element, run: Run, report: AuditReport, examples: Examples) -> None:
     accepted = run.accepted is not None
     failed = 0 if accepted else len(report.failures)
-    skipped = len(report.warnings) + (len(report.failures) if accepted else 0)
+    skipped = len(report.warnings) + len(report.skipped) + (len(report.failures) if accepted else 0)
     suite = _begun(root, run, report.table, tests=len(report.results), failures=failed, skipped=skipped)
     suite.set("time", f"{report.seconds:.3f}")
     for result in report.results:
         case = ET.SubElement(suite, "testcase", name=_line(result.check), classname=_line(report.table), time="0")
+        if result.verdict == "skipped":
+            ET.SubElement(case, "skipped", message=_line(without_secrets(result.detail or "Nothing to check.")))
         if result.verdict == "fail":
             _failed(case, run, result, examples)
     _end(suite, run)
@@ -67,7 +69,8 @@ def _failed(case: ET.Element, run: Run, result: CheckResult, examples: Examples)
     else:
         failure = ET.SubElement(case, "failure", message=message, type=_line(result.check.partition("(")[0]))
         rows = examples.permitted(result)
-        lines = [_line(without_secrets(result.detail))] if result.detail else []
+        texts = (result.detail, result.description, f"Owner: {result.owner}" if result.owner else None)
+        lines = [_line(without_secrets(text)) for text in texts if text]
         lines += [_line(json.dumps({k: _value(v) for k, v in row.items()}, ensure_ascii=False)) for row in rows]
         if rows and result.failing_rows > len(rows):
             lines.append(f"… and {count(result.failing_rows - len(rows))} more")

@@ -174,4 +174,4 @@ def _checks(runs: Sequence[Run], table: str | None) -> tuple[FailingCheck, ...]:
                     last=run.run_id if known is None else known.last,
                 )
     counted = (one.model_copy(update={"of_runs": asked[key]}) for key, one in failed.items())
-    return tuple(sorted(counted, key=lambda one: (one.severity != "error", -one.runs, one.table, one.name)))
+    return tuple(sorted(counted, key=lambda one: (one.severity == "warn", -one.runs, one.table, one.name)))

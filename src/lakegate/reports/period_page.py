@@ -215,7 +215,7 @@ def _checks(checks: Sequence[FailingCheck]) -> Html | None:
         (
             one.table,
             tag("code", clipped(one.check, _TEXT)),
-            word("bad", "Failed") if one.severity == "error" else word("warn", "Warning"),
+            word("warn", "Warning") if one.severity == "warn" else word("bad", "Failed"),
             f"{count(one.runs)} of {count(one.of_runs)}",
             count(one.failing_rows),
             tag("code", one.last, class_="id"),

@@ -19,7 +19,7 @@ _OPEN = 25
 """Passed checks that are shown without being asked for."""
 _TEXT = 300
 _SHORT = 12
-_PROVEN: dict[str, str] = {"manifest": "file metrics", "scan": "rows read"}
+_PROVEN: dict[str, str] = {"manifest": "file metrics", "scan": "rows read", "journal": "earlier runs"}
 
 
 def run_page(
@@ -87,7 +87,9 @@ def _checks(run: Run) -> str:
     if not total:
         return ""
     failed, warned = len(run.failures), sum(len(report.warnings) for report in run.reports)
+    skipped = sum(len(report.skipped) for report in run.reports)
     parts = [f"{failed} failed"] * bool(failed) + [counted(warned, "warning")] * bool(warned)
+    parts += [f"{skipped} skipped"] * bool(skipped)
     return f"{total} ({', '.join(parts) or 'all passed'})"
 
 
@@ -133,7 +135,7 @@ def _change(staged: StagedTable) -> str:
 def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | None:
     if not report.results:
         return None
-    passed = [result for result in report.results if result.verdict == "pass"]
+    passed = [result for result in report.results if result.verdict != "fail"]
     title = "Checks" if alone else f"Checks of {report.table}"
     return tag(
         "section",
@@ -144,7 +146,7 @@ def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | N
 
 
 def _failing(result: CheckResult, examples: Examples) -> Html:
-    mood: Mood = "bad" if result.severity == "error" else "warn"
+    mood: Mood = "warn" if result.severity == "warn" else "bad"
     columns = ", ".join(result.columns)
     about = tag(
         "span", f"{'Columns' if len(result.columns) > 1 else 'Column'} ", tag("code", clipped(columns, _TEXT)), " · "
@@ -162,9 +164,31 @@ def _failing(result: CheckResult, examples: Examples) -> Html:
         tag("p", tag("b", count(result.failing_rows)), failing(result)),
         bar(result.failing_rows, result.total_rows, mood),
         tag("p", clipped(without_secrets(result.detail), 2 * _TEXT), class_="small") if result.detail else None,
+        tag("p", clipped(without_secrets(said), 2 * _TEXT), class_="small soft") if (said := _about(result)) else None,
         examples.of(result, mood),
         class_=f"card {mood}",
     )
+
+
+def _about(result: CheckResult) -> str:
+    """Return what people said about a check."""
+    owner = f"Owner: {result.owner}." if result.owner else ""
+    tags = f"Tags: {', '.join(result.tags)}." if result.tags else ""
+    return " ".join(filter(None, (result.description, owner, tags)))
+
+
+def _verdict(result: CheckResult) -> Html:
+    if result.verdict == "skipped":
+        return word("warn", "Skipped")
+    if result.failing_rows:
+        return tag("span", word("good", "Passed"), f" {count(result.failing_rows)} tolerated")
+    return word("good", "Passed")
+
+
+def _others(results: Sequence[CheckResult]) -> str:
+    skipped = sum(result.verdict == "skipped" for result in results)
+    passed = [f"{counted(len(results) - skipped, 'check')} passed"] * (len(results) > skipped)
+    return ", ".join([*passed, *[f"{counted(skipped, 'check')} skipped"] * bool(skipped)])
 
 
 def _passed(results: Sequence[CheckResult]) -> Html | None:
@@ -173,14 +197,14 @@ def _passed(results: Sequence[CheckResult]) -> Html | None:
     rows = [
         (
             tag("code", clipped(result.check, _TEXT)),
-            word("good", "Passed"),
+            _verdict(result),
             count(result.total_rows),
             _PROVEN.get(result.evidence, result.evidence),
         )
         for result in results
     ]
     shown = table(("Check", "Verdict", "Rows", "Proven by"), rows, label="Passed checks", numbers=(2,), wide=(0,))
-    summary = tag("summary", f"{counted(len(results), 'check')} passed")
+    summary = tag("summary", f"{_others(results)}")
     return tag("details", summary, shown, open=len(results) <= _OPEN)
 
 

@@ -155,6 +155,10 @@ def _verdict(run: Run) -> str:
     if not checks:
         return "" if run.kind in ("revert", "restore") else "No check was configured."
     warned = sum(len(report.warnings) for report in run.reports)
+    skipped = sum(len(report.skipped) for report in run.reports)
+    if skipped and not warned:
+        verb = "was" if skipped == 1 else "were"
+        return f"{skipped} of {counted(checks, 'check')} {verb} skipped, having nothing to check; none failed."
     if not warned:
         return f"All {counted(checks, 'check')} passed." if checks > 1 else "Its check passed."
     verb = "raises a warning" if warned == 1 else "raise warnings"

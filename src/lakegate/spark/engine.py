@@ -328,8 +328,16 @@ class SparkEngine:
     def _lookup(
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
     ) -> KeyLookup:
-        frames = [require_columns(self._rows(other), other, other_columns) for other in others]
-        return KeyLookup(self._rows(rows), columns, frames, other_columns)
+        batch = self._rows(rows.model_copy(update={"where": None}))
+        frames = [self._others(other, other_columns, batch) for other in others]
+        return KeyLookup(_matching(batch, rows), columns, frames, other_columns)
+
+    def _others(self, rows: Rows, columns: Sequence[str], batch: Any) -> Any:
+        """Return a DataFrame of rows to look in; where they lack a column that their filter names, it's NULL."""
+        frame = self._rows(rows.model_copy(update={"where": None}))
+        if rows.where is not None:
+            frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
+        return _matching(require_columns(frame, rows, columns), rows)
 
     def _rows(self, rows: Rows) -> Any:
         reader = self.session.read
@@ -337,7 +345,7 @@ class SparkEngine:
             # Nessie's TableReference: table@reference#hash. Settles the commit, wherever the reference is by now.
             frame = reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
             gone = ", ".join(sql_string(path) for path in rows.without)
-            return frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame
+            return _matching(frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame, rows)
         if rows.after_snapshot_id is not None:
             reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
@@ -345,7 +353,7 @@ class SparkEngine:
             # Else Spark looks whether a task is cancelled once in a batch of 5,000 rows only.
             reader = reader.option("vectorization-enabled", "false")
         ref = rows.ref if rows.hash is None else f"{rows.ref}#{rows.hash}"
-        return reader.table(rows.table.sql(CATALOG, ref=ref))
+        return _matching(reader.table(rows.table.sql(CATALOG, ref=ref)), rows)
 
     def _grouped(self, rows: AddedRows, columns: Sequence[str]) -> Any:
         keys = {f"k{index}": quote(column) for index, column in enumerate(columns)}
@@ -375,6 +383,10 @@ class SparkEngine:
         if transform.name == "bucket":
             return partitioning.bucket(transform.width, column)
         return getattr(partitioning, transform.name)(column)
+
+
+def _matching(frame: Any, rows: Rows) -> Any:
+    return frame if rows.where is None else frame.where(rows.where)
 
 
 def _auditing(rows: AddedRows) -> AbstractContextManager[None]:

@@ -167,8 +167,7 @@ def count_steps(measured: Measured, run: Run, begun: Run) -> None:
     if run.reports != begun.reports:
         for report in run.reports:
             for result in report.results:
-                warned = result.verdict == "fail" and result.severity == "warn"
-                measured.add(CHECKS, evidence=result.evidence, verdict="warn" if warned else result.verdict)
+                measured.add(CHECKS, evidence=result.evidence, verdict="warn" if result.warns else result.verdict)
 
 
 def is_time(name: str) -> bool:

@@ -162,15 +162,31 @@ def _message(run: Run) -> str | None:
 def _test(report: AuditReport, result: CheckResult, *, several: bool) -> test_run.TestExecution:
     return test_run.TestExecution(
         name=f"{report.table}: {result.name}" if several else result.name,
-        status=result.verdict,
+        status="skip" if result.verdict == "skipped" else result.verdict,
         severity=result.severity,
         type=_kind(result),
-        expected="0",
+        description=result.description,
+        expected=_expected(result),
         actual=str(result.failing_rows),
         content=result.check,
         contentType="expression",
-        params={"failing_rows": result.failing_rows, "total_rows": result.total_rows, "evidence": result.evidence},
+        params={
+            "failing_rows": result.failing_rows,
+            "total_rows": result.total_rows,
+            "evidence": result.evidence,
+            **_about_check(result),
+        },
     )
+
+
+def _expected(result: CheckResult) -> str:
+    return "0" if result.tolerance is None else f"at most {result.tolerance}"
+
+
+def _about_check(result: CheckResult) -> dict[str, Any]:
+    """Return what people said about a check, as far as they did."""
+    about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags)}
+    return {name: value for name, value in about.items() if value}
 
 
 def _kind(result: CheckResult) -> str:
@@ -188,7 +204,8 @@ def _audited(run: Run, around: Around) -> Iterator[InputDataset]:
         }
         if report.results:
             facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
-                assertions=[_assertion(result) for result in report.results], producer=_PRODUCER
+                assertions=[_assertion(result) for result in report.results if result.verdict != "skipped"],
+                producer=_PRODUCER,
             )
         namespace, name = _place(report.table, staged.get(report.table), around)
         about = _facets(report.table, staged.get(report.table), around, version=None)
@@ -202,11 +219,17 @@ def _assertion(result: CheckResult) -> data_quality_assertions_dataset.Assertion
         column=result.columns[0] if len(result.columns) == 1 else None,
         severity=result.severity,
         name=result.name,
-        expected="0",
+        description=result.description,
+        expected=_expected(result),
         actual=str(result.failing_rows),
         content=result.check,
         contentType="expression",
-        params={"columns": list(result.columns), "total_rows": result.total_rows, "evidence": result.evidence},
+        params={
+            "columns": list(result.columns),
+            "total_rows": result.total_rows,
+            "evidence": result.evidence,
+            **_about_check(result),
+        },
     )
 
 

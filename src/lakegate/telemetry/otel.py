@@ -191,7 +191,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 def _ending(run: Run) -> dict[str, Any]:
     results = [result for report in run.reports for result in report.results]
-    failed = [result.name for result in results if result.verdict == "fail" and result.severity == "error"]
+    failed = [result.name for result in results if result.blocks]
     rows = sum(staged.rows for staged in run.staged)
     facts: dict[str, Any] = {
         "tables": run.tables,

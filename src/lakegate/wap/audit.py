@@ -66,7 +66,11 @@ def audit_again(
     context: Context, run: Run, staged: StagedTable, report: AuditReport, *, moved: Collection[str], at: Ref
 ) -> AuditReport:
     """Run the checks of ``report`` again that read one of the ``moved`` tables, on their state ``at`` a commit."""
-    checks = [check for result in report.results for check in parse_checks(result.check)]
+    checks = [
+        check.model_copy(update={"description": result.description, "owner": result.owner, "tags": result.tags})
+        for result in report.results
+        for check in parse_checks(result.check)
+    ]
     return recheck(
         report,
         checks=checks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lakegate.cli.app import App
-from lakegate.cli.check_output import report_payload, show_all, show_evidence, summary
+from lakegate.cli.check_output import report_payload, show_all, show_evidence, show_skipped_checks, summary
 from lakegate.cli.commandline import command
 from lakegate.cli.options import check_option, complete_branches, table_argument
 from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
@@ -38,6 +38,7 @@ def audit(app: App, /, *, table: str, branch: str, checks: tuple[str, ...]) -> N
         say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
         show_all(report)
         show_evidence([*report.failures, *report.warnings])
+        show_skipped_checks(report.skipped)
         if checks:
             say("", "[dim]Not recorded: the branch's verdict is unchanged.[/]")
         elif report.passed:

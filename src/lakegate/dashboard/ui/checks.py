@@ -23,25 +23,28 @@ def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
     """
     several = tables or len({one.table for one in checks}) > 1
     failed = [one for one in checks if one.verdict == "fail"]
-    passed = [one for one in checks if one.verdict == "pass"]
+    passed = [one for one in checks if one.verdict != "fail"]
     lines = Markup("").join(_line(one, names_table=several) for one in failed)
     rest = Markup("").join(_line(one, names_table=several) for one in passed)
     if failed and len(passed) > _SHOWN_PASSED:
         rest = Markup('<details class="check"><summary>{}</summary>{}</details>').format(
-            f"{counted(len(passed), 'check')} passed", rest
+            f"{counted(len(passed), 'check')} passed or skipped"
+            if any(one.verdict == "skipped" for one in passed)
+            else f"{counted(len(passed), 'check')} passed",
+            rest,
         )
     parts.html(lines, rest)
 
 
 def _line(one: CheckLine, *, names_table: bool) -> Html:
-    word = "pass" if one.verdict == "pass" else "fail" if one.severity == "error" else "warn"
+    word = "warn" if one.verdict == "fail" and one.severity == "warn" else one.verdict
     name = markup.code(one.check if len(one.check) <= 300 else one.check[:299] + "…")  # noqa: PLR2004 - a few lines
     if names_table:
         name += Markup(' <span class="muted">{}</span>').format(markup.table_link(one.table))
     tone: markup.Tone = "bad" if word == "fail" else "warn"
     failing = markup.bar(one.failing_rows, one.total_rows, tone=tone) if one.verdict == "fail" else ""
     figures: object = Markup('<span class="muted">{}</span>').format(
-        "by file metrics" if one.evidence == "manifest" else f"{one.total_rows:,} rows read"
+        {"manifest": "by file metrics", "journal": "by earlier runs"}.get(one.evidence, f"{one.total_rows:,} rows read")
     )
     if one.verdict == "fail":
         percent = share(one.failing_rows, one.total_rows)
@@ -54,9 +57,9 @@ def _line(one: CheckLine, *, names_table: bool) -> Html:
 
 
 def _detail(one: CheckLine) -> Html | str:
-    if not one.detail:
-        return ""
-    return Markup('<div class="detail muted">{}</div>').format(markup.text(one.detail, longest=600))
+    owner = f"Owner: {one.owner}." if one.owner else None
+    said = " ".join(filter(None, (one.detail, one.description, owner)))
+    return Markup('<div class="detail muted">{}</div>').format(markup.text(said, longest=600)) if said else ""
 
 
 def _examples(one: CheckLine) -> Html | str:

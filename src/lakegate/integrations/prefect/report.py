@@ -158,7 +158,7 @@ def _row(result: CheckResult) -> dict[str, Any]:
 
 
 def _line(result: CheckResult) -> str:
-    verdict = "✓ pass" if result.verdict == "pass" else f"✗ {'fail' if result.severity == 'error' else 'warn'}"
+    verdict = {"pass": "✓ pass", "skipped": "– skipped"}.get(result.verdict, "✗ warn" if result.warns else "✗ fail")
     cells = (f"`{result.check}`", verdict, f"{result.failing_rows:,}", f"{result.total_rows:,}", result.evidence)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 

@@ -124,7 +124,7 @@ def _name(one: BranchOverview) -> Html:
 
 
 def _tone(line: CheckLine) -> str:
-    return "bad" if line.severity == "error" else "warn"
+    return "warn" if line.severity == "warn" else "bad"
 
 
 def _failing(one: BranchOverview) -> Html:
@@ -135,7 +135,7 @@ def _failing(one: BranchOverview) -> Html:
             '<div class="fails"><span class="{}">{}</span>{}<b class="{}">{:,}</b><span>of {:,}</span>{}</div>'
         ).format(
             _tone(line),
-            "✕" if line.severity == "error" else "!",
+            "!" if line.severity == "warn" else "✕",
             markup.code(line.check),
             _tone(line),
             line.failing_rows,

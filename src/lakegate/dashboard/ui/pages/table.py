@@ -370,7 +370,7 @@ def _check_row(one: CheckHistory) -> Sequence[object]:
     failing = [point.failing_rows if point.verdict == "fail" else 0 for point in one.points]
     newest = one.points[-1] if one.points else None
     status = markup.badge("fail" if one.failing_since else "pass")
-    if one.failing_since and one.severity != "error":
+    if one.failing_since and one.severity == "warn":
         status = markup.badge("warn")
     since: object = Markup('<span class="muted">–</span>')
     if one.failing_since is not None:

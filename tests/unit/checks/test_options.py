@@ -1,0 +1,219 @@
+"""What every check takes: where, tolerance, severity, examples, and what people say about a check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from lakegate.checks import Check, not_null, parse_check, parse_checks, row_count, run_audit, validate_checks
+from lakegate.errors import CheckError
+from lakegate.model.checks import AuditReport, CheckResult, is_tolerated, parse_tolerance
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Column, Schema
+from lakegate.model.tables import AddedFiles, AddedRows, ColumnStatistics, DataFile, ScanResult
+from lakegate.ports import Engine
+
+ROWS = AddedRows(table=TableIdentifier.parse("nyc.trips"), ref="wap/x", after_snapshot_id=1, snapshot_id=2)
+SCHEMA = Schema(columns=(Column(name="id", type="long"), Column(name="s", type="string")))
+COLUMNS = {"id": ColumnStatistics(value_count=10, null_count=3, lower=0, upper=9)}
+ADDED = AddedFiles((DataFile(path="f", rows=10, size_bytes=1, columns=COLUMNS),), complete=True)
+
+
+class CountingEngine:
+    """Answers by predicate or key columns, 0 when it knows no other."""
+
+    def __init__(self, **answers: int) -> None:
+        self.answers = {key.replace("_", " "): number for key, number in answers.items()}
+        self.asked: list[tuple[Any, ...]] = []
+
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+        assert rows.where is None
+        self.asked.append(tuple(predicates))
+        return ScanResult(total=10, failing=tuple(self.answers.get(text, 0) for text in predicates))
+
+    def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
+        self.asked.append((rows.where, *columns))
+        return ScanResult(total=self.answers.get(rows.where or "", 10), failing=(4,))
+
+    def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
+        self.asked.append(("examples", predicate, limit))
+        return ({"id": None},) * limit
+
+    def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
+        self.asked.append(("examples", rows.where, limit))
+        return ()
+
+
+def audit(engine: CountingEngine, *texts: str, added: AddedFiles = ADDED) -> AuditReport:
+    return run_audit(
+        run_id="r1",
+        rows=ROWS,
+        schema=SCHEMA,
+        added=added,
+        checks=[check for text in texts for check in parse_checks(text)],
+        engine=lambda: cast("Engine", engine),
+        metadata_location="file:///m.json",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(0, 0), (5, 5), ("5", 5), ("1 row", 1), ("5 rows", 5), ("0.1%", "0.1%"), ("0.10 %", "0.1%"), ("100%", "100%")],
+)
+def test_a_tolerance_is_a_number_of_rows_or_a_percentage(given: object, kept: object) -> None:
+    assert parse_tolerance(given) == kept
+    assert parse_tolerance(kept) == kept
+
+
+@pytest.mark.parametrize(
+    "given", [-1, True, 0.1, "", "%", "-1%", "100.1%", "1e3%", "0.5", "0.5 rows", "a", "5 cows", "9" * 5_000 + "%"]
+)
+def test_other_tolerances_are_refused(given: object) -> None:
+    with pytest.raises(ValueError, match="tolerance="):
+        parse_tolerance(given)
+
+
+def test_a_percentage_is_compared_exactly() -> None:
+    assert is_tolerated("33.3%", 333, 1000)
+    assert not is_tolerated("33.3%", 334, 1000)
+    assert is_tolerated("0.1%", 10**15, 10**18)
+    assert not is_tolerated("0.1%", 10**15 + 1, 10**18)
+    assert is_tolerated("0%", 0, 0)
+
+
+def test_all_options_survive_text_json_and_the_second_validation() -> None:
+    check = not_null(
+        "id", where="s = 'a'", tolerance="0.50%", examples=3, severity="quarantine", name="keys",
+        description=" Billing needs it. ", owner="billing", tags=["money", "money", "key"],
+    )  # fmt: skip
+    assert str(check) == (
+        "not_null(id, where=\"s = 'a'\", tolerance='0.5%', examples=3, severity='quarantine', name='keys')"
+    )
+    assert (check.description, check.owner, check.tags) == ("Billing needs it.", "billing", ("money", "key"))
+    assert Check.model_validate_json(check.model_dump_json()) == check
+    assert validate_checks([check], SCHEMA) == (check,)
+    said = {"description": None, "owner": None, "tags": ()}
+    assert parse_check(str(check)) == check.model_copy(update=said)
+    written = "not_null(id, description='Billing needs it.', owner='billing', tags=['money', 'key'])"
+    assert parse_check(written).tags == ("money", "key")
+
+
+def test_a_tolerance_decides_what_fails() -> None:
+    engine = CountingEngine()
+    results = audit(
+        engine, "not_null(id, tolerance=3)", "not_null(id, tolerance=2)", "not_null(id, tolerance='30%')",
+        "not_null(id, tolerance='29.9%', severity='warn')",
+    ).results  # fmt: skip
+    assert [(one.verdict, one.failing_rows, one.evidence) for one in results] == [
+        ("pass", 3, "manifest"), ("fail", 3, "manifest"), ("pass", 3, "manifest"), ("fail", 3, "manifest"),
+    ]  # fmt: skip
+    assert results[0].detail == "3 failing rows tolerated (at most 3)."
+    assert results[0].examples == ()
+    assert results[1].tolerance == 2
+
+
+def test_a_filter_is_counted_in_the_one_scan_and_proves_nothing_by_manifests() -> None:
+    engine = CountingEngine(**{"(s = 'a')": 4, "CASE WHEN (s = 'a') THEN `id` IS NULL END": 2})
+    (first, second) = audit(engine, "not_null(id, where=\"s = 'a'\")", "not_null(id)").results
+    assert engine.asked[0] == ("CASE WHEN (s = 'a') THEN `id` IS NULL END", "(s = 'a')")
+    assert (first.verdict, first.failing_rows, first.total_rows, first.evidence) == ("fail", 2, 4, "scan")
+    assert (second.failing_rows, second.total_rows, second.evidence) == (3, 10, "manifest")
+
+
+def test_a_percentage_is_one_of_the_rows_that_the_filter_leaves() -> None:
+    engine = CountingEngine(**{"(s = 'a')": 4, "CASE WHEN (s = 'a') THEN `id` IS NULL END": 2})
+    texts = [f"not_null(id, where=\"s = 'a'\", tolerance='{percent}%')" for percent in (50, 49)]
+    assert [one.verdict for one in audit(engine, *texts).results] == ["pass", "fail"]
+
+
+def test_a_filter_that_no_row_matches_skips_the_check_and_its_job() -> None:
+    engine = CountingEngine()
+    report = audit(engine, "not_null(id, where=\"s = 'z'\")", "unique(id, where=\"s = 'z'\")")
+    assert engine.asked == [("CASE WHEN (s = 'z') THEN `id` IS NULL END", "(s = 'z')")]
+    assert [(one.verdict, one.total_rows) for one in report.results] == [("skipped", 0)] * 2
+    assert report.passed
+    assert report.skipped == report.results
+    assert report.results[0].detail == "No row of the batch matches s = 'z', so there was nothing to check."
+
+
+def test_an_empty_batch_skips_filtered_checks_without_an_engine() -> None:
+    def no_engine() -> Engine:
+        pytest.fail("the engine was asked for")
+
+    report = run_audit(
+        run_id="r", rows=ROWS, schema=SCHEMA, added=AddedFiles((), complete=True), engine=no_engine,
+        checks=[not_null("id", where="s = 'z'"), row_count(min=1, where="s = 'z'")], metadata_location="m",
+    )  # fmt: skip
+    assert [one.verdict for one in report.results] == ["skipped", "fail"]
+
+
+def test_a_key_is_looked_for_among_the_rows_that_the_filter_leaves() -> None:
+    engine = CountingEngine(**{"(s = 'a')": 6})
+    (result,) = audit(engine, "unique(id, where=\"s = 'a'\")").results
+    assert engine.asked[:2] == [("(s = 'a')",), ("(s = 'a')", "id")]
+    assert (result.failing_rows, result.total_rows) == (4, 6)
+
+
+def test_a_number_of_filtered_rows_is_judged_even_if_it_is_none() -> None:
+    (result,) = audit(CountingEngine(), "row_count(min=1, where=\"s = 'z'\")").results
+    assert (result.verdict, result.failing_rows, result.total_rows) == ("fail", 1, 0)
+
+
+def test_examples_are_as_many_as_the_check_says() -> None:
+    engine = CountingEngine()
+    results = audit(engine, "not_null(id, examples=2)", "not_null(id, examples=0)", "not_null(id)").results
+    assert [len(one.examples) for one in results] == [2, 0, 10]
+    assert len([one for one in engine.asked if one[0] == "examples"]) == 2
+
+
+def test_quarantine_blocks_and_warn_does_not() -> None:
+    report = audit(CountingEngine(), "not_null(id, severity='quarantine')", "not_null(id, severity='warn')")
+    assert [one.severity for one in report.failures] == ["quarantine"]
+    assert [one.severity for one in report.warnings] == ["warn"]
+    assert not report.passed
+
+
+def test_a_report_from_before_these_options_can_be_read() -> None:
+    old = {
+        "name": "n", "check": "not_null(id)", "columns": ["id"], "severity": "error", "verdict": "pass",
+        "failing_rows": 0, "total_rows": 1, "evidence": "manifest",
+    }  # fmt: skip
+    assert CheckResult.model_validate(old).tolerance is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("not_null(id, where='')", "is not a condition about one row"),
+        ("not_null(id, where=5)", "is not a condition about one row"),
+        ("not_null(id, where='s = 1; DROP TABLE t')", "more than one statement"),
+        ("not_null(id, where='id IN (SELECT 1)')", "subquery"),
+        ("not_null(id, where='max(id) > 1')", "about many rows"),
+        ("not_null(id, where='id > 1 -- x')", "comment"),
+        ("not_null(id, where='id + 1')", "not a truth value"),
+        ("not_null(id, tolerance='101%')", "more than 100%"),
+        ("not_null(id, tolerance=0.1)", "neither a number of rows"),
+        ("not_null(id, examples=101)", "from 0 to 100"),
+        ("not_null(id, examples=True)", "from 0 to 100"),
+        ("not_null(id, tags=[1])", "list of words"),
+        ("not_null(id, owner='')", "who looks after"),
+        ("not_null(id, severity='quarantin')", "no severity"),
+        ("row_count(min=1, severity='quarantine')", "none can be set aside"),
+        ("row_count(min=1, tolerance=5)", "none can be tolerated"),
+        ("not_null(id, wehre='id > 1')", "Did you mean 'where'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_when_it_is_written(text: str, said: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        parse_checks(text)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("where", "said"), [("ids > 1", "refers to column 'ids'"), ("s", "is column 's' of type string")]
+)
+def test_a_filter_must_fit_the_table(where: str, said: str) -> None:
+    with pytest.raises(CheckError, match=said):
+        validate_checks([not_null("id", where=where)], SCHEMA)
