@@ -7,9 +7,11 @@ import io
 import json
 import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakegate.cli.commands.query import print_csv
@@ -204,6 +206,28 @@ def test_query_csv_reads_back() -> None:
     assert header == ROWS.column_names
     assert first == ["1", "2.50", "nan", START.isoformat(), 'say "hi", you']
     assert second[1] == ""
+
+
+@pytest.mark.parametrize("output", ["csv", "json", "parquet"])
+def test_query_writes_a_file(output: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    outcome = invoke(["query", "SELECT 1", "-o", output, "--file", str(path)], FakeLake(query=FakeQuery(ROWS)))
+    assert (outcome.stdout, f"Wrote 2 rows to {path}" in outcome.stderr) == ("", True)
+    if output == "parquet":
+        assert repr(pq.read_table(path).to_pylist()) == repr(ROWS.to_pylist())  # NaN differs from itself
+    else:
+        shown = invoke(["query", "SELECT 1", "-o", output], FakeLake(query=FakeQuery(ROWS)))
+        assert path.read_text(encoding="utf-8") == shown.stdout
+
+    nowhere = ["query", "SELECT 1", "-o", output, "--file", str(tmp_path / "none" / "rows")]
+    refused = invoke(nowhere, FakeLake(query=FakeQuery(ROWS)))
+    assert refused.exit_code == 2
+    assert "can't be written" in refused.stderr
+
+
+def test_query_file_needs_a_format() -> None:
+    refused = invoke(["query", "SELECT 1", "--file", "rows"], FakeLake(query=FakeQuery(ROWS)))
+    assert (refused.exit_code, "--output csv, json or parquet" in refused.stderr) == (2, True)
 
 
 def test_query_csv_is_utf_8_whatever_the_terminal_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import csv
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.cells import cell_len
@@ -15,9 +16,9 @@ from rich.text import Text
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
 from lakegate.cli.options import at_option, ref_option
-from lakegate.cli.output import cell, clip, counted, make_table, null, show, width_or
+from lakegate.cli.output import cell, clip, counted, make_table, null, show, size, width_or
 from lakegate.cli.streams import as_json, lost_output
-from lakegate.errors import QueryError
+from lakegate.errors import InputError, QueryError
 from lakegate.model.rows import csv_field, json_safe, values_of
 from lakegate.progress import one_line
 
@@ -33,32 +34,48 @@ _ABOUT_OTHERS = len("… 1000 more")
 
 @command(
     "query",
-    formats=("table", "json", "csv"),
+    formats=("table", "json", "csv", "parquet"),
     examples=(
         "lakegate query 'SELECT count(*) FROM nyc.trips'",
         "lakegate query 'SELECT * FROM nyc.trips WHERE fare < 0' --ref wap/january",
         "lakegate query 'SELECT * FROM nyc.trips' --at 2026-01-31T07:00:00Z -o csv > trips.csv",
+        "lakegate query 'SELECT * FROM nyc.trips' -o parquet --file trips.parquet",
         "cat report.sql | lakegate query - -o json",
     ),
 )
 @click.argument("sql")
 @ref_option()
 @at_option()
-def query(app: App, /, *, sql: str, ref: str, at: str | None) -> None:
+@click.option(
+    "--file",
+    "-f",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the rows to this file (csv, json or parquet). Default: standard output.",
+)
+def query(app: App, /, *, sql: str, ref: str, at: str | None, file: Path | None) -> None:
     """Run the query SQL. Pass '-' to read it from standard input.
 
-    Table names such as nyc.trips refer to the tables on --ref. The table format shows the first 1,000 rows; json and
-    csv print all of them.
+    Table names such as nyc.trips refer to the tables on --ref. The table format shows the first 1,000 rows; json, csv
+    and parquet write all of them.
     """
     text = sys.stdin.read() if sql == "-" else sql
     if not text.strip():
         raise click.UsageError("The query is empty.")
+    if file is not None and app.output == "table":
+        raise click.UsageError("--file needs --output csv, json or parquet.")
+    if app.output == "parquet" and file is None and sys.stdout.isatty():
+        raise click.UsageError("Parquet isn't for a terminal. Pass --file, or redirect the output to a file.")
     with app.lake() as lake:
         asked = lake.query(text, ref=ref, at=at)
         if app.json:
             _require_distinct(asked.columns)
         result = asked.to_arrow()
-    if app.json:
+    if file is not None:
+        _write_file(app, result, file)
+    elif app.output == "parquet":
+        click.echo(_parquet(result), nl=False)
+    elif app.json:
         print_json(result)
     elif app.output == "csv":
         print_csv(result)
@@ -101,7 +118,7 @@ def print_table(result: pa.Table) -> None:
         for row in rows:
             table.add_row(*map(null, row[:fitting]), *("…" for _ in left_out))
         if left_out:
-            click.echo("To see all columns, pass --output csv or json, or select fewer.", err=True)
+            click.echo("To see all columns, pass --output csv, json or parquet, or select fewer.", err=True)
     show(table)
     if result.num_rows > _TABLE_ROWS:
         click.echo(
@@ -111,15 +128,27 @@ def print_table(result: pa.Table) -> None:
         click.echo(counted(result.num_rows, "row"), err=True)
 
 
+def _write_file(app: App, result: pa.Table, file: Path) -> None:
+    try:
+        if app.output == "parquet":
+            file.write_bytes(_parquet(result))
+        else:
+            with file.open("w", encoding="utf-8", newline="") as text:
+                (_write_json if app.json else _write_csv)(result, text)
+        written = file.stat().st_size
+    except OSError as error:
+        raise InputError(
+            f"The rows can't be written to {file}: {error.strerror or error}",
+            hint="Choose another --file.",
+            file=str(file),
+        ) from error
+    if not app.quiet:
+        click.echo(f"Wrote {counted(result.num_rows, 'row')} to {file} ({size(written)}).", err=True)
+
+
 def print_json(result: pa.Table) -> None:
     """Print a JSON array of objects, one row on each line."""
-    names = result.column_names
-    separator = "["
-    for row in _rows(result):
-        record = dict(zip(names, map(json_safe, row), strict=True))
-        click.echo(f"{separator}\n{as_json(record)}", nl=False)
-        separator = ","
-    click.echo("\n]" if result.num_rows else "[]")
+    _write_json(result, sys.stdout)
 
 
 def print_csv(result: pa.Table) -> None:
@@ -129,10 +158,32 @@ def print_csv(result: pa.Table) -> None:
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors=sys.stdout.errors)
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    _write_csv(result, sys.stdout)
+
+
+def _write_json(result: pa.Table, file: TextIO) -> None:
+    names = result.column_names
+    separator = "["
+    for row in _rows(result):
+        record = dict(zip(names, map(json_safe, row), strict=True))
+        file.write(f"{separator}\n{as_json(record)}")
+        separator = ","
+    file.write("\n]\n" if result.num_rows else "[]\n")
+
+
+def _write_csv(result: pa.Table, file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(result.column_names)
     for row in _rows(result):
         writer.writerow([csv_field(value) for value in row])
+
+
+def _parquet(result: pa.Table) -> bytes:
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(result, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
