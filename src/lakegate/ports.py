@@ -22,6 +22,7 @@ from lakegate.model.tables import (
     AddedRows,
     CreateTable,
     DataFile,
+    IntegerKey,
     Rows,
     ScanResult,
     SchemaVersion,
@@ -362,10 +363,13 @@ class Engine(Protocol):
             step: Gets the progress, in tasks.
         """
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[Any]) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
         """Count rows for which each predicate is true, all in one aggregation over just ``rows``.
 
-        A predicate is SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
+        Args:
+            rows: The rows.
+            predicates: SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
+            key: A key to prove unique on the way (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
         """
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:

@@ -25,6 +25,7 @@ from lakegate.model.tables import (
     AddedRows,
     ColumnStatistics,
     DataFile,
+    IntegerKey,
     ScanResult,
     SchemaVersion,
     Snapshot,
@@ -170,11 +171,12 @@ class FakeLakehouse(KeyLookups, TableEdits):
         )
         self.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="append", puts=(moved,)))
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         self.scans += 1
         counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
         total, *failing = self._select(rows, f"SELECT count(*){counts} FROM batch")[0]
-        return ScanResult(total=total, failing=tuple(failing))
+        is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
+        return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         names = ", ".join(map(quote, columns))
