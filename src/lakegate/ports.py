@@ -14,7 +14,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
-from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
+from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
 from lakegate.model.tables import (
@@ -423,8 +423,17 @@ class Engine(Protocol):
             QueryError: When the query can't be analysed.
         """
 
+    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
+        """Return a Spark DataFrame of rows, by the columns of their table.
+
+        Args:
+            wanted: The rows.
+            without: Rows to leave out: each as often as it is there, compared by all columns of ``wanted``; a column
+                that it doesn't have is NULL there.
+        """
+
     def fetch(self, frame: Any) -> pa.Table:
-        """Run a DataFrame of :meth:`query` and return all its rows.
+        """Run a DataFrame of :meth:`query` or :meth:`read` and return all its rows.
 
         Raises:
             QueryError: When the query fails on the data it reads.

@@ -18,7 +18,7 @@ from lakegate.iceberg.lineage import TableState, classify
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import (
     AddedFiles,
@@ -26,6 +26,7 @@ from lakegate.model.tables import (
     ColumnStatistics,
     DataFile,
     IntegerKey,
+    Rows,
     ScanResult,
     SchemaVersion,
     Snapshot,
@@ -203,6 +204,9 @@ class FakeLakehouse(KeyLookups, TableEdits):
         return FakeTransaction(self, branch, run_id)
 
     def query(self, sql: str, ref: Ref) -> Any:
+        raise NotImplementedError
+
+    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
         raise NotImplementedError
 
     def fetch(self, frame: Any) -> Any:

@@ -22,7 +22,16 @@ from lakegate.spark.bitmaps import counted_by_bucket
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
 from lakegate.spark.reader import read_as, read_batch, source_schema
-from lakegate.spark.scans import FOUND, KNOWN, ORPHAN, KeyLookup, examples, free_names, require_columns
+from lakegate.spark.scans import (
+    FOUND,
+    KNOWN,
+    ORPHAN,
+    KeyLookup,
+    difference,
+    examples,
+    free_names,
+    require_columns,
+)
 from lakegate.spark.sessions import (
     CATALOG,
     SessionFactory,
@@ -215,6 +224,12 @@ class SparkEngine:
             frame.schema  # noqa: B018 - Connect plans lazily; a wrong query must fail here, with its own error
         self._frames.setdefault(_query_key(ref), WeakSet()).add(frame)
         return frame
+
+    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
+        """Return a DataFrame of rows, without those of another state of their table."""
+        with translated(f"reading {wanted.table} on {wanted.ref}", query=True):
+            frame = self._rows(wanted)
+            return frame if without is None else difference(frame, self._rows(without))
 
     def fetch(self, frame: Any) -> pa.Table:
         """Return all rows of a DataFrame as an Arrow table."""

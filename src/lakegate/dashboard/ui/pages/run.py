@@ -115,8 +115,9 @@ def _branch(found: RunDetail) -> Html | None:
         return None
     if found.branch_exists:
         return markup.branch_link(name)
+    gone = "not there yet" if found.summary.finished_at is None and not found.changes else "dropped"
     return markup.code(name) + Markup(' <span class="muted">{}</span>').format(
-        "dropped" if found.branch_exists is False else ""
+        gone if found.branch_exists is False else ""
     )
 
 
