@@ -17,7 +17,7 @@ from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import CatalogUnavailableError
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.model.downstream import Delivery
+from lakegate.model.downstream import Delivery, DownstreamStatus
 from lakegate.model.run import Run
 from lakegate.table import Query, RowDifference
 from support.app_pages import html_of, opened, share, shown
@@ -206,3 +206,20 @@ def test_a_run_shows_what_downstream_systems_were_told(made: BigLake, monkeypatc
     assert "glue" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<script>" not in page
+    assert "lakegate downstream retry glue" in page
+
+
+def test_home_shows_how_far_downstream_systems_are(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    share(made)
+    assert "Downstream systems" not in shown("")
+    at = made.runs[-1].started_at
+    systems = [
+        DownstreamStatus(name="dbt", pending=3, failed=1, oldest=at, reason="<b>exit 1</b>"),
+        DownstreamStatus(name="glue", sent=7, last_sent_at=at),
+    ]
+    monkeypatch.setattr(type(made.journal.outbox), "status", lambda _: systems)
+    page = shown("")
+    assert "lakegate downstream retry dbt" in page
+    assert "&lt;b&gt;exit 1" in page
+    assert "up to date" in page
+    assert "not in the settings here" in page
