@@ -112,6 +112,13 @@ class JournalPages:
                 found = [run for run in found if run.run_id in claimed or _has_file(run, wanted.file)]
         return found, end
 
+    def beginning(self, text: str, *, limit: int) -> Sequence[str]:
+        """Return ids of runs that begin with ``text``, newest first."""
+        ids = RUNS.c.run_id
+        query = select(ids).where(ids >= text, ids < text + _LAST).order_by(ids.desc()).limit(limit)
+        with self._database.reading() as tx:
+            return [str(one) for one in tx.scalars(query)]
+
     def lines(self, run_ids: Collection[str]) -> Mapping[str, RunLine]:
         """Return the runs of these ids that exist, by id."""
         with self._database.reading() as tx:

@@ -83,6 +83,25 @@ def test_a_run_shows_steps_checks_examples_and_what_to_type(made: BigLake) -> No
     assert "No run was chosen" in shown("run")
 
 
+def test_a_run_with_hundreds_of_failed_checks_shows_them_in_pages(tmp_path: Path) -> None:
+    lake = big_lake(tmp_path, runs=20, tables=1)
+    run = find(lake, "rejected")
+    row = {f"column_{number}": f"value {number}" for number in range(60)}
+    failed = run.failures[0].model_copy(update={"examples": (row,) * 10, "columns": ("column_59",)})
+    results = tuple(failed.model_copy(update={"name": f"check_{n}", "check": f"check {n}"}) for n in range(200))
+    lake.journal.save(run.model_copy(update={"reports": (run.reports[0].model_copy(update={"results": results}),)}))
+    share(lake)
+    page = shown("run", run=run.run_id[:-1])
+    assert len(page) < 2_000_000
+    assert "30 failed checks of 200" in page
+    assert "40 of 60 columns" in page
+    assert page.count('class="mark"') == 300
+    last = shown("run", run=run.run_id, checks="180")
+    assert "<code>check 199</code>" in last
+    assert "<code>check 0</code>" in shown("run", run=run.run_id, checks="x")
+    lake.close()
+
+
 def test_a_run_under_way_is_shown(made: BigLake) -> None:
     share(made)
     run = find(made, "running")
