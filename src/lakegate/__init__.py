@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions
     from lakegate.model.checks import AuditReport, Check, CheckResult
     from lakegate.model.run import Run
-    from lakegate.table import Query, RowDifference, Table
+    from lakegate.table import Query, Table
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "Lake",
     "LakegateError",
     "Query",
-    "RowDifference",
     "Run",
     "Table",
     "__version__",
@@ -49,7 +48,6 @@ _HOMES = {
     "Lake": "lakegate.lake",
     "LakegateError": "lakegate.errors",
     "Query": "lakegate.table",
-    "RowDifference": "lakegate.table",
     "Run": "lakegate.model.run",
     "Table": "lakegate.table",
     "connect": "lakegate.lake",

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
 from lakegate.config import HOME_NAME, Settings, StorageSettings
+from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.iceberg.warehouse import require_own, require_writable, spark_file_io
@@ -157,6 +158,11 @@ class Components:
         from lakegate.journal.factory import open_journal
 
         return open_journal(self.settings.journal, self.home)
+
+    @cached_property
+    def contracts(self) -> Contracts:
+        """The contracts of the project's tables."""
+        return Contracts(self.home, self.settings)
 
     @cached_property
     def notifier(self) -> Notifier | None:

@@ -334,14 +334,20 @@ class StorageSettings(_Section):
     adls: AdlsSettings = AdlsSettings()
 
 
-class TableSettings(_Section):
-    """Settings of one table: ``[tables."nyc.trips"]``."""
+class TableOptions(_Section):
+    """What a table's section and its contract have in common: a field here is a key of both."""
 
-    checks: tuple[str, ...] = ()
-    """Checks for every ingest."""
     partition_by: tuple[str, ...] = ()
     """Transforms for a new table: ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``."""
     csv: CsvOptions = CsvOptions()
+    """How to read CSV."""
+
+
+class TableSettings(TableOptions):
+    """Settings of one table: ``[tables."nyc.trips"]``, the short way to say what a contract says."""
+
+    checks: tuple[str, ...] = ()
+    """Checks for every ingest."""
 
 
 class ChannelSettings(_Section):

@@ -28,16 +28,16 @@ from lakegate.model.identifiers import (
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
-from lakegate.model.refs import Commit, Ref, TableAt, TableDifference
+from lakegate.model.refs import Commit, Ref, TableDifference
 from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
-from lakegate.model.tables import AddedRows, Rows, TableMetadata
+from lakegate.model.tables import TableMetadata
 from lakegate.model.words import nearest, parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
 from lakegate.points import find, resolve, unknown_table
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
-from lakegate.table import Query, RowDifference, Table
+from lakegate.table import Query, Table
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
@@ -768,58 +768,6 @@ class Lake:
         catalog = self._components.catalog
         return list(catalog.diff(find(catalog, left), find(catalog, right)))
 
-    def diff_rows(self, table: str, left: str, right: str, *, left_at: str | datetime | None = None) -> RowDifference:
-        """Return the rows of a table that two refs don't share.
-
-        Where ``right`` only appended to what ``left`` has, nothing but the rows that it added is read. Otherwise all
-        rows of both are compared by all columns, and a row that changed is one removed and one added.
-
-        Args:
-            table: ``namespace.table``.
-            left: Branch or tag.
-            right: Branch or tag to compare it with.
-            left_at: Time, tag or commit: compare with what ``left`` was then. Default: now.
-
-        Returns:
-            The rows that were added and removed, planned; they are read when you ask for them.
-
-        Raises:
-            EngineUnavailableError: Spark can't be reached.
-            NotFoundError: One of the refs doesn't exist, or neither has the table.
-
-        Example:
-            >>> lake.diff_rows("nyc.trips", "main", "main")
-            RowDifference(added=None, removed=None)
-        """
-        identifier = TableIdentifier.parse(table)
-        catalog, reader = self._components.catalog, self._components.reader
-        commits = self._resolve(left, left_at).hash, find(catalog, right).hash
-        before, after = (catalog.get_table(identifier, Ref(name=one, hash=one, kind="detached")) for one in commits)
-        if before is None and after is None:
-            raise NotFoundError(
-                f"Table {table} exists neither on {left} nor on {right}.", hint="lakegate table list", table=table
-            )
-        if before == after:
-            return RowDifference(None, None)
-        old, new = (TableAt(table=identifier, ref=ref, hash=at) for ref, at in zip((left, right), commits, strict=True))
-        change = reader.change(before, after)
-        if before is None or after is None:
-            return RowDifference(
-                self._rows(new) if before is None else None, self._rows(old) if after is None else None
-            )
-        if change.only_adds:
-            added = AddedRows(
-                table=identifier,
-                ref=right,
-                hash=new.hash,
-                after_snapshot_id=change.parent_snapshot_id,
-                snapshot_id=after.snapshot_id,
-            )
-            return RowDifference(self._rows(added), None)
-        if change.kind == "metadata":
-            return RowDifference(None, None)
-        return RowDifference(self._rows(new, without=old), self._rows(old, without=new))
-
     # Tables and queries
 
     def tables(self, ref: str = MAIN) -> Sequence[TableMetadata]:
@@ -1326,11 +1274,26 @@ class Lake:
         if notifier is not None:
             alert_given_up(notifier, self._components.journal, self._components.narrator, file, datetime.now(UTC))
 
-    def notify_late(self) -> Sequence[LateTable]:
-        """Find tables to which nothing was published for longer than ``notify.late`` expects, and send alerts.
+    def expected_publishes(self) -> Mapping[str, str]:
+        """Return how often each table should be published to, as a duration such as ``1d``.
 
-        Each table is announced once per expected interval until something is published. Also sends what was held back
-        meanwhile (``notify.group``). Only reads the journal.
+        That's what the setting ``notify.late`` and the contracts' ``freshness`` say; other tables aren't in it.
+
+        Raises:
+            ConfigurationError: A contract can't be read, or a table has both.
+
+        Example:
+            >>> lake.expected_publishes()
+            {}
+        """
+        return self._components.contracts.late()
+
+    def notify_late(self) -> Sequence[LateTable]:
+        """Find tables to which nothing was published for longer than expected, and send alerts.
+
+        The setting ``notify.late`` and the contracts' ``freshness`` say what is expected. Each table is announced once
+        per expected interval until something is published. Also sends what was held back meanwhile
+        (``notify.group``). Only reads the journal.
 
         Returns:
             The tables that are late, with the outcome of the alerts.
@@ -1338,7 +1301,7 @@ class Lake:
         Raises:
             RetryableError: The journal can't be reached.
         """
-        expected, notifier = self.settings.notify.late, self._components.notifier
+        expected, notifier = self._components.contracts.late(), self._components.notifier
         now = datetime.now(UTC)
         late = find_late(self._components.journal, expected, now) if expected else ()
         if notifier is None:
@@ -1546,7 +1509,8 @@ class Lake:
 
     def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:
         identifier = TableIdentifier.parse(table)
-        defaults, configured = self.settings.ingest, self.settings.table(identifier)
+        defaults, contract = self.settings.ingest, self._components.contracts.find(identifier)
+        configured = self._components.contracts.settings_of(identifier)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         return IngestRequest(
             run_id=run_id,
@@ -1555,6 +1519,7 @@ class Lake:
             checks=self._checks(identifier, options.get("checks", ()), configured=True),
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
             partition_by=tuple(options.get("partition_by") or configured.partition_by),
+            contract=None if contract is None else contract.terms,
             target=MAIN,
             on_failure=options.get("on_failure") or defaults.on_failure,
             on_changed=options.get("on_changed") or defaults.on_changed,
@@ -1575,16 +1540,14 @@ class Lake:
         )
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
+        contract = self._components.contracts.find(table) if configured else None
         texts = (*(self.settings.table(table).checks if configured else ()), *checks)
         parsed = (parse_checks(check) if isinstance(check, str) else (check,) for check in texts)
-        return tuple({str(check): check for group in parsed for check in group}.values())
+        found = (*(() if contract is None else (contract.checks,)), *parsed)
+        return tuple({str(check): check for group in found for check in group}.values())
 
     def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
         return self._checks(table, (), configured=True)
-
-    def _rows(self, wanted: Rows, *, without: TableAt | None = None) -> Query:
-        engine = self._components.engine
-        return Query(engine.read(wanted, without=without), engine.fetch, engine.stream)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
         return resolve(self._components.catalog, ref, at)

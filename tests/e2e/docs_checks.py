@@ -1,14 +1,20 @@
-"""Makes ``docs/reference/checks.md`` and ``checks/builtin/__init__.py`` from the checks: run it to write them anew."""
+"""Makes ``docs/reference/checks.md``, ``checks/builtin/__init__.py`` and the JSON Schema of contracts from the checks.
+
+Run it to write them anew.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 from lakegate.checks.registry import built_in, find_check
+from lakegate.contracts.schema import contract_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "checks.md"
+SCHEMA = ROOT / "src" / "lakegate" / "schemas" / "contract.schema.json"
 EXPORTS = ROOT / "src" / "lakegate" / "checks" / "builtin" / "__init__.py"
 _HEAD = """# Checks
 
@@ -93,11 +99,16 @@ def exports() -> str:
     return f'"""{head}"""\n\n{imports}\n__all__ = [\n{listed}]\n'
 
 
+def schema() -> str:
+    """Return the JSON Schema of contracts that is shipped, with lakegate's own checks."""
+    return json.dumps(contract_schema(built_in()), indent=2, ensure_ascii=False) + "\n"
+
+
 def _code(text: str) -> str:
     return text.replace("``", "`")
 
 
 if __name__ == "__main__":
-    for path, text in ((PAGE, render()), (EXPORTS, exports())):
+    for path, text in ((PAGE, render()), (EXPORTS, exports()), (SCHEMA, schema())):
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path} written\n")

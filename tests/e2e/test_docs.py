@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -22,15 +22,14 @@ from e2e.docs_pages import ROOT, Block
 from lakegate import __version__
 from lakegate.cli.errors import INTERNAL
 from lakegate.config import FILE_NAME, Settings
+from lakegate.contracts.reader import parse_contract
+from lakegate.contracts.store import FOLDER
 from lakegate.errors import ExitCode
 from lakegate.local.state import StackState
 from lakegate.model.checks import CheckResult
-from support import warm
 
 PAGES = docs_pages.pages()
 RUN_PAGES = [page for page in PAGES if page in ("README.md", "docs/tutorial.md") or page.startswith("docs/how-to/")]
-_COLD_PAGES = ("README.md", "docs/tutorial.md")
-"""The pages whose commands start as a user's do."""
 _LANGUAGES = {"console", "ini", "json", "python", "text", "toml", "yaml"}
 _SHOWN = ("action.yml", "deploy/**/*")
 _TIMEOUT_S = 240
@@ -42,14 +41,11 @@ def read(page: str) -> str:
 
 
 class Runner:
-    """A project folder in which a page's blocks are run, as a reader would; ``programs`` come before those of PATH."""
+    """A project folder in which a page's blocks are run, as a reader would."""
 
-    def __init__(self, folder: Path, home: Path, programs: Path | None) -> None:
+    def __init__(self, folder: Path, home: Path) -> None:
         self._folder = folder
         self._home = home
-        self._path = os.pathsep.join(
-            [*([str(programs)] if programs else []), str(Path(sys.executable).parent), os.environ["PATH"]]
-        )
         self._progress = folder / ".commands-begun"
 
     def run(self, block: Block) -> None:
@@ -64,7 +60,7 @@ class Runner:
 
     def _write(self, name: str, text: str) -> None:
         # Settings belong to the project, whose folder all pages share: a page has a folder in it.
-        folder = self._home if name == FILE_NAME else self._folder
+        folder = self._home if name == FILE_NAME or name.startswith(f"{FOLDER}/") else self._folder
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
         if name == "pyproject.toml":
@@ -96,7 +92,7 @@ class Runner:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
         env = {
             **kept,
-            "PATH": self._path,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": str(self._folder),
             "COLUMNS": "120",
         }
@@ -107,24 +103,13 @@ class Runner:
         assert done.returncode == block.exit_code, f"{block.place}: exit code {done.returncode}\n{said}"
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a ``lakegate`` that starts warm."""
-    folder = tmp_path_factory.mktemp("programs")
-    script = folder / "lakegate"
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(warm.words(warm.CLI))} "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
-    return folder
-
-
 @pytest.fixture
-def runner(
-    request: pytest.FixtureRequest, page: str, home: Path, stack: StackState, programs: Path
-) -> Iterator[Runner]:
+def runner(request: pytest.FixtureRequest, home: Path, stack: StackState) -> Iterator[Runner]:
     folder = home / re.sub(r"\W+", "-", request.node.name)
     folder.mkdir()
-    yield Runner(folder, home, None if page in _COLD_PAGES else programs)
+    yield Runner(folder, home)
     (home / FILE_NAME).unlink(missing_ok=True)
+    shutil.rmtree(home / FOLDER, ignore_errors=True)
 
 
 @pytest.mark.jvm
@@ -248,9 +233,17 @@ def test_settings_in_the_pages_are_valid(page: str) -> None:
                 Settings.model_validate(content)
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("README", "docs/"))])
+def test_contracts_in_the_pages_are_valid(page: str) -> None:
+    for block in docs_pages.blocks(page):
+        if block.file is not None and block.file.startswith(f"{FOLDER}/"):
+            assert f"{FOLDER}/{parse_contract(block.text, name=block.place).table}.yaml" == block.file
+
+
 def test_the_checks_reference_and_exports_are_up_to_date() -> None:
     assert docs_checks.PAGE.read_text(encoding="utf-8") == docs_checks.render(), "run: python tests/e2e/docs_checks.py"
     assert docs_checks.EXPORTS.read_text(encoding="utf-8") == docs_checks.exports(), "likewise"
+    assert docs_checks.SCHEMA.read_text(encoding="utf-8") == docs_checks.schema(), "likewise"
 
 
 def test_the_checks_reference_has_every_field_of_a_result() -> None:

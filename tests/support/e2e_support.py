@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from lakegate.errors import NotFoundError
 from lakegate.lake import Lake, connect
-from support import warm
 
 LAKEGATE = (sys.executable, "-m", "lakegate")
 COLUMNS = ("id", "passengers", "pickup", "note")
@@ -77,10 +76,9 @@ class Cli:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *words: str | Path, fault: str | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, warm; ``fault`` is what to do to it where (:mod:`lakegate.wap.failpoints`)."""
-        command = [*warm.words(warm.CLI), "--home", str(self.home), *map(str, words)]
+        """Run a command to its end; ``fault`` is what to do to it where (:mod:`lakegate.wap.failpoints`)."""
         return subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=False, env=self.environment(fault)
+            self._words(words), input=stdin, capture_output=True, text=True, check=False, env=self.environment(fault)
         )
 
     def json(self, *words: str | Path, code: int = 0) -> Any:
@@ -90,9 +88,9 @@ class Cli:
         return json.loads(done.stdout)
 
     def start(self, *words: str | Path, stdout: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """Start a command, cold, in a process group of its own, as a shell does."""
+        """Start a command in a process group of its own, as a shell does."""
         return subprocess.Popen(
-            [*LAKEGATE, "--home", str(self.home), *map(str, words)],
+            self._words(words),
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
@@ -112,6 +110,9 @@ class Cli:
                 return lake.table(table, ref=ref).rows
             except NotFoundError:
                 return None
+
+    def _words(self, words: tuple[str | Path, ...]) -> list[str]:
+        return [*LAKEGATE, "--home", str(self.home), *map(str, words)]
 
     def environment(self, fault: str | None = None) -> dict[str, str]:
         """Return the variables that a command gets."""

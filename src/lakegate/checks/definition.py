@@ -200,6 +200,16 @@ class CheckDefinition(Generic[P]):
         return f"{self.name}({', '.join(words)})"
 
     @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Its own parameters in order, columns among them; annotations are evaluated."""
+        return self._parameters
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those of its parameters that name columns of the audited table."""
+        return tuple(self._columns)
+
+    @property
     def documentation(self) -> str:
         """The docstring without its example."""
         return inspect.cleandoc(self.__doc__ or "").partition("\nExample:")[0].strip()

@@ -302,10 +302,11 @@ def open_read_model(lake: Lake) -> ReadModel:
         The read model.
     """
     components: Components = lake._components  # noqa: SLF001 - the public API has no use for them
-
+    # Contracts may say how fresh tables must be, too.
+    notify = lake.settings.notify.model_copy(update={"late": dict(lake.expected_publishes())})
     return ReadModel(
         catalog=lambda: components.find_catalog(timeout_s=_PATIENCE_S),
         reader=lambda: components.reader,
         journal=lambda: components.journal,
-        settings=lake.settings,
+        settings=lake.settings.model_copy(update={"notify": notify}),
     )

@@ -8,7 +8,7 @@ from lakegate.model.base import Value
 from lakegate.model.batch import Batch, Claim
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Schema
+from lakegate.model.schema import Column, Schema
 
 OnFailure = Literal["keep", "drop"]
 """Keep or drop the branch of a rejected batch."""
@@ -20,6 +20,20 @@ OnSameContent = Literal["append", "skip", "refuse"]
 """What to do with a file whose very bytes were published from another path."""
 
 
+class ContractTerms(Value):
+    """What a contract says about a table's columns.
+
+    Attributes:
+        file: The contract's file, for messages.
+        columns: Columns that the table must have; one of type ``""`` may be of any.
+        extra_columns: Whether it may have others.
+    """
+
+    file: str
+    columns: tuple[Column, ...] = ()
+    extra_columns: bool = True
+
+
 class IngestRequest(Value):
     """What a user asks an ingest to do, with the settings' defaults filled in.
 
@@ -28,6 +42,8 @@ class IngestRequest(Value):
     Attributes:
         base: Hash of ``target`` that the run starts from, where its branch is made; empty before planning.
         partition_by: Transforms for a table that is created, such as ``days(pickup)``; ignored when it exists.
+        contract: What the table's contract says about its columns, if it has one.
+        create_as: Columns to create the table with, where they aren't those of the files; found by planning.
         wait_s: Seconds to wait for another run that is working on the same file.
         replaces: Runs whose rows in the table go when this one is published.
     """
@@ -39,6 +55,8 @@ class IngestRequest(Value):
     batch: Batch
     checks: tuple[Check, ...] = ()
     partition_by: tuple[str, ...] = ()
+    contract: ContractTerms | None = None
+    create_as: Schema | None = None
     target: str = "main"
     on_failure: OnFailure = "keep"
     on_changed: OnChanged = "refuse"

@@ -10,7 +10,7 @@ from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, Schem
 from lakegate.model.batch import FileFormat
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
-from lakegate.model.request import IngestPlan, IngestRequest
+from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest
 from lakegate.model.schema import UNKNOWN, Column, PartitionTransform, Schema
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
@@ -38,6 +38,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     validate_ref_name(request.branch)
     engine = context.engine()
     batch = request.batch
+    planned: dict[str, object] = {}
     if not engine.shares_files and any(uri.startswith("file:") for uri in batch.uris):
         raise InputError(
             "The files are on this machine, but the engine runs on another one and can't read them.",
@@ -49,14 +50,21 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     pointer = context.catalog.get_table(request.table, base)
     if pointer is None:
         missing_namespaces(context, request.table.namespace, base)  # raises when one of them is a table
-        schema = _schema_to_create(engine.source_schema(batch), request.partition_by)
+        if request.contract is not None:
+            batch = batch.named_like(tuple(one.name for one in request.contract.columns))
+        source = engine.source_schema(batch)
+        schema = _schema_to_create(request.model_copy(update={"batch": batch}), source)
+        if request.contract is not None and schema != source:
+            planned["create_as"] = schema
     else:
         schema = context.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names)
         require_fit(engine.source_schema(batch), schema, name=request.table, file_format=batch.format)
+        if request.contract is not None:
+            require_contract(schema, request.contract, name=request.table)
     known = schemas_at(context, base)
     resolved = validate_checks(request.checks, schema, lambda table: schema if table == request.table else known(table))
-    planned = {"base": base.hash, "batch": batch, "checks": resolved}
+    planned |= {"base": base.hash, "batch": batch, "checks": resolved}
     if pointer is not None:
         planned["partition_by"] = ()
     return IngestPlan(
@@ -81,13 +89,72 @@ def _require_new(context: Context, request: IngestRequest) -> None:
     )
 
 
-def _schema_to_create(source: Schema, partition_by: Sequence[str]) -> Schema:
-    transforms = [PartitionTransform.parse(text) for text in partition_by]
+def _schema_to_create(request: IngestRequest, source: Schema) -> Schema:
+    schema = source if request.contract is None else _as_contracted(request, source, request.contract)
+    transforms = [PartitionTransform.parse(text) for text in request.partition_by]
     for transform in transforms:
-        transform.validate_for(source)
-    _require_distinct(transforms, partition_by)
+        transform.validate_for(schema)
+    _require_distinct(transforms, request.partition_by)
     return Schema(
-        columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in source.columns)
+        columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in schema.columns)
+    )
+
+
+def _as_contracted(request: IngestRequest, source: Schema, terms: ContractTerms) -> Schema:
+    wanted = {found.name: one for one in terms.columns if (found := source.find(one.name)) is not None}
+    differences = list(_missing_or_extra(source, terms))
+    for column in source.columns:
+        one = wanted.get(column.name)
+        if one is not None and one.type and not _fits(column, one, request.batch.format):
+            differences.append(f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract")
+    if differences:
+        raise _breach("The batch", request.table, terms, differences)
+    return Schema(
+        columns=tuple(
+            column.model_copy(update={"type": wanted[column.name].type})
+            if column.name in wanted and wanted[column.name].type
+            else column
+            for column in source.columns
+        )
+    )
+
+
+def require_contract(schema: Schema, terms: ContractTerms, *, name: TableIdentifier) -> None:
+    """Check that a table has the columns that its contract names.
+
+    Raises:
+        SchemaError: Listing every difference.
+    """
+    differences = list(_missing_or_extra(schema, terms))
+    for one in terms.columns:
+        column = schema.find(one.name)
+        if column is not None and one.type and column.type != one.type:
+            differences.append(f"column '{column.name}' is {column.type} in the table and {one.type} in the contract")
+    if differences:
+        raise _breach("The table", name, terms, differences)
+
+
+def _missing_or_extra(schema: Schema, terms: ContractTerms) -> Iterator[str]:
+    for one in terms.columns:
+        if schema.find(one.name) is None:
+            guess = schema.nearest(one.name)
+            like = f" (there is '{guess}')" if guess else ""
+            yield f"column '{one.name}' of the contract is missing{like}"
+    if not terms.extra_columns:
+        listed = Schema(columns=terms.columns)
+        yield from (
+            f"column '{column.name}' isn't in the contract" for column in schema.columns if not listed.find(column.name)
+        )
+
+
+def _breach(what: str, name: TableIdentifier, terms: ContractTerms, differences: Sequence[str]) -> SchemaError:
+    listed = differences[0] if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
+    return SchemaError(
+        f"{what} doesn't fit {terms.file}, the contract of {name}: {listed}",
+        hint=f"Correct the data, or change the contract. To see the table's columns: lakegate table show {name}",
+        table=str(name),
+        file=terms.file,
+        differences=list(differences),
     )
 
 

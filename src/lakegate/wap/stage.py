@@ -186,6 +186,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         ensure_namespace(context, request.table, branch.name, request.run_id)
         location = fresh_location(context, request.table, request.run_id)
         create = CreateTable(location=location, partition_by=request.partition_by)
+        schema = request.create_as
     else:
         schema = context.reader.metadata(before).table_schema
     target = WriteTarget(

@@ -1,0 +1,132 @@
+"""Checks as a contract writes them, each an entry of a list: a name, a name with arguments, or a check's text."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args, get_origin
+
+from lakegate.checks.definition import CheckDefinition
+from lakegate.checks.parse import parse_checks
+from lakegate.checks.registry import find_check, known_checks
+from lakegate.contracts.document import Mark, Node
+from lakegate.errors import CheckError
+from lakegate.model.checks import Check
+
+_SCOPE = "scope"
+_COLUMN_KEYS = ("columns", "column")
+
+
+class EntryError(Exception):
+    """An entry that makes no check: where, why, and what to do about it."""
+
+    def __init__(self, mark: Mark, problem: str, hint: str | None = None) -> None:
+        super().__init__(problem)
+        self.mark, self.problem, self.hint = mark, problem, hint
+
+
+def read_entry(entry: Node, column: str | None = None, *, owner: str | None = None) -> tuple[Check, ...]:
+    """Return the checks that one entry makes.
+
+    Args:
+        entry: The entry. ``not_null``; ``in_range: {min: 0}``; ``accepted_values: [1, 2]`` (the first argument);
+            ``unique: [a, b]`` (among the table's checks: columns); ``in_range(fare, 0, 500)``.
+        column: The column it's listed under; ``None`` for the table's own checks.
+        owner: Who looks after checks that name nobody.
+
+    Raises:
+        EntryError: It's no check.
+    """
+    try:
+        made = _read(entry, column)
+    except CheckError as error:
+        raise EntryError(_place(entry, error.message), error.message, error.hint) from None
+    return tuple(one if one.owner is not None else one.model_copy(update={"owner": owner}) for one in made)
+
+
+def _read(entry: Node, column: str | None) -> tuple[Check, ...]:
+    if isinstance(entry.value, str):
+        if "(" in entry.value:
+            return parse_checks(entry.value)
+        return _made(entry, find_check(entry.value.strip()), Node(None, entry.mark), column)
+    if not entry.mapping:
+        raise EntryError(
+            entry.mark,
+            f"{_shown(entry.value)} is no check.",
+            "Write a check's name, or its name, a colon and its arguments: in_range: {min: 0}",
+        )
+    (name, arguments), *more = entry.mapping.items()
+    if more:
+        second = more[0][0]
+        raise EntryError(
+            entry.keys[second],
+            f"'{second}' is beside the check '{name}'.",
+            f"Indent it further, if it's an argument of {name}; else begin it with '- ', as a check of its own."
+            if name in known_checks()
+            else "Write one check an entry: its name, a colon and its arguments.",
+        )
+    return _made(entry, find_check(name), arguments, column)
+
+
+def _made(entry: Node, definition: CheckDefinition[Any], arguments: Node, column: str | None) -> tuple[Check, ...]:
+    if column is not None and not definition.columns:
+        raise EntryError(
+            entry.mark,
+            f"{definition.name} isn't about one column.",
+            "Move it to the list 'checks' of the table, at the outermost level.",
+        )
+    positional: list[Any] = [] if column is None else [column]
+    keywords: dict[str, Any] = {}
+    value = arguments.plain()
+    if isinstance(value, dict):
+        keywords = value
+        for key in _COLUMN_KEYS:
+            if key not in keywords or (key in definition.parameters and key not in definition.columns):
+                continue
+            if column is not None:
+                raise EntryError(
+                    arguments.keys[key],
+                    f"{definition.name} is listed under column '{column}', and names columns itself.",
+                    "Move it to the list 'checks' of the table, at the outermost level.",
+                )
+            given = keywords.pop(key)
+            positional += given if isinstance(given, list) else [given]
+    elif value is not None and column is None and definition.columns:
+        positional += value if isinstance(value, list) else [value]
+    elif value is not None:
+        first = next(own_parameters(definition), None)
+        if first is None or (isinstance(value, list) and not _takes_list(first)):
+            positional += value if isinstance(value, list) else [value]
+        else:
+            keywords = {first.name: value}
+    return definition.make(positional, keywords)
+
+
+def own_parameters(definition: CheckDefinition[Any]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a check that are neither columns of the table nor common to all checks, in order."""
+    for one in definition.parameters.values():
+        if one.name not in definition.columns and one.name != _SCOPE and one.kind is not one.VAR_POSITIONAL:
+            yield one
+
+
+def _takes_list(one: inspect.Parameter) -> bool:
+    def is_list(annotation: Any) -> bool:
+        origin = get_origin(annotation)
+        return origin in (list, Sequence) or annotation in (list, Sequence) or any(map(is_list, get_args(annotation)))
+
+    return is_list(one.annotation)
+
+
+def _place(entry: Node, message: str) -> Mark:
+    """Return where the argument is that a message names; else where the entry is."""
+    for arguments in entry.mapping.values():
+        for key, mark in arguments.keys.items():
+            if f"'{key}'" in message or f"{key}=" in message:
+                return mark
+    return entry.mark
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return "an empty entry" if value in (None, {}) else repr(value)

@@ -1,0 +1,277 @@
+"""A contract's file → the contract with its checks, or everything that's wrong with it, by line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from lakegate.config import TableSettings
+from lakegate.contracts.document import Document, Mark, parse_document, read_document
+from lakegate.contracts.entries import EntryError, read_entry
+from lakegate.contracts.model import VERSION, Contract
+from lakegate.errors import ConfigurationError
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import ContractTerms
+from lakegate.model.schema import Column
+from lakegate.model.words import nearest
+
+_MOST_PROBLEMS = 20
+_WANTED = {
+    "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false", "tuple_type": "a list",
+    "model_type": "a mapping", "model_attributes_type": "a mapping", "int_type": "a whole number",
+    "string_too_short": "longer",
+}  # fmt: skip
+"""Pydantic's kinds of errors, and what is wanted there in YAML's words."""
+
+
+@dataclass(frozen=True)
+class LoadedContract:
+    """A contract that was read, with what it comes to.
+
+    Attributes:
+        file: Its file, as messages call it.
+        contract: What the file holds.
+        checks: All its checks in the order of the file, ``not_null`` of required columns among them.
+        lines: Where each check is.
+    """
+
+    file: str
+    contract: Contract
+    checks: tuple[Check, ...]
+    lines: tuple[int, ...]
+
+    @property
+    def table(self) -> TableIdentifier:
+        """The table it's about."""
+        return TableIdentifier.parse(self.contract.table)
+
+    @property
+    def terms(self) -> ContractTerms:
+        """What it says about the table's columns."""
+        return ContractTerms(
+            file=self.file,
+            columns=tuple(Column(name=one.name, type=one.type or "") for one in self.contract.columns),
+            extra_columns=self.contract.extra_columns == "allow",
+        )
+
+    @cached_property
+    def settings(self) -> TableSettings:
+        """What a section of ``lakegate.toml`` would say of the table, but for its checks: those are values here."""
+        shared = TableSettings.model_fields.keys() & Contract.model_fields.keys() - {"checks"}
+        given = {name: getattr(self.contract, name) for name in shared & self.contract.model_fields_set}
+        return TableSettings(**given)
+
+
+def read_contract(path: Path, *, name: str | None = None) -> LoadedContract:
+    """Read a contract's file.
+
+    Args:
+        path: The file.
+        name: What messages call it. Default: its path.
+
+    Raises:
+        ConfigurationError: It can't be read, or isn't a contract. One error names all that is wrong, with file, line
+            and column.
+    """
+    return load_contract(read_document(path, name=name))
+
+
+def parse_contract(text: str, *, name: str = "contract") -> LoadedContract:
+    """Read a contract from text.
+
+    Raises:
+        ConfigurationError: As :func:`read_contract`.
+
+    Example:
+        >>> text = "{version: 1, table: nyc.trips, columns: [{name: id, required: true}]}"
+        >>> [str(check) for check in parse_contract(text).checks]
+        ['not_null(id)']
+    """
+    return load_contract(parse_document(text, name=name))
+
+
+def load_contract(document: Document) -> LoadedContract:
+    """Return the contract in a document.
+
+    Raises:
+        ConfigurationError: As :func:`read_contract`.
+    """
+    _require_ours(document)
+    try:
+        contract = Contract.model_validate(document.root.plain())
+    except ValidationError as error:
+        raise _combined(document, list(_problems(document, error))) from None
+    checks: list[Check] = []
+    lines: list[int] = []
+    problems = list(_column_problems(document, contract))
+    try:
+        for mark, made in _checks(document, contract, problems):
+            checks += made
+            lines += [mark.line] * len(made)
+    except RecursionError:
+        raise document.error(Mark(1, 1), "a check is nested too deeply.") from None
+    if problems:
+        raise _combined(document, problems)
+    return LoadedContract(document.name, contract, tuple(checks), tuple(lines))
+
+
+def _require_ours(document: Document) -> None:
+    root = document.root
+    if root.value is None:
+        raise document.error(root.mark, "the file is empty.", hint="Begin with: lakegate check init TABLE")
+    if not isinstance(root.value, dict):
+        raise document.error(root.mark, "a contract is a mapping: 'version: 1', 'table: nyc.trips' …")
+    for key, what in (
+        ("apiVersion", "an Open Data Contract Standard (ODCS) contract"),
+        ("models", "a properties file of dbt"),
+        ("sources", "a properties file of dbt"),
+        ("dataContractSpecification", "a Data Contract Specification, which became ODCS"),
+    ):
+        if key in root.mapping and "table" not in root.mapping:
+            raise document.error(
+                root.keys[key],
+                f"this is {what}, not a contract of lakegate.",
+                hint=f"To make one of it: lakegate check import {document.name}",
+            )
+    version = root.mapping.get("version")
+    if version is None:
+        mark = root.mark
+        raise document.error(mark, "'version' is missing.", hint=f"Write as the first line: version: {VERSION}")
+    if version.value != VERSION or isinstance(version.value, bool):
+        raise document.error(
+            version.mark,
+            f"this lakegate reads version {VERSION} of contracts, not {version.plain()!r}.",
+            hint="Upgrade lakegate, if a newer one wrote the file.",
+        )
+
+
+def _checks(
+    document: Document, contract: Contract, problems: list[EntryError]
+) -> Iterator[tuple[Mark, tuple[Check, ...]]]:
+    root = document.root
+    columns = root.mapping["columns"].items if "columns" in root.mapping else []
+    for column, node in zip(contract.columns, columns, strict=False):
+        entries = node.mapping["checks"].items if "checks" in node.mapping else []
+        made: list[tuple[Mark, tuple[Check, ...]]] = []
+        for entry in entries:
+            try:
+                made.append((entry.mark, read_entry(entry, column.name, owner=contract.owner)))
+            except EntryError as error:
+                problems.append(error)
+        is_said = any(
+            check.kind == "not_null" and check.columns == (column.name,) for _, all_ in made for check in all_
+        )
+        if column.required and not is_said:
+            mark = node.keys["required"]
+            yield mark, (Check(kind="not_null", columns=(column.name,), owner=contract.owner),)
+        yield from made
+    for entry in root.mapping["checks"].items if "checks" in root.mapping else []:
+        try:
+            found = read_entry(entry, owner=contract.owner)
+        except EntryError as error:
+            problems.append(error)
+            continue
+        problems += _unlisted(contract, found, entry.mark)
+        yield entry.mark, found
+
+
+def _unlisted(contract: Contract, checks: tuple[Check, ...], mark: Mark) -> Iterator[EntryError]:
+    """Yield an error for each column of a check that isn't listed and looks like a typo, or can't be there."""
+    listed = [one.name for one in contract.columns]
+    known = {name.lower() for name in listed}
+    for check in checks:
+        for name in check.columns:
+            if not listed or name.lower() in known or name.partition(".")[0].lower() in known:
+                continue
+            guess = nearest(name, listed)
+            if guess is not None or contract.extra_columns == "refuse":
+                also = f"Did you mean '{guess}'? " if guess else ""
+                yield EntryError(
+                    mark,
+                    f"{check}: column '{name}' isn't among the contract's columns.",
+                    f"{also}List the column, or correct the name.",
+                )
+
+
+def _column_problems(document: Document, contract: Contract) -> Iterator[EntryError]:
+    seen: dict[str, str] = {}
+    for index, column in enumerate(contract.columns):
+        earlier = seen.setdefault(column.name.lower(), column.name)
+        if index and list(seen).index(column.name.lower()) < index and earlier is not column.name:
+            _, mark = document.root.find(("columns", index, "name"))
+            yield EntryError(mark, f"column '{column.name}' is listed twice.", "List each column once, in any case.")
+
+
+def _problems(document: Document, error: ValidationError) -> Iterator[EntryError]:
+    for problem in error.errors():
+        path = problem["loc"]
+        node, mark = document.root.find(path)
+        if problem["type"] == "extra_forbidden":
+            known = _known_keys(path[:-1])
+            guess = nearest(str(path[-1]), known)
+            also = f"; did you mean '{guess}'?" if guess else "."
+            yield EntryError(mark, f"unknown key '{path[-1]}'{also}", f"Known keys there: {', '.join(known)}.")
+        elif problem["type"] == "missing":
+            yield EntryError(mark, f"'{path[-1]}' is missing.")
+        else:
+            key = next((str(one) for one in reversed(path) if isinstance(one, str)), "")
+            yield EntryError(node.mark, f"'{key}': {_said(problem, node.value)}")
+
+
+def _said(problem: Any, value: object) -> str:
+    """Return what is wrong with a value, as one sentence."""
+    kind, message = problem["type"], problem["msg"]
+    if kind == "value_error":
+        return f"{message.removeprefix('Value error, ').rstrip('.?')}{'?' if message.endswith('?') else '.'}"
+    wanted = _WANTED.get(kind) or message.removeprefix("Input should be ")
+    shown = "" if isinstance(value, (dict, list)) else f", not {value!r}"
+    guess = None
+    if kind == "literal_error" and isinstance(value, str):
+        guess = nearest(value, [one.strip("' ") for one in wanted.replace(" or ", ",").split(",")])
+    return f"must be {wanted}{shown}" + (f"; did you mean '{guess}'?" if guess else ".")
+
+
+def _known_keys(path: tuple[str | int, ...]) -> list[str]:
+    model: type[BaseModel] = Contract
+    for step in path:
+        field = model.model_fields.get(str(step))
+        inner = None if field is None else _model_in(field.annotation)
+        model = inner or model
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _model_in(one)) is not None), None)
+
+
+def _guess(problem: EntryError) -> str:
+    """Return the hint's suggestion: among many problems, it must be beside its own."""
+    start, mark, _ = (problem.hint or "").partition("? ")
+    return f" {start}?" if mark and start.startswith("Did you mean") else ""
+
+
+def _combined(document: Document, problems: list[EntryError]) -> ConfigurationError:
+    problems.sort(key=lambda one: (one.mark.line, one.mark.column))
+    first = problems[0]
+    if len(problems) == 1:
+        return document.error(first.mark, first.problem, hint=first.hint)
+    shown = [f"{document.at(one.mark)}: {one.problem}{_guess(one)}" for one in problems[:_MOST_PROBLEMS]]
+    more = [f"and {len(problems) - _MOST_PROBLEMS} more"] * (len(problems) > _MOST_PROBLEMS)
+    hints = dict.fromkeys(
+        (one.hint or "").removeprefix(_guess(one).strip()).strip() for one in problems[:_MOST_PROBLEMS]
+    )
+    return ConfigurationError(
+        "\n".join([f"{len(problems)} problems in {document.name}:", *shown, *more]),
+        hint="\n".join(filter(None, hints)) or None,
+        file=document.name,
+        line=first.mark.line,
+        column=first.mark.column,
+    )

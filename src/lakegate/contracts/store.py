@@ -1,0 +1,141 @@
+"""Where a project's contracts are: ``contracts/NAMESPACE.TABLE.yaml`` in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lakegate.config import FILE_NAME, Settings, TableSettings
+from lakegate.contracts.reader import LoadedContract, read_contract
+from lakegate.errors import ConfigurationError, IdentifierError
+from lakegate.model.identifiers import TableIdentifier
+
+FOLDER = "contracts"
+"""The folder of a project that holds its contracts."""
+SUFFIXES = (".yaml", ".yml")
+
+
+class Contracts:
+    """The contracts of one project. Each is read when it's asked for, and again when its file has changed.
+
+    Args:
+        home: The project's folder.
+        settings: Its settings, whose table sections say the same in short.
+    """
+
+    def __init__(self, home: Path, settings: Settings) -> None:
+        self._home = home
+        self._settings = settings
+        self._read: dict[Path, tuple[tuple[int, int], LoadedContract]] = {}
+
+    def find(self, table: TableIdentifier) -> LoadedContract | None:
+        """Return the contract of a table; ``None`` if it has none.
+
+        Raises:
+            ConfigurationError: The file isn't a contract, or not this table's; the table has a section in
+                ``lakegate.toml``, too; or a file of the folder is named like no table.
+        """
+        path = self.files().get(table)
+        return None if path is None else self._load(table, path)
+
+    def all(self) -> Mapping[TableIdentifier, LoadedContract]:
+        """Return all contracts by table.
+
+        Raises:
+            ConfigurationError: As :meth:`find`, for any of them.
+        """
+        return {table: self._load(table, path) for table, path in self.files().items()}
+
+    def settings_of(self, table: TableIdentifier) -> TableSettings:
+        """Return what the project says of a table, by contract or section; its checks are in the contract itself.
+
+        Raises:
+            ConfigurationError: As :meth:`find`.
+        """
+        contract = self.find(table)
+        return self._settings.table(table) if contract is None else contract.settings
+
+    def late(self) -> dict[str, str]:
+        """Return how often tables should be published to: ``notify.late`` and the contracts' ``freshness``.
+
+        Raises:
+            ConfigurationError: As :meth:`find`; or a table has both.
+        """
+        expected = dict(self._settings.notify.late)
+        for table, loaded in self.all().items():
+            every = loaded.contract.freshness
+            if every is None:
+                continue
+            if str(table) in expected:
+                raise ConfigurationError(
+                    f"Both notify.late in {FILE_NAME} and {loaded.file} say how fresh {table} must be.",
+                    hint="Remove one of them.",
+                    table=str(table),
+                    file=loaded.file,
+                )
+            expected[str(table)] = every
+        return expected
+
+    def files(self) -> dict[TableIdentifier, Path]:
+        """Return the contracts' files by table, in the order of their names.
+
+        Raises:
+            ConfigurationError: A file is named like no table, or a table has two.
+        """
+        folder = self._home / FOLDER
+        try:
+            paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name[0] != ".")
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise ConfigurationError(f"Can't read the folder {folder}: {error.strerror}.", file=str(folder)) from None
+        found: dict[TableIdentifier, Path] = {}
+        for path in paths:
+            table = self._table_of(path)
+            if table in found:
+                raise ConfigurationError(
+                    f"{table} has two contracts: {self._name(found[table])} and {self._name(path)}.",
+                    hint="Remove one of them.",
+                    table=str(table),
+                )
+            found[table] = path
+        return found
+
+    def _table_of(self, path: Path) -> TableIdentifier:
+        try:
+            return TableIdentifier.parse(path.stem)
+        except IdentifierError as error:
+            raise ConfigurationError(
+                f"{self._name(path)} isn't named like a table, so no run would find it: {error.message}",
+                hint=f"Rename it to {FOLDER}/NAMESPACE.TABLE.yaml, or move it out of {FOLDER}/.",
+                file=str(path),
+            ) from None
+
+    def _load(self, table: TableIdentifier, path: Path) -> LoadedContract:
+        name = self._name(path)
+        if str(table) in self._settings.tables:
+            raise ConfigurationError(
+                f'{table} has both a section [tables."{table}"] in {FILE_NAME} and a contract, {name}.',
+                hint="Move what the section says into the contract, and remove the section.",
+                table=str(table),
+                file=name,
+            )
+        try:
+            stat = path.stat()
+            version = (stat.st_mtime_ns, stat.st_size)
+        except OSError:
+            version = (0, 0)
+        known = self._read.get(path)
+        if known is None or known[0] != version:
+            loaded = read_contract(path, name=name)
+            if loaded.table != table:
+                raise ConfigurationError(
+                    f"{name} is named like {table}, and says 'table: {loaded.table}'.",
+                    hint=f"Rename it to {FOLDER}/{loaded.table}.yaml, or correct 'table'.",
+                    file=name,
+                )
+            known = self._read[path] = (version, loaded)
+        return known[1]
+
+    def _name(self, path: Path) -> str:
+        return f"{FOLDER}/{path.name}"

@@ -1,0 +1,201 @@
+"""A contract's file: what it comes to, and what is wrong with it, where."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from importlib import resources
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from lakegate.contracts.document import parse_document
+from lakegate.contracts.model import Contract, column_type
+from lakegate.contracts.reader import parse_contract
+from lakegate.errors import ConfigurationError
+
+CONTRACT = """
+version: 1
+table: nyc.trips
+description: One row a trip.
+owner: taxi@example.com
+partition_by: [days(pickup)]
+freshness: 1d
+extra_columns: refuse
+csv: {delimiter: ";"}
+columns:
+  - name: trip_id
+    type: long
+    required: true
+    checks: [unique]
+  - name: fare
+    type: decimal(10,2)
+    required: true
+    checks:
+      - in_range: {min: 0, max: 500, severity: warn}
+      - not_null: {severity: warn}
+  - name: country
+    type: string
+    checks:
+      - accepted_values: [NO, SE]
+      - matches: ^[A-Z]+$
+  - name: pickup
+checks:
+  - row_count: {min: 1}
+  - unique: [trip_id, fare]
+  - unique: {columns: [trip_id, pickup], name: pair}
+  - in_range(fare, max=900)
+  - not_null: pickup
+  - sql: fare < 0
+"""
+
+
+def schema() -> Any:
+    text = (resources.files("lakegate") / "schemas" / "contract.schema.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(text))
+
+
+def broken(text: str) -> ConfigurationError:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_contract(textwrap.dedent(text), name="c.yaml")
+    return caught.value
+
+
+def test_checks_are_read_in_every_way_they_can_be_written() -> None:
+    loaded = parse_contract(CONTRACT)
+    assert [str(check) for check in loaded.checks] == [
+        "not_null(trip_id)",
+        "unique(trip_id)",
+        "in_range(fare, min=0, max=500, severity='warn')",
+        "not_null(fare, severity='warn')",
+        "accepted_values(country, values=['NO', 'SE'])",
+        "matches(country, pattern='^[A-Z]+$')",
+        "row_count(min=1)",
+        "unique(trip_id, fare)",
+        "unique(trip_id, pickup, name='pair')",
+        "in_range(fare, max=900)",
+        "not_null(pickup)",
+        "sql(fare, predicate='fare < 0')",
+    ]
+    assert loaded.lines[:3] == (13, 14, 19)
+
+
+def test_checks_belong_to_the_owner_of_the_table_unless_they_name_one() -> None:
+    text = "{version: 1, table: a.b, owner: ops, checks: [{not_null: a}, {not_null: {column: b, owner: me}}]}"
+    assert [check.owner for check in parse_contract(text).checks] == ["ops", "me"]
+
+
+def test_the_rest_is_what_a_section_of_the_settings_says() -> None:
+    loaded = parse_contract(CONTRACT)
+    assert loaded.settings.partition_by == ("days(pickup)",)
+    assert loaded.settings.csv.delimiter == ";"
+    assert [column.type for column in loaded.terms.columns] == ["long", "decimal(10, 2)", "string", ""]
+    assert not loaded.terms.extra_columns
+
+
+def test_the_shipped_schema_takes_a_contract_and_knows_its_checks() -> None:
+    schema().check_schema(schema().schema)
+    assert not list(schema().iter_errors(parse_document(CONTRACT, name="x").root.plain()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"colums": []},
+        {"version": 2},
+        {"columns": [{"name": "a", "checks": [{"in_rage": {"min": 1}}]}]},
+        {"columns": [{"name": "a", "checks": [{"in_range": {"minimum": 1}}]}]},
+        {"columns": [{"name": "a", "checks": ["row_count"]}]},
+        {"checks": [{"row_count": {"min": "one"}}]},
+        {"checks": [{"row_count": {"severity": "fatal"}}]},
+    ],
+)
+def test_the_shipped_schema_refuses_what_the_reader_refuses(change: dict[str, Any]) -> None:
+    value = {"version": 1, "table": "nyc.trips", **change}
+    assert list(schema().iter_errors(value))
+    with pytest.raises(ConfigurationError):
+        parse_contract(json.dumps(value))
+
+
+def test_the_schema_describes_every_key() -> None:
+    properties = schema().schema["properties"]
+    assert properties.keys() == Contract.model_fields.keys()
+    assert all(one.get("description") for one in properties.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("colums: []", "c.yaml:3:1: unknown key 'colums'; did you mean 'columns'?"),
+        ("columns: [{name: a, typ: long}]", "c.yaml:3:21: unknown key 'typ'; did you mean 'type'?"),
+        ("columns: [{name: a, type: bigint}]", "c.yaml:3:27: 'type': 'bigint' isn't a type of Iceberg; did you mean"),
+        ("columns: [{name: a, type: 'decimal(50,2)'}]", "c.yaml:3:27: 'type': 'decimal(50,2)' isn't possible"),
+        ("columns: [{type: long}]", "c.yaml:3:11: 'name' is missing."),
+        ("columns: [{name: a}, {name: A}]", "c.yaml:3:23: column 'A' is listed twice."),
+        ("columns: [{name: a, required: maybe}]", "c.yaml:3:31: 'required': must be true or false, not 'maybe'."),
+        ("write_mode: apend", "c.yaml:3:13: 'write_mode': must be 'append', not 'apend'; did you mean 'append'?"),
+        ("freshness: daily", "c.yaml:3:12: 'freshness': Invalid duration 'daily'."),
+        ("partition_by: days(x)", "c.yaml:3:15: 'partition_by': must be a list, not 'days(x)'."),
+        ("checks: ['in_rnge(a, 1)']", "c.yaml:3:10: There is no check called 'in_rnge'."),
+        ("checks: [{in_range: {column: a, minn: 1}}]", "c.yaml:3:33: in_range: there is no argument 'minn'."),
+        ("checks: [{in_range: {column: a, min: x}, max: 1}]", "c.yaml:3:42: 'max' is beside the check 'in_range'."),
+        ("checks: [null]", "c.yaml:3:10: an empty entry is no check."),
+        ("checks: [not_null]", "c.yaml:3:10: not_null: it needs a column."),
+        ("columns: [{name: a, checks: [row_count]}]", "c.yaml:3:30: row_count isn't about one column."),
+        ("columns: [{name: a, checks: [{unique: {columns: b}}]}]", "names columns itself."),
+        ("columns: [{name: fare}]\nchecks: [not_null(fair)]", "c.yaml:4:10: not_null(fair): column 'fair' isn't among"),
+    ],
+)
+def test_an_error_says_where_and_what_was_probably_meant(line: str, said: str) -> None:
+    assert said in broken(f"version: 1\ntable: nyc.trips\n{line}\n").message
+
+
+def test_all_problems_are_in_one_error_in_the_order_of_the_file() -> None:
+    error = broken(
+        """\
+        version: 1
+        table: nyc.trips
+        columns:
+          - name: fare
+            checks: [in_rnge]
+        checks:
+          - row_count: {mim: 1}
+          - unique: fair
+        """
+    )
+    assert error.message.splitlines() == [
+        "3 problems in c.yaml:",
+        "c.yaml:5:14: There is no check called 'in_rnge'. Did you mean 'in_range'?",
+        "c.yaml:7:17: row_count: there is no argument 'mim'. Did you mean 'min'?",
+        "c.yaml:8:5: unique(fair): column 'fair' isn't among the contract's columns. Did you mean 'fare'?",
+    ]
+    assert (error.context["line"], error.context["column"]) == (5, 14)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is empty"),
+        ("- version", "a contract is a mapping"),
+        ("table: nyc.trips", "'version' is missing"),
+        ("version: 2\ntable: nyc.trips", "c.yaml:1:10: this lakegate reads version 1 of contracts, not 2."),
+        ("version: true\ntable: nyc.trips", "not True"),
+        ("version: 1\ntable: trips", "c.yaml:2:8: 'table': 'trips' cannot name a table: A table needs a namespace."),
+        ("apiVersion: v3.1.0\nkind: DataContract", "Open Data Contract Standard"),
+        ("version: 2\nmodels: []", "c.yaml:2:1: this is a properties file of dbt"),
+    ],
+)
+def test_a_file_of_another_kind_or_version_is_refused(text: str, said: str) -> None:
+    assert said in broken(text).message
+
+
+@pytest.mark.parametrize("text", ["list< string >", "map<string,long>", "struct<a:int, b: list<long>>", "fixed[16]"])
+def test_nested_types_are_spelled_as_tables_spell_them(text: str) -> None:
+    assert "," not in column_type(text).replace(", ", "")
+
+
+@pytest.mark.parametrize("text", ["list<strin>", "decimal", "decimal(5, 9)", "", "map<>", "struct<a>>"])
+def test_what_is_no_type_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="isn't"):
+        column_type(text)
