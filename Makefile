@@ -15,8 +15,10 @@ COMPILE := $(BIN)/python -m compileall -q src tests
 export PYTHONDONTWRITEBYTECODE :=
 # How many stacks test-jvm runs at once: each takes a processor and 5 GB.
 STACKS ?= 2
-# Each worker has a stack of its own and takes whole files; which come first, tests/conftest.py says.
+# A worker takes whole files; which come first, tests/conftest.py says.
 BY_FILE := -n $(STACKS) --dist loadfile --no-loadscope-reorder
+# Groups of files that share a server count as one. As many as are processors, and one more: tests wait, too.
+BY_GROUP := -n auto --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage mutants docs dist bench lock clean
@@ -51,17 +53,17 @@ demo: $(READY) ## From nothing to a published and a rejected batch
 demo-aws: $(READY) ## From an upload to S3 to a published table; no account and no Docker
 	@$(BIN)/lakegate demo --aws
 
-check: lint test-unit ## What to run before a commit: lint and the tests that need no JVM
+check: lint test-unit ## What to run before a commit: lint and the quick tests
 
 test: test-unit test-jvm ## Run every test
 
-test-unit: $(READY) ## Run the tests that need no JVM (minutes)
+test-unit: $(READY) ## Run the quick tests: no JVM, no browser, no AWS (3 minutes)
 	@$(COMPILE)
-	$(BIN)/pytest -m "not jvm" -n auto --dist loadgroup
+	$(BIN)/pytest -m "not jvm and not system" $(BY_GROUP)
 
-test-jvm: $(READY) ## Run the tests on real Spark and Nessie (minutes); STACKS=N of each at once
+test-jvm: $(READY) ## Run the tests on real Spark and Nessie, in a browser, on AWS's stand-in; STACKS=N workers
 	@$(COMPILE)
-	$(BIN)/pytest -m jvm $(BY_FILE) $(addprefix tests/,contract e2e integration)
+	$(BIN)/pytest -m "jvm or system" $(BY_FILE) $(addprefix tests/,contract e2e integration)
 	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m storage $(BY_FILE) \
 		$(shell grep -rl --include='test_*.py' mark.storage tests)
 
@@ -83,7 +85,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 
 coverage: $(READY) ## Show which lines of src/ the tests without a JVM reach
 	@$(COMPILE)
-	$(BIN)/pytest -q -m "not jvm" -n auto --dist loadgroup --cov --cov-report=term:skip-covered --cov-report=html
+	$(BIN)/pytest -q -m "not jvm" $(BY_GROUP) --cov --cov-report=term:skip-covered --cov-report=html
 
 mutants: $(READY) ## Break the code that publishes, place by place, and list what no unit test notices (an hour)
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv run --no-project --python $(BIN)/python \

@@ -25,6 +25,9 @@ from support.examples import examples
 from support.postgres import PostgresServer, running_postgres
 
 if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import Scheduling
+
     from support.prefect_server import PrefectServer
     from support.s3_server import S3Server
 
@@ -45,8 +48,12 @@ if _JAVA_OPTIONS not in os.environ.get("JAVA_TOOL_OPTIONS", ""):
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
-# A worker takes whole files (--dist loadfile): a long one that came last would keep it busy when all others are done.
+# A worker takes whole files: a long one that came last would keep it busy when all others are done.
 _LONGEST = (
+    # without a JVM
+    *("announced", "flow", "intake", "dashboard", "journal_processes", "aws_package", "simulation", "data_pages"),
+    *("stack", "aws_deploy", "object_stores", "where", "pages", "grouping", "streams", "column_metrics"),
+    # with one
     *("faults_cli", "docs", "prefect", "cli_real", "dbos", "proofs", "s3_ingest", "demo_aws", "s3_warehouse"),
     *("aws_lambda", "local_stack", "ingest", "object_stores", "table_scope", "sql_guard", "lineage", "revert"),
     *("replay", "leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals"),
@@ -63,6 +70,25 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many workers ``-n auto`` means: one wait in three is for a server, a browser or another process."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """Give a worker a group or, of all other tests, a whole file: what a file shares is then made once."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class GroupOrFile(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            group = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if group == nodeid else group
+
+    return GroupOrFile(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakegate.model.batch import CsvOptions
     from lakegate.model.checks import AuditReport, Check, CheckResult
     from lakegate.model.run import Run
-    from lakegate.table import Query, Table
+    from lakegate.table import Query, RowDifference, Table
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Lake",
     "LakegateError",
     "Query",
+    "RowDifference",
     "Run",
     "Table",
     "__version__",
@@ -48,6 +49,7 @@ _HOMES = {
     "Lake": "lakegate.lake",
     "LakegateError": "lakegate.errors",
     "Query": "lakegate.table",
+    "RowDifference": "lakegate.table",
     "Run": "lakegate.model.run",
     "Table": "lakegate.table",
     "connect": "lakegate.lake",

@@ -28,16 +28,16 @@ from lakegate.model.identifiers import (
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
-from lakegate.model.refs import Commit, Ref, TableDifference
+from lakegate.model.refs import Commit, Ref, TableAt, TableDifference
 from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
-from lakegate.model.tables import TableMetadata
+from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.words import nearest, parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
 from lakegate.points import find, resolve, unknown_table
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
-from lakegate.table import Query, Table
+from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
@@ -767,6 +767,58 @@ class Lake:
         """
         catalog = self._components.catalog
         return list(catalog.diff(find(catalog, left), find(catalog, right)))
+
+    def diff_rows(self, table: str, left: str, right: str, *, left_at: str | datetime | None = None) -> RowDifference:
+        """Return the rows of a table that two refs don't share.
+
+        Where ``right`` only appended to what ``left`` has, nothing but the rows that it added is read. Otherwise all
+        rows of both are compared by all columns, and a row that changed is one removed and one added.
+
+        Args:
+            table: ``namespace.table``.
+            left: Branch or tag.
+            right: Branch or tag to compare it with.
+            left_at: Time, tag or commit: compare with what ``left`` was then. Default: now.
+
+        Returns:
+            The rows that were added and removed, planned; they are read when you ask for them.
+
+        Raises:
+            EngineUnavailableError: Spark can't be reached.
+            NotFoundError: One of the refs doesn't exist, or neither has the table.
+
+        Example:
+            >>> lake.diff_rows("nyc.trips", "main", "main")
+            RowDifference(added=None, removed=None)
+        """
+        identifier = TableIdentifier.parse(table)
+        catalog, reader = self._components.catalog, self._components.reader
+        commits = self._resolve(left, left_at).hash, find(catalog, right).hash
+        before, after = (catalog.get_table(identifier, Ref(name=one, hash=one, kind="detached")) for one in commits)
+        if before is None and after is None:
+            raise NotFoundError(
+                f"Table {table} exists neither on {left} nor on {right}.", hint="lakegate table list", table=table
+            )
+        if before == after:
+            return RowDifference(None, None)
+        old, new = (TableAt(table=identifier, ref=ref, hash=at) for ref, at in zip((left, right), commits, strict=True))
+        change = reader.change(before, after)
+        if before is None or after is None:
+            return RowDifference(
+                self._rows(new) if before is None else None, self._rows(old) if after is None else None
+            )
+        if change.only_adds:
+            added = AddedRows(
+                table=identifier,
+                ref=right,
+                hash=new.hash,
+                after_snapshot_id=change.parent_snapshot_id,
+                snapshot_id=after.snapshot_id,
+            )
+            return RowDifference(self._rows(added), None)
+        if change.kind == "metadata":
+            return RowDifference(None, None)
+        return RowDifference(self._rows(new, without=old), self._rows(old, without=new))
 
     # Tables and queries
 
@@ -1548,6 +1600,10 @@ class Lake:
 
     def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
         return self._checks(table, (), configured=True)
+
+    def _rows(self, wanted: Rows, *, without: TableAt | None = None) -> Query:
+        engine = self._components.engine
+        return Query(engine.read(wanted, without=without), engine.fetch, engine.stream)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
         return resolve(self._components.catalog, ref, at)

@@ -14,7 +14,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
-from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
+from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
 from lakegate.model.tables import (
@@ -22,6 +22,7 @@ from lakegate.model.tables import (
     AddedRows,
     CreateTable,
     DataFile,
+    IntegerKey,
     Rows,
     ScanResult,
     SchemaVersion,
@@ -362,10 +363,13 @@ class Engine(Protocol):
             step: Gets the progress, in tasks.
         """
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[Any]) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
         """Count rows for which each predicate is true, all in one aggregation over just ``rows``.
 
-        A predicate is SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
+        Args:
+            rows: The rows.
+            predicates: SQL as text, or a ``Column`` that a user's check made with :mod:`pyspark.sql.functions`.
+            key: A key to prove unique on the way (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
         """
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
@@ -419,8 +423,17 @@ class Engine(Protocol):
             QueryError: When the query can't be analysed.
         """
 
+    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
+        """Return a Spark DataFrame of rows, by the columns of their table.
+
+        Args:
+            wanted: The rows.
+            without: Rows to leave out: each as often as it is there, compared by all columns of ``wanted``; a column
+                that it doesn't have is NULL there.
+        """
+
     def fetch(self, frame: Any) -> pa.Table:
-        """Run a DataFrame of :meth:`query` and return all its rows.
+        """Run a DataFrame of :meth:`query` or :meth:`read` and return all its rows.
 
         Raises:
             QueryError: When the query fails on the data it reads.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """The rows of a table that two refs don't share. :meth:`lakegate.Lake.diff_rows` returns one.
+
+    Attributes:
+        added: Rows that only the right one has; ``None`` if the table's metadata says that there are none.
+        removed: Rows that only the left one has; ``None`` likewise.
+    """
+
+    added: Query | None
+    removed: Query | None
 
 
 class RowOptions(TypedDict, total=False):

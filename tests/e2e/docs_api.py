@@ -21,7 +21,7 @@ from lakegate.wap.transaction import Transaction
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGE = REFERENCE / "python.md"
 ERRORS = REFERENCE / "errors.md"
-CLASSES: tuple[type, ...] = (lakegate.Lake, Transaction, lakegate.Table, lakegate.Query)
+CLASSES: tuple[type, ...] = (lakegate.Lake, Transaction, lakegate.Table, lakegate.Query, lakegate.RowDifference)
 VALUES: tuple[type[BaseModel], ...] = (
     lakegate.Run,
     IngestPlan,

@@ -34,7 +34,10 @@ DESK, PHONE = (1280, 900), (390, 844)
 _SHOWN_MS = 60_000
 _SOME, _MANY = "300", "5000"
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
+]
 
 _IS_DRAWN = """() => document.querySelector(".lg h1")
   && document.querySelector('[data-testid="stApp"]').dataset.testScriptState === "notRunning"

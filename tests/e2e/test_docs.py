@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,9 +28,12 @@ from lakegate.contracts.store import FOLDER
 from lakegate.errors import ExitCode
 from lakegate.local.state import StackState
 from lakegate.model.checks import CheckResult
+from support import warm
 
 PAGES = docs_pages.pages()
 RUN_PAGES = [page for page in PAGES if page in ("README.md", "docs/tutorial.md") or page.startswith("docs/how-to/")]
+_COLD_PAGES = ("README.md", "docs/tutorial.md")
+"""The pages whose commands start as a user's do."""
 _LANGUAGES = {"console", "ini", "json", "python", "text", "toml", "yaml"}
 _SHOWN = ("action.yml", "deploy/**/*")
 _TIMEOUT_S = 240
@@ -41,11 +45,14 @@ def read(page: str) -> str:
 
 
 class Runner:
-    """A project folder in which a page's blocks are run, as a reader would."""
+    """A project folder in which a page's blocks are run, as a reader would; ``programs`` come before those of PATH."""
 
-    def __init__(self, folder: Path, home: Path) -> None:
+    def __init__(self, folder: Path, home: Path, programs: Path | None) -> None:
         self._folder = folder
         self._home = home
+        self._path = os.pathsep.join(
+            [*([str(programs)] if programs else []), str(Path(sys.executable).parent), os.environ["PATH"]]
+        )
         self._progress = folder / ".commands-begun"
 
     def run(self, block: Block) -> None:
@@ -92,7 +99,7 @@ class Runner:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
         env = {
             **kept,
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PATH": self._path,
             "PYTHONPATH": str(self._folder),
             "COLUMNS": "120",
         }
@@ -103,11 +110,23 @@ class Runner:
         assert done.returncode == block.exit_code, f"{block.place}: exit code {done.returncode}\n{said}"
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a ``lakegate`` that starts warm."""
+    folder = tmp_path_factory.mktemp("programs")
+    script = folder / "lakegate"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(warm.words(warm.CLI))} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return folder
+
+
 @pytest.fixture
-def runner(request: pytest.FixtureRequest, home: Path, stack: StackState) -> Iterator[Runner]:
+def runner(
+    request: pytest.FixtureRequest, page: str, home: Path, stack: StackState, programs: Path
+) -> Iterator[Runner]:
     folder = home / re.sub(r"\W+", "-", request.node.name)
     folder.mkdir()
-    yield Runner(folder, home)
+    yield Runner(folder, home, None if page in _COLD_PAGES else programs)
     (home / FILE_NAME).unlink(missing_ok=True)
     shutil.rmtree(home / FOLDER, ignore_errors=True)
 

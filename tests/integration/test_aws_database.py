@@ -24,7 +24,7 @@ from support.journals import run
 from support.postgres import PostgresServer
 from support.tls_proxy import Authority
 
-pytestmark = pytest.mark.xdist_group("postgres")
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("postgres")]
 
 OWNER, DATABASE = "lakegate", "lakegate"
 PASSWORDS = {OWNER: "of-the-owner", "journal": 'it\'s "of" the journal'}

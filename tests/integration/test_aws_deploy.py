@@ -40,6 +40,8 @@ HANDLER = """
 import os
 import boto3
 
+pytestmark = pytest.mark.system
+
 def handler(event, context):
     # Tells what it was called with, for the test to read; of a canary, whether its notification came.
     if "lakegate canary" in event:

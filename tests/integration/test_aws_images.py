@@ -31,6 +31,8 @@ from lakegate.progress import SilentNarrator
 from support import fake_engine
 from support.ministack import ministack
 
+pytestmark = pytest.mark.system
+
 BROUGHT = (
     *("--catalog-uri", "http://127.0.0.1:19120/api/v2"),
     *("--journal-url", "postgresql://lake@127.0.0.1:5432/lake"),

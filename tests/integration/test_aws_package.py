@@ -23,7 +23,7 @@ from lakegate.integrations.aws.package import (
     unpacked_bytes,
 )
 
-pytestmark = pytest.mark.xdist_group("package")  # it takes half a minute to build
+pytestmark = pytest.mark.system
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 USES = """

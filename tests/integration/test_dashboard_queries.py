@@ -63,3 +63,33 @@ def test_a_stopped_query_stops_in_spark(queries: Queries) -> None:
     after = ended(queries.start("SELECT 1 AS one"))
     assert after.result is not None
     assert after.result.table.to_pydict() == {"one": [1]}
+
+
+def test_the_rows_that_a_branch_changes(lake: Lake, queries: Queries, namespace: str) -> None:
+    table = f"{namespace}.places"
+    with lake.transaction() as tx:
+        tx.sql(f"CREATE TABLE {table} (id BIGINT, at MAP<STRING, INT>, x DOUBLE)")
+        tx.sql(f"INSERT INTO {table} VALUES (1, map('a', 1), double('NaN')), (2, NULL, 2.0), (2, NULL, 2.0)")
+    created = lake.diff_rows(table, "main", "main", left_at=lake.runs(limit=1)[0].base)
+    assert created.added is not None
+    assert (created.added.to_arrow().num_rows, created.removed) == (3, None)
+    lake.create_branch(f"{namespace}-then")
+    with lake.transaction() as tx:
+        tx.sql(f"INSERT INTO {table} VALUES (3, NULL, 3.0)")
+    appended = lake.diff_rows(table, f"{namespace}-then", "main")
+    assert appended.added is not None
+    assert appended.removed is None, "nothing else is read"
+    assert appended.added.to_arrow()["id"].to_pylist() == [3]
+    with lake.transaction() as tx:
+        tx.sql(f"UPDATE {table} SET at = map('b', 2) WHERE id = 1")
+        tx.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
+    job = ended(queries.read(lambda other: other.diff_rows(table, f"{namespace}-then", "main").added, where="main"))
+    assert job.result is not None, job.error
+    changed = sorted(job.result.table.to_pylist(), key=lambda row: row["id"])
+    assert [(row["id"], row["at"], row["note"]) for row in changed] == [(1, '{"b":2}', None), (3, None, None)]
+    removed = lake.diff_rows(table, f"{namespace}-then", "main").removed
+    assert removed is not None
+    assert removed.to_arrow().select(["id", "at"]).to_pylist() == [{"id": 1, "at": '{"a":1}'}]
+    nothing = ended(queries.read(lambda other: other.diff_rows(table, "main", "main").added, where="main"))
+    assert nothing.result is not None
+    assert nothing.result.table.num_rows == 0

@@ -19,6 +19,7 @@ import pytest
 
 from lakegate.local.state import StackState
 from proofs import dbos_matrix
+from support import warm
 from support.e2e_support import Cli, write_trips
 from support.postgres import PostgresServer, running_postgres
 
@@ -37,9 +38,12 @@ class Program:
     variables: Mapping[str, str]
 
     def start(self, *words: object, fault: str = "", **more: str) -> subprocess.Popen[str]:
+        return self._start((sys.executable, "-m", warm.DBOS, *words), fault=fault, **more)
+
+    def _start(self, words: tuple[object, ...], *, fault: str, **more: str) -> subprocess.Popen[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}
         return subprocess.Popen(
-            [sys.executable, "-m", "lakegate.integrations.dbos", *map(str, words), "--home", str(self.home)],
+            [*map(str, words), "--home", str(self.home)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -47,8 +51,8 @@ class Program:
         )
 
     def run(self, *words: object, code: int = 0, fault: str = "") -> str:
-        """Run it to an end that must be ``code``; return what it printed."""
-        return finished(self.start(*words, fault=fault), code)
+        """Run it, warm, to an end that must be ``code``; return what it printed."""
+        return finished(self._start((*warm.words(warm.DBOS), *words), fault=fault), code)
 
     def json(self, *words: object, code: int = 0) -> Any:
         return json.loads(self.run(*words, "--output", "json", code=code))

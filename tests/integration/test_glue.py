@@ -17,7 +17,7 @@ from lakegate.local.ministack import MiniStack
 from support.downstream_contract import DownstreamContract, changed, event
 from support.ministack import ministack
 
-pytestmark = pytest.mark.xdist_group("ministack")
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ministack")]
 
 
 @pytest.fixture(scope="module")

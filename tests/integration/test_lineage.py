@@ -302,11 +302,11 @@ def test_a_whole_table_is_audited_as_it_was_staged(world: World, monkeypatch: py
     engine = world.components.engine
     count = engine.count_failing
 
-    def meanwhile(*args: Any) -> Any:
+    def meanwhile(*args: Any, **options: Any) -> Any:
         monkeypatch.undo()
         with world.session(branch) as spark:
             world.run_sql(spark, "t", ["UPDATE {t} SET id = 2 WHERE id IS NULL"], branch)
-        return count(*args)
+        return count(*args, **options)
 
     monkeypatch.setattr(engine, "count_failing", meanwhile)
     report = world.lake.audit(world.name("t"), branch=branch)

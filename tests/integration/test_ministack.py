@@ -30,7 +30,7 @@ def handler(event, context):
     return os.getpid()
 """
 
-pytestmark = pytest.mark.xdist_group("ministack")
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ministack")]
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,8 @@ from support.uploaded_tables import UploadedTables
 if TYPE_CHECKING:
     from support.s3_server import S3Server
 
+pytestmark = pytest.mark.system
+
 CSV = b"a,b\n1,2\n"
 ODD_NAMES = ("a b.csv", "p+q.csv", "100%.csv", "a%20b.csv", "é日.csv", "q?.csv", "x[1].csv", "10:00.csv", "#1&=;.csv")
 

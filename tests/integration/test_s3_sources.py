@@ -22,6 +22,8 @@ from support.s3_proxy import Proxy, Trouble
 if TYPE_CHECKING:
     from support.s3_server import Bucket, S3Server
 
+pytestmark = pytest.mark.system
+
 ODD_NAMES = (
     "a b+c%20é.csv", "100%.csv", "a+b.csv", "日本.csv", "x[1].csv", "q?.csv", "st*r.csv", "10:00.csv", "#1&=;.csv",
     "it's.csv",

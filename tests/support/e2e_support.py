@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from lakegate.errors import NotFoundError
 from lakegate.lake import Lake, connect
+from support import warm
 
 LAKEGATE = (sys.executable, "-m", "lakegate")
 COLUMNS = ("id", "passengers", "pickup", "note")
@@ -76,9 +77,10 @@ class Cli:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *words: str | Path, fault: str | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command to its end; ``fault`` is what to do to it where (:mod:`lakegate.wap.failpoints`)."""
+        """Run a command to its end, warm; ``fault`` is what to do to it where (:mod:`lakegate.wap.failpoints`)."""
+        command = [*warm.words(warm.CLI), "--home", str(self.home), *map(str, words)]
         return subprocess.run(
-            self._words(words), input=stdin, capture_output=True, text=True, check=False, env=self.environment(fault)
+            command, input=stdin, capture_output=True, text=True, check=False, env=self.environment(fault)
         )
 
     def json(self, *words: str | Path, code: int = 0) -> Any:
@@ -88,9 +90,9 @@ class Cli:
         return json.loads(done.stdout)
 
     def start(self, *words: str | Path, stdout: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """Start a command in a process group of its own, as a shell does."""
+        """Start a command, cold, in a process group of its own, as a shell does."""
         return subprocess.Popen(
-            self._words(words),
+            [*LAKEGATE, "--home", str(self.home), *map(str, words)],
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
@@ -110,9 +112,6 @@ class Cli:
                 return lake.table(table, ref=ref).rows
             except NotFoundError:
                 return None
-
-    def _words(self, words: tuple[str | Path, ...]) -> list[str]:
-        return [*LAKEGATE, "--home", str(self.home), *map(str, words)]
 
     def environment(self, fault: str | None = None) -> dict[str, str]:
         """Return the variables that a command gets."""

@@ -18,13 +18,15 @@ from lakegate.iceberg.lineage import TableState, classify
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import (
     AddedFiles,
     AddedRows,
     ColumnStatistics,
     DataFile,
+    IntegerKey,
+    Rows,
     ScanResult,
     SchemaVersion,
     Snapshot,
@@ -170,11 +172,12 @@ class FakeLakehouse(KeyLookups, TableEdits):
         )
         self.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="append", puts=(moved,)))
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         self.scans += 1
         counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
         total, *failing = self._select(rows, f"SELECT count(*){counts} FROM batch")[0]
-        return ScanResult(total=total, failing=tuple(failing))
+        is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
+        return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         names = ", ".join(map(quote, columns))
@@ -201,6 +204,9 @@ class FakeLakehouse(KeyLookups, TableEdits):
         return FakeTransaction(self, branch, run_id)
 
     def query(self, sql: str, ref: Ref) -> Any:
+        raise NotImplementedError
+
+    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
         raise NotImplementedError
 
     def fetch(self, frame: Any) -> Any:

@@ -1,8 +1,8 @@
 """The planner: answers every check where that is cheapest, and reports which evidence each answer rests on.
 
 File metrics first (milliseconds at any number of rows). Whatever they leave open about single rows goes into *one*
-aggregation over the added rows; each question about keys (uniqueness, a foreign key) is a job of its own. Only failing
-checks fetch examples.
+aggregation over the added rows. Each question about keys (uniqueness, a foreign key) is a job of its own, but for one
+key of integers, which the same aggregation proves to be unique. Only failing checks fetch examples.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from lakegate.checks.bitmaps import integer_key
 from lakegate.checks.definition import refuse
 from lakegate.checks.questions import (
     DuplicateRows,
@@ -32,7 +33,7 @@ from lakegate.errors import CheckError, EngineError, EngineUnavailableError, Que
 from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Verdict, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
-from lakegate.model.tables import AddedFiles, AddedRows, Rows, ScanResult
+from lakegate.model.tables import AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
 from lakegate.ports import Engine, Narrator
 from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
 
@@ -215,11 +216,13 @@ class _Audit:
         self._rows = rows
         self._scanned = rows  # as questions about single rows read them
         self._added = added
+        self._schema = schema
         self._checks = checks
         self._questions = [find_check(check.kind).ask(check, schema) for check in checks]
         self._filters = [find_check(check.kind).filter(check, schema) for check in checks]
         self._matching: dict[Filter, int] = {}  # how many rows match it
         self._asked: dict[tuple[int, Filter], FailingRows] = {}
+        self._is_unique: dict[DuplicateRows, bool] = {}  # as the scan proved it, or didn't
         self._connect = engine
         self._narrator = narrator
         self._others = others
@@ -290,7 +293,10 @@ class _Audit:
     # Single rows ---------------------------------------------------------------------------------------------------
 
     def _scan(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
-        """Answer all questions about single rows, and about their number, in a pass that also counts filtered rows."""
+        """Answer all questions about single rows, and about their number, in a pass that also counts filtered rows.
+
+        It proves a key on the way, unless it goes row by row. Each other key takes a job of its own.
+        """
         about_rows = {i: self._filtered(i) for i, q in questions.items() if isinstance(q, FailingRows)}
         about_total = {i: q for i, q in questions.items() if isinstance(q, RowTotal)}
         filters = list(dict.fromkeys(where for i in questions if (where := self._filters[i]) is not None))
@@ -301,8 +307,14 @@ class _Audit:
         asked = [i for i in questions if i in about_rows or i in about_total or self._filters[i] is not None]
         if any(question.is_slow for question in distinct):
             self._scanned = self._rows.model_copy(update={"one_by_one": True})
-        with self._step(f"scan {self._rows.table} for {_checks(len(asked))}"):
-            counted = self._count(distinct or [FailingRows(_NO_ROW)])
+        of_keys = [q for i, q in questions.items() if isinstance(q, DuplicateRows) and self._filters[i] is None]
+        keys = () if self._scanned.one_by_one else [(q, key) for q in of_keys if (key := self._integer_key(q))]
+        proven, key = next(iter(keys), (None, None))
+        beside = f", and duplicates of {', '.join(key.columns)}" if key else ""
+        with self._step(f"scan {self._rows.table} for {_checks(len(asked))}{beside}"):
+            counted = self._count(distinct or [FailingRows(_NO_ROW)], key)
+        if proven is not None:
+            self._is_unique[proven] = bool(counted.is_unique)
         self._matching |= dict(zip(filters, counted.failing[len(distinct) - len(filters) :], strict=False))
         failing = dict(zip((question.key for question in distinct), counted.failing, strict=False))
         yield from ((index, Finding(failing[question.key])) for index, question in about_rows.items())
@@ -326,9 +338,10 @@ class _Audit:
             )
         return self._asked[index, where]
 
-    def _count(self, questions: Sequence[FailingRows]) -> ScanResult:
+    def _count(self, questions: Sequence[FailingRows], key: IntegerKey | None) -> ScanResult:
+        predicates = tuple(question.predicate for question in questions)
         try:
-            counted = self._engine.count_failing(self._scanned, tuple(question.predicate for question in questions))
+            counted = self._engine.count_failing(self._scanned, predicates, key=key)
         except (EngineError, QueryError) as error:
             self._blame(questions, error)
             raise
@@ -387,7 +400,7 @@ class _Audit:
     # Keys ----------------------------------------------------------------------------------------------------------
 
     def _look_up(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
-        """Answer each question about keys by a job of its own."""
+        """Answer each question about keys by a job of its own, or by two: what bitmaps can't prove is counted."""
         known: dict[tuple[KeyQuestion, Filter | None], Finding] = {}
         for index, question in questions.items():
             if not isinstance(question, (DuplicateRows, OrphanRows)):
@@ -396,8 +409,23 @@ class _Audit:
             if where is not None and not self._matching[where]:
                 known[question, where] = Finding(0)
             if (question, where) not in known:
-                known[question, where] = self._count_keys(question, where)
+                is_unique = isinstance(question, DuplicateRows) and self._prove(question, where)
+                known[question, where] = Finding(0) if is_unique else self._count_keys(question, where)
             yield index, known[question, where]
+
+    def _prove(self, question: DuplicateRows, where: Filter | None) -> bool:
+        """Return whether bitmaps prove that no key occurs twice; if not, it may still be so."""
+        if where is None and question in self._is_unique:
+            return self._is_unique[question]
+        key = self._integer_key(question)
+        if key is None:
+            return False
+        rows = self._looked_at(where)
+        with self._step(f"look for duplicates of {', '.join(key.columns)} in {rows.table}"):
+            return bool(self._verified(self._engine.count_failing(rows, (), key=key), 0, where).is_unique)
+
+    def _integer_key(self, question: DuplicateRows) -> IntegerKey | None:
+        return integer_key(question.columns, self._schema, self._added) if question.scope == "batch" else None
 
     def _count_keys(self, question: KeyQuestion, where: Filter | None) -> Finding:
         columns, rows = question.columns, self._looked_at(where)

@@ -31,6 +31,8 @@ class BranchOverview(Value):
         age_s: Seconds since then.
         failing: Failed checks, those that block the publish first: table, column, failing rows of all.
         changes: What it would change: rows of each table on the branch against ``main``.
+        target: Branch that its run publishes to; ``None`` if the journal knows no run.
+        base: Commit of the target that the run started from; ``None`` likewise.
         as_staged: Whether its tables are as the run left them; ``None`` if unknown.
         problem: Why it can't be read.
     """
@@ -42,6 +44,8 @@ class BranchOverview(Value):
     age_s: float | None = None
     failing: tuple[CheckLine, ...] = ()
     changes: tuple[TableDelta, ...] = ()
+    target: str | None = None
+    base: str | None = None
     as_staged: bool | None = None
     problem: Problem | None = None
 
@@ -211,6 +215,8 @@ def _overview(model: ReadModel, ref: Ref, main: Ref, run: Run | None, *, example
         age_s=max((model.now() - run.started_at).total_seconds(), 0.0),
         failing=tuple(line for line in checks_of(model, run, examples=examples) if line.verdict == "fail"),
         changes=changes,
+        target=run.target,
+        base=run.base,
         as_staged=None
         if not run.staged
         else all(one.pointer == now for one, now in zip(run.staged, pointers, strict=True)),

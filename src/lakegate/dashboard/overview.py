@@ -29,7 +29,8 @@ Need = Literal["unreadable", "failed", "rejected", "late", "interrupted"]
 _ORDER: tuple[Need, ...] = ("unreadable", "failed", "rejected", "late", "interrupted")
 _MOST_TABLES = 20_000
 _MOST_FAILED = 500
-_MOST_REJECTED = 10_000
+_MOST_REJECTED = 300
+"""Rejected runs whose documents are asked whether they kept their branch, if the catalog is away."""
 _LOOKS_BACK = timedelta(days=30)
 _TREND = 20
 
@@ -126,7 +127,7 @@ class Overview(Page[TableOverview]):
     downstream: tuple[DownstreamStatus, ...] = ()
 
 
-class _Facts:
+class LakeFacts:
     """What is known of all tables before one page of them is read in detail."""
 
     def __init__(self) -> None:
@@ -162,7 +163,7 @@ def overview(
         InputError: The cursor is malformed.
     """
     problems: list[Problem] = []
-    known = _read(model, problems)
+    known = read_facts(model, problems)
     known.names.update(model.settings.notify.late, model.settings.tables, known.pointers or ())
     wanted = sorted(name for name in known.names if search.lower() in name.lower())
     needs = {name: _needs(known, name) for name in wanted}
@@ -209,11 +210,20 @@ def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> Tab
     Returns:
         The table's line.
     """
-    return _details(model, _read(model, problems), [table], problems)[0]
+    return _details(model, read_facts(model, problems), [table], problems)[0]
 
 
-def _read(model: ReadModel, problems: list[Problem]) -> _Facts:
-    known = _Facts()
+def read_facts(model: ReadModel, problems: list[Problem]) -> LakeFacts:
+    """Return what is known of all tables.
+
+    Args:
+        model: The read model.
+        problems: Gets what could not be read.
+
+    Returns:
+        What waits, fails or is late, by table.
+    """
+    known = LakeFacts()
     with model.reading("catalog", problems):
         _read_catalog(model, known)
     with model.reading("journal", problems):
@@ -221,19 +231,23 @@ def _read(model: ReadModel, problems: list[Problem]) -> _Facts:
     return known
 
 
-def _read_catalog(model: ReadModel, known: _Facts) -> None:
+def _read_catalog(model: ReadModel, known: LakeFacts) -> None:
     main = model.catalog.get_ref(MAIN)
     known.head = main.hash
     known.pointers = model.tables(main)
     known.branches = tuple(ref.name for ref in model.branches())
 
 
-def _read_journal(model: ReadModel, known: _Facts) -> None:
+def _read_journal(model: ReadModel, known: LakeFacts) -> None:
     pages, now = model.journal.pages, model.now()
     known.names.update(pages.tables(limit=_MOST_TABLES))
     # A rejected batch waits for as long as its branch exists.
     if known.branches is None:
-        rejected: Sequence[RunLine] = pages.newest("rejected", limit=_MOST_REJECTED)
+        lines = pages.newest("rejected", limit=_MOST_REJECTED)
+        kept = {
+            run.run_id for run in pages.runs_of([one.run_id for one in lines], whole=False).values() if run.branch_kept
+        }
+        rejected: Sequence[RunLine] = [one for one in lines if one.run_id in kept]
     else:
         found = pages.by_branch(known.branches).values()
         rejected = sorted((one for one in found if one.status == "rejected"), key=lambda one: one.run_id, reverse=True)
@@ -252,8 +266,8 @@ def _read_journal(model: ReadModel, known: _Facts) -> None:
             known.interrupted[table].append(run_id)
     known.suspended = tuple(model.journal.suspended())
     others = {*known.suspended, *known.abandoned}
-    lines = (*pages.newest("running", limit=_MOST_FAILED), *pages.newest("staged", limit=_MOST_FAILED))
-    known.running = tuple(one.run_id for one in lines if one.finished_at is None and one.run_id not in others)
+    open_lines = (*pages.newest("running", limit=_MOST_FAILED), *pages.newest("staged", limit=_MOST_FAILED))
+    known.running = tuple(one.run_id for one in open_lines if one.finished_at is None and one.run_id not in others)
 
 
 def _late(model: ReadModel, now: datetime) -> dict[str, float]:
@@ -270,7 +284,7 @@ def _late(model: ReadModel, now: datetime) -> dict[str, float]:
     return found
 
 
-def _needs(known: _Facts, table: str) -> tuple[Need, ...]:
+def _needs(known: LakeFacts, table: str) -> tuple[Need, ...]:
     found: dict[Need, bool] = {
         "failed": table in known.failed,
         "rejected": table in known.waiting,
@@ -285,7 +299,7 @@ def _rank(needs: Sequence[Need]) -> int:
 
 
 def _details(
-    model: ReadModel, known: _Facts, names: Sequence[str], problems: list[Problem]
+    model: ReadModel, known: LakeFacts, names: Sequence[str], problems: list[Problem]
 ) -> tuple[TableOverview, ...]:
     publishes: Mapping[str, RunLine] = {}
     trends: Mapping[str, tuple[ChecksPoint, ...]] = {}
@@ -302,7 +316,7 @@ def _details(
 
 def _detail(
     model: ReadModel,
-    known: _Facts,
+    known: LakeFacts,
     table: str,
     publish: RunLine | None,
     trend: tuple[ChecksPoint, ...],

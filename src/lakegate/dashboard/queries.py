@@ -1,7 +1,7 @@
-"""Queries that the dashboard runs: in threads of their own, on a lake that is opened for the first one.
+"""What the dashboard reads through Spark: in threads of their own, on a lake that is opened for the first one.
 
-Nothing else in the dashboard needs Spark. So it starts with the first query, each query says what it waits for, and
-when nobody has queried for a while, Spark is let go.
+Nothing else in the dashboard needs Spark. So it starts with the first query, each query says what it waits for, one
+whose visitor is gone is stopped, and when nobody has queried for a while, Spark is let go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lakegate.errors import LakegateError, QueryError, RetryableError
 from lakegate.model.rows import values_of, write_csv
@@ -35,6 +35,10 @@ _IDLE_S = 600.0
 _MOST_BYTES = 256 * 1024**2
 """Bytes of results beyond which rows are left out: they stay in memory as long as somebody looks at them."""
 _LONGEST_CELL = 300
+_FORGOTTEN_S = 150.0
+"""Seconds without a sign of the visitor after which a query is stopped. Hidden tabs call once a minute."""
+Plan: TypeAlias = "Callable[[Lake], Query | None]"
+"""Plans what is read, with the lake; ``None`` if there is nothing to read."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,9 @@ class Job:
     """A query while it runs and afterwards. Threads may read it at any time.
 
     Attributes:
-        sql: The statement.
-        ref: Branch, tag or commit.
-        at: Commit or time on ``ref``; ``None`` for now.
+        plan: Plans it.
         limit: Rows that it returns at most.
+        where: Where it reads, for its reader.
         state: Whether it runs, and else how it ended.
         doing: What it does or waits for.
         progress: Tasks done and tasks in all, once Spark says so.
@@ -98,11 +101,10 @@ class Job:
         error: Why it ``failed``.
     """
 
-    def __init__(self, sql: str, ref: str, at: str | datetime | None, limit: int) -> None:
-        self.sql = sql
-        self.ref = ref
-        self.at = at
+    def __init__(self, plan: Plan, limit: int, where: str) -> None:
+        self.plan = plan
         self.limit = limit
+        self.where = where
         self.state: State = "running"
         self.doing = "Waiting for another query"
         self.progress: tuple[int, int] | None = None
@@ -114,6 +116,11 @@ class Job:
         self._ending = threading.Lock()
         self._began = time.monotonic()
         self._seconds: float | None = None
+        self._seen = self._began
+
+    def seen(self) -> None:
+        """Note that somebody still waits for it."""
+        self._seen = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -140,9 +147,13 @@ class Job:
             self.result, self.error, self.state = result, error, state
             self._ended.set()
 
-    def _fetch(self, query: Query) -> Result | None:
+    def _fetch(self, query: Query | None) -> Result | None:
         self.doing = "Reading rows"
         began = time.monotonic()
+        if query is None:
+            import pyarrow as pa
+
+            return Result(pa.table({}), cut=False, seconds=0.0)
         # One more than is shown says whether there are more.
         wanted = query.limit(self.limit + 1)
         with self._watched(wanted.dataframe):
@@ -166,6 +177,8 @@ class Job:
             return
 
         def report(stages: Any, **_: object) -> None:
+            if time.monotonic() - self._seen > _FORGOTTEN_S:
+                self.stop()
             known = list(stages or ())
             if known:
                 self.progress = (sum(one.num_completed_tasks for one in known), sum(one.num_tasks for one in known))
@@ -214,7 +227,21 @@ class Queries:
         Returns:
             The query, running.
         """
-        job = Job(sql, ref, at, max(1, min(limit, max(LIMITS))))
+        where = ref if at is None else f"{ref} as of {at}"
+        return self.read(lambda lake: lake.query(sql, ref=ref, at=at), where=where, limit=limit)
+
+    def read(self, plan: Plan, *, where: str, limit: int = LIMITS[0]) -> Job:
+        """Start to read what ``plan`` plans, and return at once.
+
+        Args:
+            plan: Plans it, in a thread of its own.
+            where: Where it reads, for its reader.
+            limit: Rows to return at most.
+
+        Returns:
+            The query, running.
+        """
+        job = Job(plan, max(1, min(limit, max(LIMITS))), where)
         threading.Thread(target=self._run, args=(job,), name="lakegate-query", daemon=True).start()
         return job
 
@@ -233,7 +260,7 @@ class Queries:
         with self._slots:
             try:
                 query = self._plan(job)
-                if query is not None:
+                if job.state == "running":
                     job._end("done", result=job._fetch(query))  # noqa: SLF001 - a job is a part of this module's work
             except LakegateError as error:
                 if isinstance(error, RetryableError):
@@ -259,7 +286,7 @@ class Queries:
             try:
                 if self._lake is None:
                     self._lake = self._open_lake(_PlanningNarrator(self))
-                return self._lake.query(job.sql, ref=job.ref, at=job.at)
+                return job.plan(self._lake)
             finally:
                 self._planning = None
 

@@ -283,11 +283,16 @@ def list_run_files(
 def find_run(model: ReadModel, run_id: str) -> Run:
     """Return the run whose id this is, or starts with it; raises as :func:`get_run`."""
     run_id = searchable(run_id[:_LONGEST_ID])
-    found = model.journal.find(run_id) if run_id else []
-    exact = [run for run in found if run.run_id == run_id] or found
-    if len(exact) == 1:
-        return exact[0]
-    message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
+    journal = model.journal
+    run = journal.get(run_id) if run_id else None
+    if run is not None:
+        return run
+    # A beginning: only the one run's document is read, which may have megabytes.
+    begin = journal.pages.beginning(run_id, limit=_MOST_NAMED) if run_id else []
+    if len(begin) == 1 and (run := journal.get(begin[0])) is not None:
+        return run
+    many = f"{len(begin)} or more" if len(begin) == _MOST_NAMED else f"{len(begin)}"
+    message = f"{many} runs start with '{run_id}'." if begin else f"Run '{run_id}' doesn't exist."
     raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
 
 

@@ -112,16 +112,23 @@ class JournalPages:
                 found = [run for run in found if run.run_id in claimed or _has_file(run, wanted.file)]
         return found, end
 
+    def beginning(self, text: str, *, limit: int) -> Sequence[str]:
+        """Return ids of runs that begin with ``text``, newest first."""
+        ids = RUNS.c.run_id
+        query = select(ids).where(ids >= text, ids < text + _LAST).order_by(ids.desc()).limit(limit)
+        with self._database.reading() as tx:
+            return [str(one) for one in tx.scalars(query)]
+
     def lines(self, run_ids: Collection[str]) -> Mapping[str, RunLine]:
         """Return the runs of these ids that exist, by id."""
         with self._database.reading() as tx:
             found = tx.execute(select(*_LINE).where(RUNS.c.run_id.in_(tx.values(run_ids))))
             return {row.run_id: _line(row) for row in found}
 
-    def runs_of(self, run_ids: Collection[str]) -> Mapping[str, Run]:
-        """Return whole runs of these ids that exist, by id."""
+    def runs_of(self, run_ids: Collection[str], *, whole: bool = True) -> Mapping[str, Run]:
+        """Return the runs of these ids that exist, by id; ``whole`` as in :meth:`runs`."""
         with self._database.reading() as tx:
-            found = runs.read(tx, select(*runs.SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))))
+            found = runs.read(tx, select(*runs.SHOWN).where(RUNS.c.run_id.in_(tx.values(run_ids))), whole=whole)
             return {run.run_id: run for run in found}
 
     def newest(self, status: str, *, since: datetime | None = None, limit: int) -> Sequence[RunLine]:

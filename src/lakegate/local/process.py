@@ -133,18 +133,33 @@ def is_instance(pid: int, instance: str) -> bool:
     return f"{_INSTANCE_OPTION}{instance}" in command_line(pid)
 
 
-def find_marked(home: Path) -> dict[int, str]:
-    """Return this user's servers that were started for ``home``, whoever remembers them: pid to server name."""
+@dataclass(frozen=True, slots=True)
+class MarkedServer:
+    """A running server of some project."""
+
+    home: str
+    name: str
+    pid: int
+
+
+def find_servers() -> list[MarkedServer]:
+    """Return this user's servers of all projects on this machine, whoever remembers them."""
     import psutil
 
-    found = {}
+    found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = process.cmdline()
-            if f"{_HOME_OPTION}{home}" in line and process.uids().real == os.getuid():
+            home = next((part.removeprefix(_HOME_OPTION) for part in line if part.startswith(_HOME_OPTION)), None)
+            if home is not None and process.uids().real == os.getuid():
                 names = (part.removeprefix(_SERVICE_OPTION) for part in line if part.startswith(_SERVICE_OPTION))
-                found[process.pid] = next(names, "server")
+                found.append(MarkedServer(home, next(names, "server"), process.pid))
     return found
+
+
+def find_marked(home: Path) -> dict[int, str]:
+    """Return this user's servers that were started for ``home``: pid to server name."""
+    return {server.pid: server.name for server in find_servers() if server.home == str(home)}
 
 
 def find_below(folder: Path) -> tuple[Target, ...]:

@@ -215,11 +215,25 @@ class WriteTarget(Value):
     snapshot_properties: dict[str, str] = Field(default_factory=dict)
 
 
+class IntegerKey(Value):
+    """Columns of a key, and SQL that makes one ``BIGINT`` of them; NULL where one of them is.
+
+    Different keys usually make different integers: as many integers as keys prove that no key occurs twice.
+    """
+
+    columns: tuple[str, ...]
+    sql: str
+
+
 class ScanResult(Value):
-    """Counts of one pass: rows read, and failing rows for each predicate in order."""
+    """Counts of one pass: rows read, and failing rows for each predicate in order.
+
+    ``is_unique`` says that no key occurs twice; ``None`` that this isn't known, or that nobody asked.
+    """
 
     total: int
     failing: tuple[int, ...]
+    is_unique: Literal[True] | None = None
 
 
 # Plain dataclasses, not values: data files are read by the ten thousand and never stored.

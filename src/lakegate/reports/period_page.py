@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from lakegate.dashboard.period import FailingCheck, Period, PeriodReport, TableReport
 from lakegate.model.figures import count, counted
 from lakegate.model.run import Run
 from lakegate.reports.markup import Child, Html, clipped, tag
 from lakegate.reports.page import commands, figures, page, status, table, when, word
-from lakegate.reports.period import FailingCheck, PeriodReport, TableReport, waiting
 from lakegate.reports.story import Mood, Story, failing, rows_of, tell
 
-_DECISIONS = 20
 _CHECKS = 100
 _TABLES = 300
 _RUNS = 100
@@ -26,17 +25,16 @@ _DAY = timedelta(days=1)
 _HOUR = timedelta(hours=1)
 
 
-def period_page(report: PeriodReport, runs: Sequence[Run], *, link: str | None = None) -> str:
+def period_page(found: Period, *, link: str | None = None) -> str:
     """Return the page of a period, in one file that loads nothing.
 
     Args:
-        report: What the runs add up to.
-        runs: The runs, newest first.
+        found: The period.
         link: Address of the dashboard.
     """
+    report, runs = found.report, found.runs
     story = _story(report)
     about = report.table or "All tables"
-    undecided = waiting(runs)
     return page(
         f"{story.title}: {about} · lakegate",
         tag("p", _period(report), class_="eyebrow"),
@@ -44,7 +42,7 @@ def period_page(report: PeriodReport, runs: Sequence[Run], *, link: str | None =
         status(story, _cut(report)),
         _figures(report) if runs else commands(story.commands),
         tag("p", tag("a", "Open the dashboard", href=link)) if link else None,
-        _decisions(undecided),
+        _decisions(found.undecided, len({run_id for one in report.tables for run_id in one.waiting})),
         _tables(report, runs),
         _checks(report.checks),
         _runs(runs),
@@ -66,7 +64,7 @@ def _cut(report: PeriodReport) -> Html | None:
 
 
 def _story(report: PeriodReport) -> Story:
-    undecided = sum(len(one.waiting) for one in report.tables)
+    undecided = len({run_id for one in report.tables for run_id in one.waiting})
     late = [one.table for one in report.tables if one.is_late]
     failed, total = report.runs.get("failed", 0), sum(report.runs.values())
     published = report.runs.get("published", 0)
@@ -90,7 +88,7 @@ def _story(report: PeriodReport) -> Story:
 
 def _figures(report: PeriodReport) -> Html:
     total, published = sum(report.runs.values()), report.runs.get("published", 0)
-    undecided = sum(len(one.waiting) for one in report.tables)
+    undecided = len({run_id for one in report.tables for run_id in one.waiting})
     rejected, failed = report.runs.get("rejected", 0), report.runs.get("failed", 0)
     of = tag("small", f" of {counted(total, 'run')}")
     items: list[tuple[str, Child, Mood | None]] = [
@@ -102,16 +100,16 @@ def _figures(report: PeriodReport) -> Html:
     return figures(items)
 
 
-def _decisions(undecided: Sequence[Run]) -> Html | None:
+def _decisions(undecided: Sequence[Run], total: int) -> Html | None:
     if not undecided:
         return None
-    left = len(undecided) - _DECISIONS
+    left = total - len(undecided)
     more = (
         tag("p", f"… and {count(left)} more: lakegate runs --status rejected", class_="small soft")
         if left > 0
         else None
     )
-    return tag("section", tag("h2", "For you to decide"), [_decision(run) for run in undecided[:_DECISIONS]], more)
+    return tag("section", tag("h2", "For you to decide"), [_decision(run) for run in undecided], more)
 
 
 def _decision(run: Run) -> Html:
@@ -164,7 +162,7 @@ def _health(one: TableReport) -> Html:
 
 def _ago(time: datetime | None, now: datetime) -> tuple[str | Html, ...]:
     if time is None:
-        return ("not in this time",)
+        return ("never",)
     passed = now.astimezone(UTC) - time
     if passed < _HOUR:
         said = f"{max(int(passed.total_seconds() // 60), 0)} min ago"

@@ -16,12 +16,22 @@ from lakegate.model.identifiers import quote
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.sqltext import sql_string
-from lakegate.model.tables import AddedRows, CreateTable, Rows, ScanResult, WriteTarget
+from lakegate.model.tables import AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
+from lakegate.spark.bitmaps import counted_by_bucket
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
 from lakegate.spark.reader import read_as, read_batch, source_schema
-from lakegate.spark.scans import FOUND, KNOWN, ORPHAN, KeyLookup, examples, free_names, require_columns
+from lakegate.spark.scans import (
+    FOUND,
+    KNOWN,
+    ORPHAN,
+    KeyLookup,
+    difference,
+    examples,
+    free_names,
+    require_columns,
+)
 from lakegate.spark.sessions import (
     CATALOG,
     SessionFactory,
@@ -116,8 +126,8 @@ class SparkEngine:
             else:
                 self._create(writer, target.create)
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[Any]) -> ScanResult:
-        """Count the rows for which each predicate is true, in one aggregation."""
+    def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
+        """Count the rows for which each predicate is true, in one aggregation, which also proves ``key`` unique."""
         with _auditing(rows):
             frame = self._rows(rows)
             made = [one for one in predicates if not isinstance(one, str)]
@@ -127,6 +137,8 @@ class SparkEngine:
                 names = free_names("predicate", len(made), taken=frame.columns)
                 frame, following = frame.withColumns(dict(zip(names, made, strict=True))), iter(names)
                 predicates = [one if isinstance(one, str) else next(following) for one in predicates]
+            if key is not None:
+                return counted_by_bucket(frame, predicates, key)
             counts = (f"count_if({predicate}) AS c{index}" for index, predicate in enumerate(predicates))
             total, *failing = frame.selectExpr("count(1) AS total", *counts).collect()[0]
         return ScanResult(total=total, failing=tuple(failing))
@@ -212,6 +224,12 @@ class SparkEngine:
             frame.schema  # noqa: B018 - Connect plans lazily; a wrong query must fail here, with its own error
         self._frames.setdefault(_query_key(ref), WeakSet()).add(frame)
         return frame
+
+    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
+        """Return a DataFrame of rows, without those of another state of their table."""
+        with translated(f"reading {wanted.table} on {wanted.ref}", query=True):
+            frame = self._rows(wanted)
+            return frame if without is None else difference(frame, self._rows(without))
 
     def fetch(self, frame: Any) -> pa.Table:
         """Return all rows of a DataFrame as an Arrow table."""

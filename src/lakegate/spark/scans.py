@@ -112,6 +112,33 @@ def _cut(text: str, length: int) -> str:
     return text if length <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({length:,} characters)"
 
 
+def difference(frame: Any, others: Any) -> Any:
+    """Return a DataFrame of the rows of ``frame`` without those of ``others``, each as often as it is there.
+
+    Rows are compared by the columns of ``frame``. What the others lack is NULL there. Nested values are compared as
+    JSON, because Spark compares no maps, and a column whose type differs as text.
+    """
+    mine, theirs = ({field.name.lower(): field.dataType for field in one.schema.fields} for one in (frame, others))
+    own, other = [], []
+    for name in frame.columns:
+        kind, known = mine[name.lower()], theirs.get(name.lower())
+        as_text = known is not None and known != kind
+        column = _comparable(name, kind, as_text=as_text)
+        own.append(f"{column} AS {quote(name)}")
+        if known is None:
+            column = f"CAST(NULL AS {'STRING' if kind.typeName() in _NESTED else kind.simpleString()})"
+        else:
+            column = _comparable(name, known, as_text=as_text)
+        other.append(f"{column} AS {quote(name)}")
+    return frame.selectExpr(*own).exceptAll(others.selectExpr(*other))
+
+
+def _comparable(name: str, kind: Any, *, as_text: bool) -> str:
+    if kind.typeName() in _NESTED:
+        return f"to_json({quote(name)}, map('ignoreNullFields', 'false'))"
+    return f"CAST({quote(name)} AS STRING)" if as_text else quote(name)
+
+
 class KeyLookup:
     """The keys of ``batch``, grouped, and which of them occur in ``others``. NULL in a key is no key.
 

@@ -14,7 +14,7 @@ from lakegate.errors import CheckError, EngineError, EngineUnavailableError
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
-from lakegate.model.tables import AddedFiles, AddedRows, ColumnStatistics, DataFile, ScanResult
+from lakegate.model.tables import AddedFiles, AddedRows, ColumnStatistics, DataFile, IntegerKey, ScanResult
 from lakegate.ports import Engine, Step
 
 ROWS = AddedRows(table=TableIdentifier.parse("nyc.trips"), ref="wap/x", after_snapshot_id=1, snapshot_id=2)
@@ -38,12 +38,14 @@ class RecordingEngine:
         self.refuses = refuses
         self.asked: list[tuple[Any, ...]] = []
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         assert rows == ROWS
-        self.asked.append(("scan", *predicates))
+        self.asked.append(("scan", *predicates) if key is None else ("scan", *predicates, key))
         if self.refuses is not None and any(self.refuses in predicate for predicate in predicates):
             raise EngineError("Spark failed: Division by zero.")
-        return ScanResult(total=self.total, failing=tuple(self.answers.get(text, 0) for text in predicates))
+        is_unique = key is not None and not self.answers.get(",".join(key.columns))
+        failing = tuple(self.answers.get(text, 0) for text in predicates)
+        return ScanResult(total=self.total, failing=failing, is_unique=is_unique or None)
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         self.asked.append(("duplicates", *columns))
@@ -107,20 +109,36 @@ def test_an_audit_without_checks_passes() -> None:
     assert audit(no_engine, added=INCOMPLETE).rows == 10
 
 
-def test_everything_about_rows_is_one_scan_and_each_uniqueness_a_job() -> None:
+ID = IntegerKey(columns=("id",), sql="CAST(`id` AS BIGINT)")
+N = IntegerKey(columns=("n",), sql="CAST(`n` AS BIGINT)")
+
+
+def test_everything_about_rows_is_one_scan_and_each_further_uniqueness_a_job() -> None:
     engine = RecordingEngine()
     report = audit(
         engine, "unique(id)", "not_null(s)", "not_null(id)", "in_range(id, 1, 5)", "unique(id, s)", "sql('n < 0')"
     )
     assert engine.asked == [
-        ("scan", "`s` IS NULL", "`id` < 1 OR `id` > 5", "(n < 0)"),
-        ("duplicates", "id"),
+        ("scan", "`s` IS NULL", "`id` < 1 OR `id` > 5", "(n < 0)", ID),
         ("duplicates", "id", "s"),
     ]
     assert [r.name for r in report.results] == [
         "unique_id", "not_null_s", "not_null_id", "in_range_id", "unique_id_s", "sql_n",
     ]  # fmt: skip
     assert [r.evidence for r in report.results] == ["scan", "scan", "manifest", "scan", "scan", "scan"]
+
+
+def test_what_bitmaps_do_not_prove_is_counted() -> None:
+    engine = RecordingEngine({"id": 2, "n": 3})
+    report = audit(engine, "not_null(s)", "unique(id)", "unique(n)", "unique(n, severity='warn')")
+    assert engine.asked[:4] == [("scan", "`s` IS NULL", ID), ("duplicates", "id"), ("scan", N), ("duplicates", "n")]
+    assert [result.failing_rows for result in report.results] == [0, 2, 3, 3]
+
+
+def test_keys_whose_bounds_are_not_known_are_counted_at_once() -> None:
+    engine = RecordingEngine()
+    audit(engine, "unique(id)", added=INCOMPLETE)
+    assert engine.asked == [("duplicates", "id")]
 
 
 def test_the_engine_is_connected_once() -> None:
@@ -216,7 +234,7 @@ def test_a_scan_of_other_rows_is_no_audit(text: str) -> None:
 def test_the_same_check_twice_is_asked_once_and_named_apart() -> None:
     engine = RecordingEngine()
     report = audit(engine, "not_null(s)", "not_null(s, severity='warn')", "unique(id)", "unique(id)")
-    assert engine.asked == [("scan", "`s` IS NULL"), ("duplicates", "id")]
+    assert engine.asked == [("scan", "`s` IS NULL", ID)]
     assert [r.name for r in report.results] == ["not_null_s", "not_null_s_2", "unique_id", "unique_id_2"]
 
 
@@ -262,7 +280,7 @@ class ReadingEngine(RecordingEngine):
         super().__init__()
         self.slowly: list[tuple[str, bool]] = []
 
-    def count_failing(self, rows: AddedRows, predicates: Sequence[str]) -> ScanResult:
+    def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         self.slowly.append(("rows", rows.one_by_one))
         return ScanResult(total=self.total, failing=(1,) * len(predicates))
 
@@ -282,7 +300,9 @@ class ReadingEngine(RecordingEngine):
 def test_keys_are_not_read_row_by_row_for_a_slow_pattern_beside_them() -> None:
     engine = ReadingEngine()
     audit(engine, "matches(s, '.*.*x')", "unique(id)")
-    assert engine.slowly == [("rows", True), ("keys", False), ("examples", True), ("key examples", False)]
+    assert engine.slowly == [
+        ("rows", True), ("rows", False), ("keys", False), ("examples", True), ("key examples", False)
+    ]  # fmt: skip
 
 
 def test_checks_that_do_not_fit_stop_before_anything_is_asked() -> None:
@@ -294,7 +314,6 @@ def test_work_is_told_of() -> None:
     notes = Notes()
     audit(RecordingEngine({"`s` IS NULL": 1}), "not_null(s)", "unique(id)", notes=notes)
     assert notes.told == [
-        "scan nyc.trips for 1 check",
-        "look for duplicates of id in nyc.trips",
+        "scan nyc.trips for 1 check, and duplicates of id",
         "fetch examples for 1 check",
     ]

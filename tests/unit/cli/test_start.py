@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
+from lakegate.local import process
+from lakegate.local.process import MarkedServer
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
 from support.cli_support import BRANCH, HASH, PUBLISHED, REJECTED, SKIPPED, FakeLake, FakeStack, invoke
@@ -27,6 +30,21 @@ def test_stack_commands_show_no_token() -> None:
     assert json.loads(invoke("down -o json").stdout) == {"stopped": ["spark", "nessie"]}
     assert "Nothing was running" in invoke("down", stack=FakeStack("stopped")).stderr
     assert "/l/nessie.log" in invoke("status", stack=FakeStack("unresponsive")).stdout
+
+
+def test_status_of_all_projects(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = [MarkedServer("/b c", "spark", os.getpid()), MarkedServer("/a", "nessie", os.getpid())]
+    monkeypatch.setattr(process, "find_servers", lambda: servers)
+    told = json.loads(invoke("status --all -o json").stdout)
+    assert [(one["home"], one["name"], one["pid"]) for one in told] == [
+        ("/a", "nessie", os.getpid()),
+        ("/b c", "spark", os.getpid()),
+    ]
+    assert all(one["uptime_s"] > 0 and one["memory_bytes"] > 0 for one in told)
+    assert "lakegate --home /a down" in invoke("status --all").stdout
+
+    monkeypatch.setattr(process, "find_servers", list)
+    assert "Nothing is running." in invoke("status --all").stderr
 
 
 def test_generate_passes_on_and_offers_the_next_step(tmp_path: Path) -> None:

@@ -23,19 +23,40 @@ _SOON_S = 20.0
 class Frame:
     """As much of a DataFrame as a query needs; ``rows`` may wait, or fail."""
 
-    def __init__(self, rows: Callable[[], pa.Table], most: int | None = None) -> None:
+    def __init__(self, rows: Callable[[], pa.Table], most: int | None = None, session: Any = None) -> None:
         self.rows = rows
         self.most = most
+        self.sparkSession = session
 
     def limit(self, rows: int) -> Frame:
-        return Frame(self.rows, rows)
+        return Frame(self.rows, rows, self.sparkSession)
+
+
+class Session:
+    """As much of a session as says how far a query is, and stops it."""
+
+    def __init__(self) -> None:
+        self.report: Any = None
+        self.interrupted = False
+
+    def registerProgressHandler(self, report: Any) -> None:  # noqa: N802 - Spark's name
+        self.report = report
+
+    def interruptTag(self, tag: str) -> None:  # noqa: N802 - likewise
+        self.interrupted = True
+
+    def addTag(self, tag: str) -> None:  # noqa: N802 - likewise
+        pass
+
+    removeTag = removeProgressHandler = addTag  # noqa: N815 - likewise
 
 
 class FakeLake:
     """Answers queries from a table, by statement."""
 
-    def __init__(self, answers: dict[str, Callable[[], pa.Table]]) -> None:
+    def __init__(self, answers: dict[str, Callable[[], pa.Table]], session: Any = None) -> None:
         self.answers = answers
+        self.session = session
         self.asked: list[tuple[str, Any]] = []
         self.closed = threading.Event()
 
@@ -43,7 +64,11 @@ class FakeLake:
         self.asked.append((ref, at))
         if sql not in self.answers:
             raise QueryError(f"A query only reads, and this is a {sql} statement.")
-        return Query(Frame(self.answers[sql]), lambda frame: frame.rows().slice(0, frame.most), lambda _: iter(()))
+        return Query(
+            Frame(self.answers[sql], session=self.session),
+            lambda frame: frame.rows().slice(0, frame.most),
+            lambda _: iter(()),
+        )
 
     def close(self) -> None:
         self.closed.set()
@@ -128,6 +153,26 @@ def test_a_stopped_query_ends_at_once_and_has_no_result() -> None:
     may_end.set()
     assert job.wait(_SOON_S)
     assert job.state == "stopped"
+
+
+def test_what_nobody_waits_for_any_more_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.spark.sessions.is_connect", lambda _: True)
+    session, reading = Session(), threading.Event()
+
+    def slow() -> pa.Table:
+        reading.wait(_SOON_S)
+        return pa.table({"n": [1]})
+
+    queries = Queries(lambda narrator: FakeLake({"slow": slow}, session))  # type: ignore[arg-type,return-value]
+    job = queries.start("slow")
+    while session.report is None:
+        job.wait(0.01)
+    session.report([])
+    assert job.state == "running"
+    monkeypatch.setattr("lakegate.dashboard.queries._FORGOTTEN_S", -1.0)
+    session.report([])
+    reading.set()
+    assert (job.state, session.interrupted) == ("stopped", True)
 
 
 def test_the_start_of_spark_shows_in_the_query_that_waits_for_it() -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lakegate.config import FILE_NAME
+from lakegate.config import Settings
+from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.period import period
+from lakegate.errors import CatalogUnavailableError
+from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.journal import Journal
 from lakegate.model.run import Run
-from lakegate.reports.period import period_report
 from lakegate.reports.period_page import period_page
+from lakegate.testing import MemoryCatalog
 from support.cli_support import (
     FAILED,
     FAILED_RUN,
@@ -39,14 +44,42 @@ TWO = make_run(
 )
 
 
-def test_runs_add_up_by_table() -> None:
-    again = REJECTED.model_copy(update={"run_id": "r1", "branch_kept": False})
+def reading(home: Path, runs: Sequence[Run], late: dict[str, str] | None = None, *, is_away: bool = False) -> ReadModel:
+    """Return the read model of a journal with these runs; the catalog has the branches that they kept."""
+    journal = Journal(SqliteDatabase(home / "journal.db"))
+    catalog = MemoryCatalog()
+    for at, run in enumerate(runs):
+        run_id = f"20260131T07{at // 60:02}{at % 60:02}-{at:08x}"
+        branch = f"{run.branch}-{at}"
+        journal.save(run.model_copy(update={"run_id": run_id, "branch": branch}))
+        if run.branch_kept:
+            catalog.create_branch(branch, catalog.get_ref("main"))
+
+    def connected() -> MemoryCatalog:
+        if is_away:
+            raise CatalogUnavailableError("Nessie is away.")
+        return catalog
+
+    return ReadModel(
+        catalog=connected,
+        reader=lambda: pytest.fail("nothing is read of tables"),
+        journal=lambda: journal,
+        settings=Settings.model_validate({"notify": {"late": late or {}}}),
+        clock=lambda: NOW,
+    )
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_runs_add_up_by_table(tmp_path: Path, is_away: bool) -> None:
+    again = REJECTED.model_copy(update={"branch_kept": False})
     undone = make_run("reverted", publication=PUBLICATION, reverted_by="r9")
     revert = make_run("published", kind="revert", publication=PUBLICATION)
-    found = period_report([TWO, REJECTED, again, PUBLISHED, FAILED_RUN, undone, revert], since=START, now=NOW)
+    runs = [TWO, REJECTED, again, PUBLISHED, FAILED_RUN, undone, revert]
+    found = period(reading(tmp_path, runs, is_away=is_away), since=START).report
     assert found.runs == {"published": 3, "rejected": 2, "failed": 1, "reverted": 1}
     trips, zones = found.tables
-    assert (trips.table, trips.rows, trips.waiting) == ("nyc.trips", 300_000, (REJECTED.run_id,))
+    assert (trips.table, trips.rows) == ("nyc.trips", 300_000)
+    assert [one[-8:] for one in trips.waiting] == ["00000001"], "the other one's branch is gone"
     assert (zones.table, zones.rows, zones.waiting) == ("nyc.zones", 7, ())
     assert found.rows == 300_007
     blocking, warning = found.checks
@@ -56,23 +89,32 @@ def test_runs_add_up_by_table() -> None:
         3,
         2006,
     )
-    assert (blocking.last, warning.severity) == (REJECTED.run_id, "warn")
+    assert (blocking.last[-8:], warning.severity) == ("00000002", "warn")
 
 
-def test_only_one_table_can_be_reported_on() -> None:
-    found = period_report([TWO], since=START, table="nyc.zones", expected={"nyc.trips": "1h"}, now=NOW)
+def test_only_one_table_can_be_reported_on(tmp_path: Path) -> None:
+    found = period(reading(tmp_path, [TWO], {"nyc.trips": "1h"}), since=START, table="nyc.zones").report
     assert [one.table for one in found.tables] == ["nyc.zones"]
     assert found.rows == 7
 
 
+def test_what_waits_or_was_published_before_the_period_counts(tmp_path: Path) -> None:
+    model = reading(tmp_path, [PUBLISHED, REJECTED], {"nyc.trips": "10d"})
+    found = period(model, since=NOW)
+    [trips] = found.report.tables
+    assert (found.report.runs, trips.is_late, len(trips.waiting), len(found.undecided)) == ({}, False, 1, 1)
+    assert trips.last_publish is not None
+    assert "Needs a decision" in period_page(found)
+
+
 @pytest.mark.parametrize(("every", "late"), [("1h", True), ("1d", False)])
-def test_a_table_is_late_by_its_setting(every: str, late: bool) -> None:
-    found = period_report([PUBLISHED], since=START, expected={"nyc.trips": every, "a.quiet": every}, now=NOW)
+def test_a_table_is_late_by_its_setting(tmp_path: Path, every: str, late: bool) -> None:
+    found = period(reading(tmp_path, [PUBLISHED], {"nyc.trips": every, "a.quiet": every}), since=START).report
     assert {one.table: one.is_late for one in found.tables} == {"nyc.trips": late, "a.quiet": True}
 
 
 @pytest.mark.parametrize(
-    ("runs", "expected", "said"),
+    ("runs", "late", "said"),
     [
         ([], {}, ("Quiet", "No run in this time", "--since 90d")),
         ([PUBLISHED], {}, ("All is well", "1 of 1 run published 100,000 rows", "Nothing waits for a decision")),
@@ -85,39 +127,38 @@ def test_a_table_is_late_by_its_setting(every: str, late: bool) -> None:
         ),
     ],
 )
-def test_a_page_says_first_whether_anybody_is_needed(runs: list[Run], expected: Any, said: tuple[str, ...]) -> None:
-    page = period_page(period_report(runs, since=START, expected=expected, now=NOW), runs)
+def test_a_page_says_first_whether_anybody_is_needed(
+    tmp_path: Path, runs: list[Run], late: dict[str, str], said: tuple[str, ...]
+) -> None:
+    page = period_page(period(reading(tmp_path, runs, late), since=START))
     for part in said:
         assert part in page
 
 
-def test_a_page_of_many_runs_stays_small_and_says_what_it_left_out() -> None:
-    names = [f"<b>.t{number}" for number in range(400)]
+def test_a_page_of_many_runs_stays_small_and_says_what_it_left_out(tmp_path: Path) -> None:
+    names = [f"<b>.t{number}" for number in range(40)]
     runs = [
         make_run(
             "rejected",
-            run_id=f"r{at}",
             tables=(name,),
             branch_kept=True,
             reports=(report(*FAILED.results, table=name),),
         )
-        for at, name in enumerate(names * 3)
+        for name in names * 3
     ]
-    page = period_page(period_report(runs, since=None, is_complete=False, now=NOW), runs)
+    page = period_page(period(reading(tmp_path, runs), since=None, most=110))
     assert len(page.encode()) < 2_000_000
     assert "<b>.t1" not in page
-    assert "newest 1,200 runs" in page
-    assert "… and 1,100 earlier runs" in page
-    assert "… and 1,180 more: lakegate runs --status rejected" in page
+    assert "newest 110 runs" in page
+    assert "… and 10 earlier runs" in page
+    assert "… and 100 more: lakegate runs --status rejected" in page
 
 
-def test_the_command_writes_a_page_or_json(in_a_project: Path) -> None:
-    (in_a_project / FILE_NAME).write_text('[notify.late]\n"nyc.trips" = "1h"\n', encoding="utf-8")
-    lake = FakeLake(runs=[PUBLISHED, make_run("published", reports=(PASSED,), publication=PUBLICATION)])
-    assert "Late" in invoke("report --table nyc.trips --since 2026-01-31", lake).stdout
-    asked = lake.asked("runs")
-    assert (asked["table"], asked["since"].day, asked["limit"]) == ("nyc.trips", 31, 2001)
-    told = json.loads(invoke("report -o json", lake).stdout)
-    assert told["tables"][0]["is_late"] is True
+def test_the_command_writes_a_page_or_json(in_a_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = reading(in_a_project, [make_run("published", reports=(PASSED,), publication=PUBLICATION)])
+    monkeypatch.setattr("lakegate.dashboard.model.open_read_model", lambda _: model)
+    assert "1 of 1 run published" in invoke("report --table nyc.trips --since 2026-01-31", FakeLake()).stdout
+    told = json.loads(invoke("report -o json --since 2026-01-31", FakeLake()).stdout)
+    assert told["tables"][0]["runs"] == {"published": 1}
     assert HASH not in json.dumps(told)
     assert invoke("report --output table").exit_code == 2

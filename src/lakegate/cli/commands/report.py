@@ -14,9 +14,6 @@ from lakegate.cli.report_output import write
 from lakegate.cli.streams import as_json
 from lakegate.model.rows import json_safe
 
-_MOST = 2000
-"""Runs in a report: reading so many takes a second or two."""
-
 
 @command(
     "report",
@@ -33,20 +30,18 @@ _MOST = 2000
 def report(app: App, /, *, table: str | None, since: datetime, file: Path | None) -> None:
     """Write what the runs of the last days add up to: what needs a decision, each table, the checks that failed.
 
-    The page is one file that loads nothing, so that it can be mailed or kept. It's made from the journal alone: nothing
-    is started. For a page about one run: lakegate runs RUN --output html
+    The page is one file that loads nothing, so that it can be mailed or kept. It shows what the dashboard shows, from
+    the journal and the catalog; nothing is started, and if the catalog is away, the journal alone says what waits. For
+    a page about one run: lakegate runs RUN --output html
     """
-    from lakegate.reports.period import period_report
+    from lakegate.dashboard.model import open_read_model
+    from lakegate.dashboard.period import period
 
     with app.lake() as lake:
-        found = lake.runs(table=table, since=since, limit=_MOST + 1)
-        expected = lake.expected_publishes()
-    settings = app.settings()
-    runs, is_complete = found[:_MOST], len(found) <= _MOST
-    summed = period_report(runs, since=since, table=table, expected=expected, is_complete=is_complete)
+        found = period(open_read_model(lake), since=since, table=table)
     if app.json:
-        write(app, as_json(json_safe(summed.model_dump()), indent=2) + "\n", file)
+        write(app, as_json(json_safe(found.report.model_dump()), indent=2) + "\n", file)
         return
     from lakegate.reports.period_page import period_page
 
-    write(app, period_page(summed, runs, link=settings.ui.url), file, page="lakegate-report.html")
+    write(app, period_page(found, link=app.settings().ui.url), file, page="lakegate-report.html")

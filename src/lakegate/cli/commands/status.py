@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+import shlex
+import time
+
+import click
+
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import command
 from lakegate.cli.output import Styled, duration, echo_json, safe, say, show_rows, size
+from lakegate.local import process
 
 _STYLES = {"running": "green", "stopped": "yellow", "unresponsive": "red"}
 
 
-@command("status", examples=("lakegate status", "lakegate status -o json"))
-def status(app: App) -> None:
+@command("status", examples=("lakegate status", "lakegate status --all", "lakegate status -o json"))
+@click.option("--all", "every", is_flag=True, help="Show the running servers of all your projects on this machine.")
+def status(app: App, /, *, every: bool) -> None:
     """Show what's running of the local stack. Starts nothing."""
-    show_services(app)
+    if every:
+        _show_everywhere(app)
+    else:
+        show_services(app)
+
+
+def _show_everywhere(app: App) -> None:
+    """Print the servers of all projects: each takes a gigabyte or more, and runs until it's stopped."""
+    servers = sorted(process.find_servers(), key=lambda server: (server.home, server.name))
+    uptimes = [max(0.0, time.time() - process.create_time(server.pid)) for server in servers]
+    sizes = [process.memory_bytes(server.pid) for server in servers]
+    seen = list(zip(servers, uptimes, sizes, strict=True))
+    if app.json:
+        echo_json(
+            [
+                {"home": one.home, "name": one.name, "pid": one.pid, "uptime_s": up, "memory_bytes": held}
+                for one, up, held in seen
+            ]
+        )
+        return
+    rows = ((one.home, one.name, one.pid, duration(up), size(held)) for one, up, held in seen)
+    columns, right = ("folder", "service", "pid", "up", "memory"), ("pid", "up", "memory")
+    show_rows(columns, rows, right=right, whole=("service", *right), empty="Nothing is running.")
+    if seen:
+        say("", f"Stop one with: [cyan]lakegate --home {safe(shlex.quote(servers[0].home))} down[/]")
 
 
 def show_services(app: App) -> None:

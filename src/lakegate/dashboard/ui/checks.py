@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from markupsafe import Markup
 
@@ -12,6 +13,9 @@ from lakegate.dashboard.values import CheckLine
 from lakegate.model.figures import counted, share
 
 _SHOWN_PASSED = 5
+_ON_A_PAGE = 30
+"""Failed checks on a page: the example rows of hundreds take a browser seconds."""
+_COLUMNS = 40
 
 
 def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
@@ -24,6 +28,8 @@ def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
     several = tables or len({one.table for one in checks}) > 1
     failed = [one for one in checks if one.verdict == "fail"]
     passed = [one for one in checks if one.verdict != "fail"]
+    every, start = len(failed), _start(len(failed))
+    failed = failed[start : start + _ON_A_PAGE]
     lines = Markup("").join(_line(one, names_table=several) for one in failed)
     rest = Markup("").join(_line(one, names_table=several) for one in passed)
     if failed and len(passed) > _SHOWN_PASSED:
@@ -34,6 +40,22 @@ def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
             rest,
         )
     parts.html(lines, rest)
+    if every > _ON_A_PAGE:
+        following = start + _ON_A_PAGE
+        parts.turn_pages(
+            cursor_name="checks",
+            following=str(following) if following < every else None,
+            shown=len(failed),
+            noun="failed check",
+            total=every,
+        )
+
+
+def _start(count: int) -> int:
+    """Return the number of the first failed check on this page."""
+    given = parts.param("checks") or ""
+    start = int(given[:9]) if given.isascii() and given.isdecimal() else 0
+    return start if start < count else 0
 
 
 def _line(one: CheckLine, *, names_table: bool) -> Html:
@@ -71,10 +93,21 @@ def _examples(one: CheckLine) -> Html | str:
         return Markup('<div class="detail muted">{} not shown (setting {}).</div>').format(
             counted(one.hidden_examples, "failing row"), markup.code("ui.examples")
         )
-    rows = parts.unmasked(one.examples)
+    rows = [_narrow(row, one.columns) for row in parts.unmasked(one.examples)]
     title = f"{counted(len(rows), 'failing row')}" + (
         f" of {one.failing_rows:,}" if one.failing_rows > len(rows) else ""
     )
+    if len(one.examples[0]) > len(rows[0]):
+        title += f", {len(rows[0])} of {len(one.examples[0]):,} columns"
     return Markup("<details open><summary>{}</summary>{}</details>").format(
         title, markup.example_rows(rows, one.columns, caption=f"Rows that fail {one.name}")
     )
+
+
+def _narrow(row: Mapping[str, object], own: Sequence[str]) -> Mapping[str, object]:
+    """Return a row's first columns, the check's own among them."""
+    if len(row) <= _COLUMNS:
+        return row
+    kept = {name: row[name] for name in own if name in row}
+    others = (name for name in row if name not in kept)
+    return kept | {name: row[name] for name in islice(others, max(_COLUMNS - len(kept), 0))}

@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 from markupsafe import Markup
 
-from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui import engine, markup, parts
 from lakegate.dashboard.ui.access import Visitor
 from lakegate.dashboard.ui.navigation import find_pages
 from lakegate.dashboard.ui.page import Page
@@ -118,6 +118,7 @@ def _look_for_news() -> None:
 
     @st.fragment(run_every=_LOOK_EVERY_S)
     def look() -> None:
+        engine.still_here()
         if _version() != version and not st.session_state.get("lg-busy"):
             st.rerun()
 

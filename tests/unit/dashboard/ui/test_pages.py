@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from lakegate.config import UiSettings
 from lakegate.dashboard.model import ReadModel
-from lakegate.dashboard.ui import session, shell
+from lakegate.dashboard.queries import Queries
+from lakegate.dashboard.ui import engine, session
 from lakegate.dashboard.ui.access import Access
-from lakegate.dashboard.ui.navigation import find_pages
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import CatalogUnavailableError
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.model.downstream import Delivery
+from lakegate.model.downstream import Delivery, DownstreamStatus
 from lakegate.model.run import Run
+from lakegate.table import Query, RowDifference
+from support.app_pages import html_of, opened, share, shown
 from support.big_lake import BigLake, big_lake
 from support.dashboard_server import open_lake
-
-SCRIPT = Path(shell.__file__).parents[1] / "script.py"
 
 
 @pytest.fixture(scope="module")
@@ -37,23 +36,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigLake]:
 def _nothing_stays_shared() -> Iterator[None]:
     yield
     session.share(None)
-
-
-def share(lake: BigLake, **settings: Any) -> None:
-    session.share(Shared(open_lake(lake), lake.model(), Access("none", False, UiSettings(**settings))))  # noqa: FBT003
-
-
-def shown(path: str, **parameters: str) -> str:
-    # AppTest opens the first page only: let it be the one.
-    page = next(page for page in find_pages() if page.path == path)
-    tested = AppTest.from_file(str(SCRIPT), default_timeout=30)
-    for name, value in parameters.items():
-        tested.query_params[name] = value
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shell, "find_pages", lambda: (replace(page, path="", listed=True),))
-        tested.run()
-    assert not tested.exception
-    return "\n".join(str(one.proto.body) for one in tested.get("html") if hasattr(one.proto, "body"))
 
 
 def find(lake: BigLake, status: str) -> Run:
@@ -101,10 +83,32 @@ def test_a_run_shows_steps_checks_examples_and_what_to_type(made: BigLake) -> No
     assert "No run was chosen" in shown("run")
 
 
+def test_a_run_with_hundreds_of_failed_checks_shows_them_in_pages(tmp_path: Path) -> None:
+    lake = big_lake(tmp_path, runs=20, tables=1)
+    run = find(lake, "rejected")
+    row = {f"column_{number}": f"value {number}" for number in range(60)}
+    failed = run.failures[0].model_copy(update={"examples": (row,) * 10, "columns": ("column_59",)})
+    results = tuple(failed.model_copy(update={"name": f"check_{n}", "check": f"check {n}"}) for n in range(200))
+    lake.journal.save(run.model_copy(update={"reports": (run.reports[0].model_copy(update={"results": results}),)}))
+    share(lake)
+    page = shown("run", run=run.run_id[:-1])
+    assert len(page) < 2_000_000
+    assert "30 failed checks of 200" in page
+    assert "40 of 60 columns" in page
+    assert page.count('class="mark"') == 300
+    last = shown("run", run=run.run_id, checks="180")
+    assert "<code>check 199</code>" in last
+    assert "<code>check 0</code>" in shown("run", run=run.run_id, checks="x")
+    lake.close()
+
+
 def test_a_run_under_way_is_shown(made: BigLake) -> None:
     share(made)
     run = find(made, "running")
-    assert run.run_id in shown("run", run=run.run_id)
+    page = shown("run", run=run.run_id)
+    assert run.run_id in page
+    assert "not there yet" in page
+    assert "dropped" not in page
 
 
 def test_examples_follow_the_settings(made: BigLake) -> None:
@@ -130,6 +134,52 @@ def test_branches_say_why_they_wait_and_how_many_rows_they_have(made: BigLake) -
     assert f"Branch {run.branch}" in page
     assert "Recorded as" not in page
     assert "&#39;wap/none&#39;" in shown("branches", branch="wap/none")
+
+
+class Differences:
+    """A lake that knows which rows a branch changes, without Spark."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    def diff_rows(self, table: str, left: str, right: str, *, left_at: str | None) -> RowDifference:
+        self.asked.append((table, left, right, str(left_at)))
+        rows = pa.table({"id": range(30), "email": ["<script>"] * 30})
+        frame = SimpleNamespace(rows=rows, limit=lambda most: SimpleNamespace(rows=rows.slice(0, most)))
+        return RowDifference(Query(frame, lambda one: one.rows, lambda _: iter(())), None)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_branch_shows_its_rows_once_somebody_asks(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = Differences()
+    queries = Queries(lambda narrator: lake)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(engine, "queries", lambda known: queries)
+    share(made, masked=("id",))
+    run = next(one for one in reversed(made.runs) if one.status == "rejected" and one.branch_kept)
+    tested = opened("branches", branch=run.branch)
+    assert "Spark reads them" in html_of(tested)
+    assert lake.asked == [], "it isn't asked for by itself"
+    tested.button(key="lg-rows-show").click().run()
+    for key in ("lg-rows-added", "lg-rows-removed"):
+        assert tested.session_state[key].wait(20)
+    page = html_of(tested.run())
+    assert set(lake.asked) == {(run.tables[0], "main", run.branch, str(run.base))}
+    assert "The first 20 rows of more" in page
+    assert page.count("&lt;script&gt;</bdi>") == 20
+    assert page.count(">•••<") >= 20
+    assert "No rows." in page
+    queries.close()
+
+
+def test_rows_of_a_branch_follow_the_settings(made: BigLake) -> None:
+    run = next(one for one in reversed(made.runs) if one.status == "rejected" and one.branch_kept)
+    for settings in ({"examples": 0}, {"query": False}):
+        share(made, **settings)
+        tested = opened("branches", branch=run.branch)
+        assert "Rows of data are hidden" in html_of(tested)
+        assert not tested.button
 
 
 def test_a_catalog_that_is_away_hides_what_needs_it_only(made: BigLake) -> None:
@@ -175,3 +225,20 @@ def test_a_run_shows_what_downstream_systems_were_told(made: BigLake, monkeypatc
     assert "glue" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<script>" not in page
+    assert "lakegate downstream retry glue" in page
+
+
+def test_home_shows_how_far_downstream_systems_are(made: BigLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    share(made)
+    assert "Downstream systems" not in shown("")
+    at = made.runs[-1].started_at
+    systems = [
+        DownstreamStatus(name="dbt", pending=3, failed=1, oldest=at, reason="<b>exit 1</b>"),
+        DownstreamStatus(name="glue", sent=7, last_sent_at=at),
+    ]
+    monkeypatch.setattr(type(made.journal.outbox), "status", lambda _: systems)
+    page = shown("")
+    assert "lakegate downstream retry dbt" in page
+    assert "&lt;b&gt;exit 1" in page
+    assert "up to date" in page
+    assert "not in the settings here" in page

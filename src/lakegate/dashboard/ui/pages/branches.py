@@ -13,6 +13,7 @@ from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.actions import offer_actions, rows_of, show_outcome
 from lakegate.dashboard.ui.checks import show_checks
+from lakegate.dashboard.ui.differences import offer_rows
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
@@ -195,6 +196,8 @@ def _show_one(name: str) -> None:
     if one.failing:
         parts.html(Markup("<h2>Failing checks</h2>"))
         show_checks(one.failing)
+    with parts.boundary("the rows that it changes"):
+        offer_rows(one)
     table = next((change.table for change in one.changes), None)
     if table is not None:
         parts.html(Markup("<h2>Rows of {} on each branch</h2>").format(markup.table_link(table)))

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.overview import Overview, TableOverview, overview
 from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.downstream import show_systems
 from lakegate.dashboard.ui.markup import Column, Group, Html
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared
@@ -54,6 +55,8 @@ def show() -> None:
         )
     elif not found.problems:
         parts.html(_nothing(search, needing=needing))
+    with parts.boundary("the downstream systems"):
+        show_systems(found.downstream)
 
 
 def _read(search: str, *, needing: bool) -> Overview:

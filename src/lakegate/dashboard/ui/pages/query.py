@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import streamlit as st
 from markupsafe import Markup
 
 from lakegate.dashboard.model import MAIN
-from lakegate.dashboard.queries import LIMITS, Job, Queries, Result
-from lakegate.dashboard.ui import charts, markup, parts
+from lakegate.dashboard.queries import LIMITS, Job, Result
+from lakegate.dashboard.ui import charts, engine, markup, parts
 from lakegate.dashboard.ui.page import Page
-from lakegate.dashboard.ui.session import Shared, shared
-from lakegate.errors import LakegateError, RetryableError
-from lakegate.lake import Lake, connect
+from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import counted, duration
-from lakegate.ports import Narrator
 
 _JOB = "query-job"
-_LOOK_EVERY_S = 0.5
 _ROWS_ON_A_PAGE = 500
 _MOST_POINTS = 5_000
 _SHORTEST_QUERY_S = 0.4
@@ -55,14 +50,14 @@ def show() -> None:
         job = st.session_state[_JOB] = asked
         job.wait(_SHORTEST_QUERY_S)  # a quick one shows at once
     if job is None:
-        if not _queries(shared()).is_open:
+        if not engine.queries(shared()).is_open:
             parts.html(
                 Markup(
                     '<p class="muted">The first query starts Spark, which can take a minute. No other page does.</p>'
                 )
             )
     elif job.state == "running":
-        _watch(job)
+        engine.watch(job, key="query-stop")
     else:
         with parts.boundary("the result"):
             _show(job)
@@ -72,14 +67,6 @@ def _may_query() -> bool:
     settings = shared().access.settings
     # SQL can give a masked column another name.
     return settings.query if settings.query is not None else settings.examples > 0 and not settings.masked
-
-
-@cache
-def _queries(known: Shared) -> Queries:
-    def open_lake(narrator: Narrator) -> Lake:
-        return connect(known.lake.home, settings=known.lake.settings, narrator=narrator)
-
-    return Queries(open_lake)
 
 
 def _ask(*, is_running: bool) -> Job | None:
@@ -102,47 +89,23 @@ def _ask(*, is_running: bool) -> Job | None:
             pressed = st.form_submit_button("Run again" if is_running else "Run", type="primary")
     if not pressed or not sql.strip():
         return None
-    return _queries(shared()).start(sql, ref=ref.strip() or MAIN, at=at.strip() or None, limit=limit or LIMITS[0])
-
-
-def _watch(job: Job) -> None:
-    @st.fragment(run_every=_LOOK_EVERY_S)
-    def look() -> None:
-        if job.state != "running":
-            st.rerun()
-        with st.container(border=True):
-            live = markup.badge("running", tone="live", sign="●")
-            parts.html(markup.joined(live, " ", markup.text(job.doing), f" · {duration(job.seconds)}"))
-            if job.progress is not None and job.progress[1]:
-                done, total = job.progress
-                st.progress(min(done / total, 1.0))
-            if st.button("Stop", key="query-stop"):
-                job.stop()
-                st.rerun()
-
-    look()
+    return engine.queries(shared()).start(sql, ref=ref.strip() or MAIN, at=at.strip() or None, limit=limit or LIMITS[0])
 
 
 def _show(job: Job) -> None:
     if job.state == "stopped":
         parts.html(Markup('<p class="muted">Stopped after {}.</p>').format(duration(job.seconds)))
     elif job.error is not None:
-        _show_error(job.error)
+        engine.show_error(job.error)
     elif job.result is not None:
         _show_result(job, job.result)
-
-
-def _show_error(error: LakegateError) -> None:
-    parts.trouble(error.message, error.hint, tone="warn" if isinstance(error, RetryableError) else "bad")
-    if isinstance(error, RetryableError):
-        parts.html(Markup('<p class="muted">Only queries need Spark: all other pages work without it.</p>'))
 
 
 def _show_result(job: Job, result: Result) -> None:
     count = result.table.num_rows
     rows = f"The first {count:,} rows of more" if result.cut else counted(count, "row")
     columns = counted(result.table.num_columns, "column")
-    where = markup.code(job.ref if job.at is None else f"{job.ref} as of {job.at}")
+    where = markup.code(job.where)
     parts.html(
         Markup('<p class="muted">{} · {} · {} · on {}</p>').format(rows, columns, duration(result.seconds), where)
     )

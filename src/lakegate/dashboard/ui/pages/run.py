@@ -11,11 +11,11 @@ from markupsafe import Markup
 from lakegate.dashboard.runs import RunDetail, RunFile, StepLine, TableDelta, get_run, list_run_files
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.checks import show_checks
+from lakegate.dashboard.ui.downstream import show_deliveries
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page, address
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.session import shared
-from lakegate.model.downstream import DeliveryState
 from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import UndoneTable
 
@@ -47,8 +47,7 @@ def show() -> None:
         _show_files(found)
     if found.notifications:
         parts.html(Markup("<h2>Alerts</h2>"), _alerts(found))
-    if found.deliveries:
-        parts.html(Markup("<h2>Downstream systems</h2>"), _deliveries(found))
+    show_deliveries(found.deliveries)
     if found.summary.finished_at is None and found.suspended_until is None:
         parts.draw_again(_AGAIN_S)
     if found.commands:
@@ -115,8 +114,9 @@ def _branch(found: RunDetail) -> Html | None:
         return None
     if found.branch_exists:
         return markup.branch_link(name)
+    gone = "not there yet" if found.summary.finished_at is None and not found.changes else "dropped"
     return markup.code(name) + Markup(' <span class="muted">{}</span>').format(
-        "dropped" if found.branch_exists is False else ""
+        gone if found.branch_exists is False else ""
     )
 
 
@@ -226,28 +226,6 @@ def _alerts(found: RunDetail) -> Html:
     )
     columns = (Column("Outcome", "fit"), "Channel", "About", Column("When", "fit"), "Why not")
     return markup.table(columns, rows, caption="Alerts")
-
-
-def _deliveries(found: RunDetail) -> Html:
-    tones: dict[DeliveryState, tuple[markup.Tone, str]] = {
-        "sent": ("ok", "✓"),
-        "pending": ("live", "…"),
-        "failed": ("bad", "✕"),
-        "skipped": ("off", "="),
-        "superseded": ("off", "="),
-    }
-    rows = (
-        (
-            markup.badge(one.state, tone=tones[one.state][0], sign=tones[one.state][1]),
-            one.downstream,
-            ", ".join(one.tables),
-            markup.ago(one.ended_at or one.queued_at, shared().model.now()),
-            one.reason or "",
-        )
-        for one in found.deliveries
-    )
-    columns = (Column("State", "fit"), "System", "Tables", Column("When", "fit"), "Why not")
-    return markup.table(columns, rows, caption="Downstream systems")
 
 
 PAGE = Page("Run", path="run", icon="list_alt", order=21, show=show, listed=False)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
 
+from lakegate.dashboard.model import ReadModel
+from lakegate.dashboard.overview import LakeFacts, read_facts
+from lakegate.dashboard.values import Problem
+from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
+from lakegate.model.journal import RunLine
 from lakegate.model.run import Run, RunKind
-from lakegate.model.words import parse_duration
 
+_MOST_RUNS = 2_000
+"""Runs in a report: reading so many takes a second or two."""
+_MOST_UNDECIDED = 20
 _WRITES: tuple[RunKind, ...] = ("ingest", "transaction", "branch")
 """Runs that bring data; reverts and restores take it back."""
 
@@ -45,10 +53,10 @@ class TableReport(Value):
         table: The table.
         runs: Its runs by status.
         rows: Rows published to it, without those that were reverted since.
-        last_publish: When something was last published to it in the period.
+        last_publish: When something was last published to it, in the period or before, that wasn't reverted since.
         late_after: How often something should be published to it, as the settings have it; ``None`` if they don't.
         is_late: Whether it's later than that.
-        waiting: Ids of the rejected runs whose branches wait for a decision, newest first.
+        waiting: Ids of the rejected runs whose branches wait for a decision now, newest first.
     """
 
     table: str
@@ -84,63 +92,68 @@ class PeriodReport(Value):
     is_complete: bool = True
 
 
-def period_report(
-    runs: Sequence[Run],
-    *,
-    since: datetime | None,
-    table: str | None = None,
-    expected: Mapping[str, str] | None = None,
-    is_complete: bool = True,
-    now: datetime | None = None,
-) -> PeriodReport:
-    """Return what ``runs`` add up to.
+class Period(NamedTuple):
+    """A period: what its runs add up to, and the runs.
+
+    Attributes:
+        report: What they add up to.
+        runs: The runs, newest first, without examples.
+        undecided: The newest runs whose branches wait for a decision, from before the period, too.
+    """
+
+    report: PeriodReport
+    runs: Sequence[Run]
+    undecided: Sequence[Run]
+
+
+def period(model: ReadModel, *, since: datetime | None, table: str | None = None, most: int = _MOST_RUNS) -> Period:
+    """Return what the runs of a period add up to, and what waits for somebody now.
 
     Args:
-        runs: The runs of the period, newest first.
-        since: Its beginning.
+        model: The read model.
+        since: Beginning of the period; ``None`` for all that the journal has.
         table: The only table to report on; runs may have written others, too.
-        expected: How often each table should be published to (the setting ``notify.late``).
-        is_complete: Whether these are all runs of the period.
-        now: Its end.
+        most: The most runs to count, the newest.
+
+    Returns:
+        The period. If the catalog is away, what waits is as the journal has it.
+
+    Raises:
+        RetryableError: The journal can't be reached.
     """
-    until = now or datetime.now(UTC)
-    by_table: dict[str, list[Run]] = {}
-    for run in runs:
-        for name in run.tables:
-            if table in (None, name):
-                by_table.setdefault(name, []).append(run)
-    late = {name: every for name, every in (expected or {}).items() if table in (None, name)}
-    for name in late:
-        by_table.setdefault(name, [])
-    tables = [_table(name, found, late.get(name), until) for name, found in by_table.items()]
-    return PeriodReport(
+    pages, problems = model.journal.pages, list[Problem]()
+    runs, end = pages.runs(RunFilter(table=table, since=since), limit=most, whole=False)
+    facts = read_facts(model, problems)
+    late = model.settings.notify.late
+    names = {name for run in runs for name in run.tables} | {*late, *facts.waiting}
+    wanted = [name for name in sorted(names) if table in (None, name)]
+    published = pages.last_publishes(wanted)
+    tables = [_table(name, runs, facts, published.get(name), late.get(name)) for name in wanted]
+    waiting = sorted({run_id for one in tables for run_id in one.waiting}, reverse=True)[:_MOST_UNDECIDED]
+    documents = pages.runs_of(waiting, whole=False)
+    report = PeriodReport(
         since=since,
-        until=until,
+        until=model.now(),
         table=table,
         runs=dict(Counter(run.status for run in runs)),
         rows=sum(one.rows for one in tables),
         tables=tuple(sorted(tables, key=lambda one: (not (one.waiting or one.is_late), one.table))),
         checks=_checks(runs, table),
-        is_complete=is_complete,
+        is_complete=end is None,
     )
+    return Period(report, runs, [documents[one] for one in waiting if one in documents])
 
 
-def waiting(runs: Iterable[Run]) -> list[Run]:
-    """Return the rejected runs whose branches wait for a decision."""
-    return [run for run in runs if run.status == "rejected" and run.branch_kept]
-
-
-def _table(name: str, runs: Sequence[Run], every: str | None, until: datetime) -> TableReport:
-    published = [run for run in runs if run.status == "published" and run.kind in _WRITES]
-    last = max((run.finished_at or run.started_at for run in published), default=None)
+def _table(name: str, runs: Sequence[Run], facts: LakeFacts, last: RunLine | None, every: str | None) -> TableReport:
+    own = [run for run in runs if name in run.tables]
     return TableReport(
         table=name,
-        runs=dict(Counter(run.status for run in runs)),
-        rows=sum(_rows_into(name, run) for run in published),
-        last_publish=last,
+        runs=dict(Counter(run.status for run in own)),
+        rows=sum(_rows_into(name, run) for run in own if run.status == "published" and run.kind in _WRITES),
+        last_publish=None if last is None else last.finished_at or last.started_at,
         late_after=every,
-        is_late=every is not None and (last is None or until - last > parse_duration(every)),
-        waiting=tuple(run.run_id for run in waiting(runs)),
+        is_late=name in facts.late,
+        waiting=tuple(line.run_id for line in facts.waiting.get(name, ())),
     )
 
 

@@ -1,0 +1,115 @@
+"""Keys as single integers: what lets the scan prove by bitmaps that a key is unique.
+
+As many distinct integers as keys prove that no key occurs twice, *whatever* function made the integers of the keys. So
+a bound that is wrong costs time, never a verdict: where the numbers differ, the keys themselves are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from lakegate.checks.columns import ColumnType, Family
+from lakegate.model.identifiers import quote
+from lakegate.model.schema import Schema
+from lakegate.model.tables import AddedFiles, IntegerKey
+
+BITS_A_ROW = 256
+"""How far keys may lie apart on average: above, grouping by the keys is the cheaper way."""
+_ALWAYS = 1 << 22
+"""Bits that are never too many: half a megabyte."""
+_EXACT_DOUBLES = 15
+"""Digits that a double of 53 bits holds exactly."""
+_LONG_DIGITS = 18
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
+    """Return how to make one integer of a key, or ``None`` where that wouldn't prove it unique at less cost.
+
+    Args:
+        columns: The key's columns, spelled as in ``schema``.
+        schema: The table's columns.
+        added: The files that hold the rows; their bounds say how far the keys lie apart.
+
+    Example:
+        >>> from lakegate.model.schema import Column
+        >>> from lakegate.model.tables import ColumnStatistics, DataFile
+        >>> known = {"id": ColumnStatistics(value_count=9, null_count=0, lower=1, upper=9)}
+        >>> files = AddedFiles((DataFile(path="f", rows=9, size_bytes=1, columns=known),), complete=True)
+        >>> integer_key(["id"], Schema(columns=(Column(name="id", type="long"),)), files).sql
+        'CAST(`id` AS BIGINT)'
+    """
+    if not added.complete:
+        return None
+    types = {column.name: column.type for column in schema.columns}
+    parts: list[tuple[str, tuple[int, int]]] = []
+    for name in columns:
+        kind = ColumnType.parse(types[name])
+        number = _as_integer(name, kind)
+        ends = None if number is None else _range(name, kind, added)
+        if number is None or ends is None:
+            return None
+        parts.append((number, ends))
+    spans = [high - low + 1 for _, (low, high) in parts]
+    # Fewer bits than keys: some occur twice, which only counting them tells.
+    if not _at_most(columns, added) <= math.prod(spans) <= max(_ALWAYS, BITS_A_ROW * added.rows):
+        return None
+    if len(parts) == 1:
+        return IntegerKey(columns=tuple(columns), sql=parts[0][0])
+    made = "0L"
+    for (sql, (low, _)), span in zip(parts, spans, strict=True):
+        # try_: rows beyond their file's bounds must not end the audit.
+        made = f"try_add(try_multiply({made}, {span}L), try_subtract({sql}, {_long(low)}))"
+    return IntegerKey(columns=tuple(columns), sql=made)
+
+
+def _as_integer(column: str, kind: ColumnType) -> str | None:
+    """Return a column's values as ``BIGINT``, different ones for different values."""
+    name = quote(column)
+    match kind.family:
+        case Family.INTEGER | Family.BOOLEAN:
+            return f"CAST({name} AS BIGINT)"
+        case Family.DATE:
+            return f"CAST(unix_date({name}) AS BIGINT)"
+        case Family.DECIMAL if kind.scale == 0 and kind.precision <= _LONG_DIGITS:
+            return f"CAST({name} AS BIGINT)"
+        case Family.DECIMAL if kind.precision <= _EXACT_DOUBLES:
+            # A product of decimals is a BigDecimal to each row.
+            return f"floor(CAST({name} AS DOUBLE) * {10**kind.scale}D + 0.5D)"
+        case _:
+            return None
+
+
+def _range(column: str, kind: ColumnType, added: AddedFiles) -> tuple[int, int] | None:
+    """Return the least and the greatest integer of a column; ``None`` when a file doesn't say."""
+    low = high = None
+    for file in added.files:
+        found = file.columns.get(column)
+        if not file.rows or (found is not None and found.null_count == file.rows):
+            continue
+        if found is None or not kind.holds(found.lower) or not kind.holds(found.upper):
+            return None
+        ends = _integer(found.lower, kind), _integer(found.upper, kind)
+        low = ends[0] if low is None else min(low, ends[0])
+        high = ends[1] if high is None else max(high, ends[1])
+    return None if low is None or high is None or low > high else (low, high)
+
+
+def _integer(value: Any, kind: ColumnType) -> int:
+    if isinstance(value, date):
+        return value.toordinal() - _EPOCH
+    return int(value.scaleb(kind.scale)) if isinstance(value, Decimal) else int(value)
+
+
+def _at_most(columns: Sequence[str], added: AddedFiles) -> int:
+    """Return a number of keys that there are at least, NULLs left out."""
+    nulls = [file.columns[name].null_count for name in columns for file in added.files if file.rows]
+    return max(0, added.rows - sum(count or 0 for count in nulls)) if None not in nulls else 0
+
+
+def _long(number: int) -> str:
+    return f"{number}L" if number >= -(2**63) + 1 else "CAST('-9223372036854775808' AS BIGINT)"

@@ -1,0 +1,205 @@
+"""Processes of our programs that don't import everything again: forks of one that has.
+
+A command that talks to Spark spends a second of processor time on importing pyspark, pandas and pyarrow, and the tests
+run hundreds. :func:`words` returns what to start instead: a client that imports nothing and has a process do it that
+imported them once, and forks. The fork has the arguments, environment, working folder, standard streams and signals of
+the client, which ends as it does. What it can't show is how a program starts: some tests of each program start it cold.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import marshal
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from support import warm_client
+
+CLI = "lakegate"
+DBOS = "lakegate.integrations.dbos"
+_PACKAGES = (
+    "catalogs",
+    "checks",
+    "cli.commands",
+    "iceberg",
+    "journal",
+    "loading",
+    "sources",
+    "spark",
+    "storage",
+    "wap",
+)
+_LIBRARIES = ("boto3", "httpx", "pandas", "pyarrow.dataset", "pyarrow.parquet", "pyspark.sql.connect.session")
+_READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
+"""How variables begin that an interpreter reads when it starts, and not again."""
+_NOT_READ = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+_START_S = 120
+_TESTS = Path(__file__).parents[1]
+
+
+def words(program: str) -> tuple[str, ...]:
+    """Return what starts a module (:data:`CLI`, :data:`DBOS`) as ``python -m`` would, but warm."""
+    return sys.executable, "-I", "-S", warm_client.__file__, str(_server(program).address), program
+
+
+class Server:
+    """The process that has imported a program; it ends when this one does."""
+
+    def __init__(self, program: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="lakegate-warm-")
+        self.address = Path(self._folder.name) / "socket"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.warm", self.address, program],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl+C is for the tests
+            env={**os.environ, "PYTHONPATH": str(_TESTS)},
+        )
+        deadline = time.monotonic() + _START_S
+        while not self.address.exists():
+            assert self._process.poll() is None, f"no warm {program}"
+            assert time.monotonic() < deadline, f"no warm {program}"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+@functools.cache
+def _server(program: str) -> Server:
+    server = Server(program)
+    atexit.register(server.close)
+    return server
+
+
+def _serve(address: Path, program: str) -> None:
+    """Import what a program needs, and fork for each client until standard input ends."""
+    for name in _modules(program):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else the first collection of each fork copies all pages
+    draft = address.with_suffix(".draft")
+    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as ready:
+        listening.bind(str(draft))
+        listening.listen(64)
+        draft.rename(address)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a supervisor ended
+        ready.register(listening, selectors.EVENT_READ)
+        ready.register(sys.stdin, selectors.EVENT_READ)
+        while all(key.fileobj is listening for key, _ in ready.select()):
+            connection, _ = listening.accept()
+            if os.fork() == 0:
+                break
+            connection.close()
+        else:
+            return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _supervise(connection)
+
+
+def _modules(program: str) -> list[str]:
+    packages = [f"lakegate.{name}" for name in _PACKAGES] + [program] * (program != CLI)
+    found = [*_LIBRARIES, "lakegate.cli.main", "lakegate.components"]
+    for package in packages:
+        path = importlib.import_module(package).__path__
+        names = (one.name for one in pkgutil.walk_packages(path, f"{package}."))
+        found += [name for name in names if "migrations" not in name and not name.endswith("__main__")]
+    return found
+
+
+def _supervise(connection: socket.socket) -> None:
+    """Run a client's order in a fork, and tell the client how it ended."""
+    length, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
+    with connection.makefile("rb") as stream:
+        order = marshal.loads(stream.read(int.from_bytes(length, "big")))  # noqa: S302 - our own client wrote it
+    program, arguments, environment, folder, opened = order
+    if _read_at_start(environment) != _read_at_start(os.environ):
+        connection.sendall(warm_client.to_bytes(warm_client.COLD))
+        os._exit(0)
+    lives, held = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(lives)
+        connection.close()
+        _become(dict(zip(opened, descriptors, strict=True)), environment, folder)
+        sys.argv = [program, *arguments]
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+        return
+    os.close(held)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    connection.sendall(warm_client.to_bytes(pid))
+    with selectors.DefaultSelector() as ready:
+        ready.register(lives, selectors.EVENT_READ)
+        ready.register(connection, selectors.EVENT_READ)
+        if any(key.fileobj is connection for key, _ in ready.select()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # its client was killed
+    _, status = os.waitpid(pid, 0)
+    with contextlib.suppress(OSError):
+        connection.sendall(warm_client.to_bytes(status))
+    os._exit(0)
+
+
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value for name, value in environment.items() if name.startswith(_READ_AT_START) and name not in _NOT_READ
+    }
+
+
+def _become(descriptors: Mapping[int, int], environment: Mapping[str, str], folder: str) -> None:
+    """Give this process what a client has."""
+    for number in (0, 1, 2):
+        os.close(number)
+    for number, descriptor in descriptors.items():
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    time.tzset()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdin = _opened(0, "r", descriptors)
+    sys.stdout = _opened(1, "w", descriptors)
+    sys.stderr = _opened(2, "w", descriptors)
+    paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [folder, *paths, *(path for path in sys.path[1:] if path != str(_TESTS))]
+    importlib.invalidate_caches()
+
+
+def _opened(number: int, mode: str, descriptors: Mapping[int, int]) -> Any:
+    """Return a standard stream as Python opens it when it starts; ``None`` when it is closed."""
+    if number not in descriptors:
+        return None
+    before = (sys.__stdin__, sys.__stdout__, sys.__stderr__)[number]
+    assert before is not None
+    return open(
+        number,
+        mode,
+        encoding=before.encoding,
+        errors=before.errors,
+        newline=None if mode == "r" else "\n",
+        buffering=1 if number == 2 or os.isatty(number) else -1,
+        closefd=False,
+    )
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]), sys.argv[2])
