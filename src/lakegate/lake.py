@@ -50,6 +50,7 @@ from lakegate.wap.gc import drop_orphaned_branches, gc
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.plan import plan
+from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction, transaction
@@ -450,31 +451,62 @@ class Lake:
 
     # Branches: audit, publish, discard
 
-    def audit(self, table: str, *, branch: str, checks: Checks | None = None) -> AuditReport:
-        """Audit what a branch did to a table.
+    def audit(
+        self,
+        table: str,
+        *,
+        branch: str | None = None,
+        checks: Checks | None = None,
+        ref: str | None = None,
+        at: str | datetime | None = None,
+        since: str | datetime | None = None,
+    ) -> AuditReport:
+        """Audit what a branch did to a table, or what is published already.
+
+        With ``branch="main"``, or with ``ref``, ``at`` or ``since``, all rows of the table are audited: would these
+        checks have passed? It changes no run.
 
         Args:
-            table: A table that the branch changed.
+            table: A table; one that the branch changed.
             branch: A branch, made by lakegate or by another writer.
             checks: Checks to try out; the run's own report stays as it is. Default: the checks of the run that wrote
                 the branch and of the table's settings; :meth:`publish` relies on that report.
+            ref: Branch, tag or commit whose rows to audit, instead of what a branch added.
+            at: Audit the rows of this time, tag or commit.
+            since: Audit only the rows that were added after this time, tag or commit.
 
         Returns:
             The report, also when a check failed.
 
         Raises:
-            NotFoundError: There's no such branch.
-            InputError: The branch didn't change the table, or lakegate knows nothing of the run that wrote it.
+            NotFoundError: There's no such branch, table or commit.
+            InputError: The branch didn't change the table, or lakegate knows nothing of the run that wrote it; or more
+                than appends happened to the table after ``since``.
             RetryableError: The catalog or the engine can't be reached.
 
         Example:
             >>> report = lake.audit("nyc.fares", branch="fix", checks=["not_null(fare)"])
             >>> report.passed
             False
+            >>> lake.audit("nyc.trips", branch="main", checks=["not_null(fare)"]).passed
+            True
         """
         identifier = TableIdentifier.parse(table)
+        if branch is not None and ref is not None:
+            raise InputError(f"Both branch='{branch}' and ref='{ref}' are given.", hint="Name one of them.")
         asked = None if checks is None else self._checks(identifier, checks, configured=False)
-        return review.audit_branch(self._context, identifier, branch, checks=asked, configured=self._configured)
+        if branch not in (None, MAIN) and at is None and since is None:
+            return review.audit_branch(self._context, identifier, branch, checks=asked, configured=self._configured)
+        if (branch, ref, at, since) == (None, None, None, None):
+            raise InputError(
+                "Which rows are to be audited?",
+                hint=f"branch='NAME' for what a branch adds, branch='{MAIN}' for what is published.",
+            )
+        name = ref or branch or MAIN
+        begin = None if since is None else self._resolve(name, since)
+        resolved = self._resolve(name, at)
+        wanted = self._configured(identifier) if asked is None else asked
+        return audit_state(self._context, identifier, resolved, wanted, since=begin)
 
     def publish(self, branch: str, *, accept: str | None = None, actor: str | None = None) -> Run:
         """Publish a branch. Audits it first unless this state of it has passed its audit.

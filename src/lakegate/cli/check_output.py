@@ -26,7 +26,7 @@ def check_payload(result: CheckResult) -> dict[str, Any]:
 def report_payload(report: AuditReport) -> dict[str, Any]:
     """Return a whole report for machines."""
     return {
-        "run_id": report.run_id,
+        "run_id": report.run_id or None,
         "table": report.table,
         "branch": report.branch,
         "passed": report.passed,

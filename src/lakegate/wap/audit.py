@@ -44,7 +44,7 @@ def audit(
     """
     at = Ref(name=staged.target, hash=staged.base)
     schema = context.reader.metadata(staged.pointer).table_schema
-    _require_readable(staged, schema)
+    require_readable(staged.table, staged.branch, schema)
     report = run_audit(
         run_id=staged.run_id,
         rows=_rows(staged),
@@ -110,15 +110,20 @@ def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) ->
     return find
 
 
-def _require_readable(staged: StagedTable, schema: Schema) -> None:
+def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> None:
+    """Refuse a table that no engine can read.
+
+    Raises:
+        SchemaError: When a column has the name of one of Iceberg's metadata columns.
+    """
     reserved = reserved_names(schema.names)
     if reserved:
         raise SchemaError(
-            f"Table {staged.table} on branch {staged.branch} has a column '{reserved[0]}', the name of an Iceberg "
+            f"Table {table} on branch {branch} has a column '{reserved[0]}', the name of an Iceberg "
             "metadata column; no table can be read with it, so it can't be published.",
-            hint=f"Rename it: ALTER TABLE {staged.table} RENAME COLUMN {reserved[0]} TO {reserved[0].lstrip('_')}",
-            table=str(staged.table),
-            branch=staged.branch,
+            hint=f"Rename it: ALTER TABLE {table} RENAME COLUMN {reserved[0]} TO {reserved[0].lstrip('_')}",
+            table=str(table),
+            branch=branch,
             column=reserved[0],
         )
 

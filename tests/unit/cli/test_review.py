@@ -89,3 +89,18 @@ def test_a_rejected_transaction_offers_the_rows_of_the_table_that_failed() -> No
     text = invoke("runs 2026", FakeLake(run=run)).stdout
     assert f"'SELECT * FROM nyc.zones WHERE passenger_count IS NULL LIMIT 20' --ref {BRANCH}" in text
     assert "1 of 4 checks failed; none of 100,260 rows was published" in text
+
+
+def test_what_is_published_is_audited_without_a_run() -> None:
+    lake = FakeLake(audit=PASSED.model_copy(update={"run_id": "", "branch": "main"}))
+    shown = invoke("audit nyc.trips --branch main --since 2e1cfa82b035 -c not_null(fare)", lake)
+    assert shown.exit_code == 0
+    assert "what is published stays as it is" in shown.stdout
+    assert lake.asked("audit") == {"branch": "main", "since": "2e1cfa82b035", "checks": ("not_null(fare)",)}
+    assert json.loads(invoke("audit nyc.trips --at yesterday -o json", lake).stdout)["run_id"] is None
+
+
+def test_an_audit_needs_to_know_which_rows() -> None:
+    asked = invoke("audit nyc.trips", FakeLake())
+    assert asked.exit_code == 2
+    assert "--branch main" in asked.stderr

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from lakegate.cli.app import App
-from lakegate.cli.check_output import report_payload, show_all, show_evidence, show_skipped_checks, summary
+from lakegate.cli.check_output import report_payload, show_all, show_evidence, summary
 from lakegate.cli.commandline import command
-from lakegate.cli.options import check_option, complete_branches, table_argument
+from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
 from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
 from lakegate.errors import ExitCode
+
+if TYPE_CHECKING:
+    from lakegate.model.checks import AuditReport
 
 
 @command(
@@ -17,35 +22,65 @@ from lakegate.errors import ExitCode
     examples=(
         "lakegate audit nyc.trips --branch wap/january",
         "lakegate audit nyc.trips --branch wap/january --check 'not_null(passenger_count, severity=\"warn\")'",
+        "lakegate audit nyc.trips --branch main --check 'unique(trip_id)'",
+        "lakegate audit nyc.trips --branch main --since yesterday",
     ),
 )
 @table_argument()
-@click.option("--branch", required=True, metavar="NAME", help="Branch to audit.", shell_complete=complete_branches)
+@click.option("--branch", metavar="NAME", help="Branch to audit.", shell_complete=complete_branches)
+@click.option(
+    "--ref", metavar="REF", help="Branch, tag or commit whose rows to audit, all of them.", shell_complete=complete_refs
+)
+@at_option("Audit the rows of this time (2026-01-31T07:00:00Z, '10m ago', yesterday), tag or commit.")
+@click.option("--since", metavar="TIME|TAG|COMMIT", help="Audit only rows that were added after this.")
 @check_option("Check to run instead of those, such as 'unique(trip_id)'. Repeatable.")
-def audit(app: App, /, *, table: str, branch: str, checks: tuple[str, ...]) -> None:
-    """Run checks on the rows that a branch adds to TABLE. Publishes nothing.
+def audit(
+    app: App,
+    /,
+    *,
+    table: str,
+    branch: str | None,
+    ref: str | None,
+    at: str | None,
+    since: str | None,
+    checks: tuple[str, ...],
+) -> None:
+    """Run checks on the rows that a branch adds to TABLE, or on what is published. Publishes nothing.
 
     Without --check, runs the checks of the run that wrote the branch and those in the settings, and records the result
     as the run's verdict. With --check, runs those checks instead and records nothing. Exits with 1 if a check fails.
+
+    With --branch main, --ref, --at or --since, audits all rows that TABLE has there, with the checks of the settings or
+    those of --check, and records nothing: it tells whether a check would have passed before you adopt it.
     """
+    if branch is None and ref is None and at is None and since is None:
+        raise click.UsageError(
+            "Which rows? Give --branch NAME for what a branch adds to the table, --branch main for what is published."
+        )
     with app.lake() as lake:
-        report = lake.audit(table, branch=branch, checks=checks or None)
+        points = {name: value for name, value in (("ref", ref), ("at", at), ("since", since)) if value is not None}
+        report = lake.audit(table, branch=branch, checks=checks or None, **points)
     if app.json:
         echo_json(report_payload(report))
     else:
-        word = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
-        say(f"{word}  [bold]{safe(report.table)}[/] on {safe(report.branch)}  {counted(report.rows, 'row')}")
-        say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
-        show_all(report)
-        show_evidence([*report.failures, *report.warnings])
-        show_skipped_checks(report.skipped)
-        if checks:
-            say("", "[dim]Not recorded: the branch's verdict is unchanged.[/]")
-        elif report.passed:
-            next_commands(("Publish it", app.command("publish", branch)))
-        else:
-            next_commands(
-                ("Discard it", app.command("discard", branch)),
-                ("Or publish it anyway", app.command("publish", branch, "--accept", "REASON")),
-            )
+        _show(app, report, branch, is_tried=bool(checks))
     raise click.exceptions.Exit(ExitCode.OK if report.passed else ExitCode.AUDIT_FAILED)
+
+
+def _show(app: App, report: AuditReport, branch: str | None, *, is_tried: bool) -> None:
+    word = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
+    say(f"{word}  [bold]{safe(report.table)}[/] on {safe(report.branch)}  {counted(report.rows, 'row')}")
+    say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
+    show_all(report)
+    show_evidence([*report.failures, *report.warnings])
+    if not report.run_id:
+        say("", "[dim]Not recorded: what is published stays as it is.[/]")
+    elif is_tried or branch is None:
+        say("", "[dim]Not recorded: the branch's verdict is unchanged.[/]")
+    elif report.passed:
+        next_commands(("Publish it", app.command("publish", branch)))
+    else:
+        next_commands(
+            ("Discard it", app.command("discard", branch)),
+            ("Or publish it anyway", app.command("publish", branch, "--accept", "REASON")),
+        )

@@ -1,0 +1,104 @@
+"""Audit what is published already, or any other state of a table: it belongs to no run, and changes none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakegate.checks import Others, run_audit, validate_checks
+from lakegate.errors import InputError
+from lakegate.model.checks import AuditReport, Check
+from lakegate.model.identifiers import TableIdentifier, is_commit_hash
+from lakegate.model.refs import Ref, TableAt, TablePointer
+from lakegate.model.tables import AddedFiles, AddedRows, Rows, TableChange
+from lakegate.points import MAIN, unknown_table
+from lakegate.wap.audit import require_readable, schemas_at
+from lakegate.wap.context import Context
+
+
+def audit_state(
+    context: Context, table: TableIdentifier, ref: Ref, checks: Sequence[Check], *, since: Ref | None = None
+) -> AuditReport:
+    """Answer ``checks`` about the rows that ``table`` has at a commit.
+
+    Args:
+        context: The lake's context.
+        table: The table.
+        ref: Where to look.
+        checks: The checks; those of scope ``table`` look at other tables at the same commit.
+        since: A commit before; only rows added after it are looked at.
+
+    Returns:
+        The report, with an empty ``run_id``.
+
+    Raises:
+        CheckError: When a check can't be run on the table.
+        InputError: When more than appends happened to the table after ``since``.
+        NotFoundError: When there is no such table.
+        RetryableError: When the audit couldn't run; that says nothing about the data.
+    """
+    pointer = context.catalog.get_table(table, ref)
+    if pointer is None:
+        raise unknown_table(context.catalog, str(table), ref)
+    before = None if since is None else context.catalog.get_table(table, since)
+    change = None if since is None else _appended(context, table, before, pointer, since)
+    schema = context.reader.metadata(pointer).table_schema
+    require_readable(table, ref.name, schema)
+    schemas = schemas_at(context, ref)
+    return run_audit(
+        run_id="",
+        rows=AddedRows(
+            table=table,
+            ref=_named(ref),
+            after_snapshot_id=None if change is None else change.parent_snapshot_id,
+            snapshot_id=pointer.snapshot_id,
+            hash=ref.hash,
+        ),
+        schema=schema,
+        added=_live(context, pointer) if change is None else context.reader.added_files(pointer, change.snapshot_ids),
+        checks=tuple({str(check): check for check in validate_checks(checks, schema, schemas)}.values()),
+        engine=context.engine,
+        metadata_location=pointer.metadata_location,
+        narrator=context.narrator,
+        others=_others(context, table, ref, since if before is not None else None),
+        at=ref.hash,
+        schemas=schemas,
+    ).model_copy(update={"branch": ref.name})
+
+
+def _appended(
+    context: Context, table: TableIdentifier, before: TablePointer | None, pointer: TablePointer, since: Ref
+) -> TableChange:
+    change = context.reader.change(before, pointer)
+    if change.only_adds or (change.kind == "metadata" and not change.written):
+        return change
+    reason = f", because {change.reason}" if change.reason else ""
+    raise InputError(
+        f"What was added to {table} since {since.hash[:12]} can't be told from the rest{reason}.",
+        hint="Leave --since out to audit the whole table, or name a later commit: lakegate log",
+        table=str(table),
+        commit=since.hash,
+    )
+
+
+def _live(context: Context, pointer: TablePointer) -> AddedFiles:
+    """Return what manifests say about all rows of a table: nothing exact if some of them are deleted."""
+    rows = context.reader.metadata(pointer).rows
+    if rows is None:
+        return AddedFiles(files=(), complete=False)
+    files = AddedFiles(files=tuple(context.reader.files(pointer)), complete=True)
+    return files if files.rows == rows else AddedFiles(files=(), complete=False)
+
+
+def _others(context: Context, audited: TableIdentifier, ref: Ref, since: Ref | None) -> Others:
+    def find(table: TableIdentifier) -> tuple[Rows, ...]:
+        at = since if table == audited else ref
+        if at is None or context.catalog.get_table(table, at) is None:
+            return ()
+        return (TableAt(table=table, ref=_named(ref), hash=at.hash),)
+
+    return find
+
+
+def _named(ref: Ref) -> str:
+    """Return what the engine is to call a reference: it reads a commit by its hash, whatever branch that is on."""
+    return MAIN if is_commit_hash(ref.name) else ref.name
