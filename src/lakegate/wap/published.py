@@ -81,12 +81,13 @@ def _appended(
 
 
 def _live(context: Context, pointer: TablePointer) -> AddedFiles:
-    """Return what manifests say about all rows of a table: nothing exact if some of them are deleted."""
+    """Return what manifests say about all rows of a table, if it never had another schema and no row is deleted."""
     rows = context.reader.metadata(pointer).rows
-    if rows is None:
-        return AddedFiles(files=(), complete=False)
-    files = AddedFiles(files=tuple(context.reader.files(pointer)), complete=True)
-    return files if files.rows == rows else AddedFiles(files=(), complete=False)
+    if rows is not None and len(context.reader.schemas(pointer)) == 1:
+        files = AddedFiles(files=tuple(context.reader.files(pointer)), complete=True)
+        if files.rows == rows:
+            return files
+    return AddedFiles(files=(), complete=False)
 
 
 def _others(context: Context, audited: TableIdentifier, ref: Ref, since: Ref | None) -> Others:
