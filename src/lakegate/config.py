@@ -466,7 +466,7 @@ class DownstreamSettings(_Section):
 
     Default: all but ``rejected`` and ``failed``.
     """
-    tables: tuple[str, ...] = ("*",)
+    tables: Annotated[tuple[str, ...], _JSON] = ("*",)
     """Patterns of the tables it gets events about."""
     timeout_s: float = Field(default=10.0, gt=0, le=86_400)
     """Seconds that one delivery may take. The process that published waits no longer."""
@@ -590,11 +590,14 @@ class SnowflakeDownstream(DownstreamSettings):
 
 
 class OpenlineageDownstream(DownstreamSettings):
-    """An OpenLineage event for each run, to a server or to a file: ``type = "openlineage"``."""
+    """An OpenLineage event for each run, to a server or to a file.
+
+    The section ``openlineage`` is the downstream system of that name; more of them are ``type = "openlineage"``.
+    """
 
     type: Literal["openlineage"]
     """``openlineage``."""
-    events: tuple[DownstreamKind, ...] = ("published", "reverted", "restored", "rejected", "failed")
+    events: Annotated[tuple[DownstreamKind, ...], _JSON] = ("published", "reverted", "restored", "rejected", "failed")
     """Events it gets: ``published``, ``reverted``, ``restored``, ``rejected``, ``failed``. Default: all of them."""
     url: str | None = Field(default=None, pattern=r"^https?://[^/@\s?#]+(?:/[^@\s?#]*)?$")
     """The server's address, such as ``https://marquez.example.com``, without user and password."""
@@ -610,7 +613,7 @@ class OpenlineageDownstream(DownstreamSettings):
     @model_validator(mode="after")
     def _check_place(self) -> OpenlineageDownstream:
         if (self.url is None) == (self.file is None):
-            raise ValueError("a downstream system of type 'openlineage' needs either 'url' or 'file'")
+            raise ValueError("OpenLineage events need either 'url' or 'file'")
         if self.api_key is not None and self.url is None:
             raise ValueError("'api_key' goes with 'url'")
         is_open = self.url is not None and self.url.startswith("http:")
@@ -633,6 +636,8 @@ def _downstream_name(value: str) -> str:
     return value
 
 
+OPENLINEAGE = "openlineage"
+"""Name of the downstream system that the section ``openlineage`` is."""
 DownstreamName = Annotated[str, AfterValidator(_downstream_name)]
 
 
@@ -705,8 +710,24 @@ class Settings(_Section):
     notify: NotifySettings = NotifySettings()
     downstream: dict[DownstreamName, Annotated[AnyDownstream, _JSON]] = Field(default_factory=dict)
     """Systems that learn of each publish: ``[downstream.NAME]``. ``LAKEGATE_DOWNSTREAM_NAME`` holds one as JSON."""
+    openlineage: OpenlineageDownstream | None = None
     ui: UiSettings = UiSettings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
+
+    @field_validator("openlineage", mode="before")
+    @classmethod
+    def _add_type(cls, value: Any) -> Any:
+        return {"type": OPENLINEAGE, **value} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _add_openlineage(self) -> Settings:
+        """Make the section ``openlineage`` the downstream system of that name: there is one way to send events."""
+        if (
+            self.openlineage is not None
+            and self.downstream.setdefault(OPENLINEAGE, self.openlineage) != self.openlineage
+        ):
+            raise ValueError("[openlineage] and [downstream.openlineage] are the same system: keep one of them")
+        return self
 
     @property
     def storage(self) -> StorageSettings:
@@ -827,7 +848,7 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
     for problem in error.errors():
         location = tuple(str(part) for part in problem["loc"])
         # Pydantic names the type of a section that may have several.
-        dotted = ".".join((*location[:2], *location[3:]) if location[0] == "downstream" else location)
+        dotted = ".".join((*location[:2], *location[3:]) if location[:1] == ("downstream",) else location)
         if problem["type"].startswith("union_tag"):
             types = [name for one in _inner_models(AnyDownstream) for name in _type_names(one)]
             lines.append(f"'{dotted}.type' must be one of {', '.join(types)}")
@@ -836,7 +857,8 @@ def _explain(error: ValidationError, path: Path) -> ConfigurationError:
             lines.append(f"unknown key '{dotted}'" + (f"; did you mean '{guess}'?" if guess else ""))
             hint = hint or f"Known keys there: {', '.join(sorted(_known_keys(location[:-1])))}."
         else:
-            lines.append(f"'{dotted}': {problem['msg'].removeprefix('Value error, ')}")
+            said = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"'{dotted}': {said}" if dotted else said)
     return ConfigurationError(f"Settings ({path} and variables): {'; '.join(lines)}.", hint=hint, file=str(path))
 
 

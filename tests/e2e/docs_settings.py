@@ -58,7 +58,9 @@ def setting_keys(model: type[BaseModel] = Settings, prefix: str = "") -> Iterato
         if not inner:
             yield f"{prefix}{name}", model, name
         for one in inner:
-            yield from setting_keys(one, f"{prefix}{name}.{'' if one is field.annotation else '*.'}")
+            alone = one is field.annotation or set(get_args(field.annotation)) == {one, type(None)}
+            keys = setting_keys(one, f"{prefix}{name}.{'' if alone else '*.'}")
+            yield from (key for key in keys if key[0] != "openlineage.type")  # of a section with one type, it's given
 
 
 def _types(annotation: Any) -> Iterator[type]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lakegate.config import find_home, load_settings
+from lakegate.config import FILE_NAME, Settings, find_home, load_settings
 from lakegate.errors import ConfigurationError, IdentifierError
 from lakegate.model.identifiers import TableIdentifier
 
@@ -97,3 +97,34 @@ def test_home_is_the_nearest_folder_upwards(tmp_path: Path) -> None:
     assert find_home(deep) == tmp_path
     write(tmp_path / "a", "")
     assert find_home(deep) == tmp_path / "a"
+
+
+def test_the_section_openlineage_is_a_downstream_system(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text('[openlineage]\nurl = "https://marquez.example.com"\napi_key = "env:KEY"\n')
+    found = load_settings(tmp_path, env={"LAKEGATE_OPENLINEAGE_TABLES": '["nyc.*"]'})
+    system = found.downstream["openlineage"]
+    assert system == found.openlineage
+    assert (system.type, system.tables) == ("openlineage", ("nyc.*",))
+    assert Settings.model_validate(found.model_dump()) == found
+    assert load_settings(tmp_path / "empty", env={}).downstream == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[openlineage]\nendpoint = 'x'", "'openlineage': OpenLineage events need either 'url' or 'file'"),
+        ("[openlineage]\nurl = 'http://a.example'\napi_key = 'env:K'", "must start with https://"),
+        ("[openlineage]\nurl = 'https://a.example'\napi_key = 'secret'", "openlineage.api_key"),
+        ("[openlineage]\nfil = 'x'", "did you mean 'file'?"),
+        ("openlineage = 'x'", "'openlineage': Input should be a valid dictionary"),
+        (
+            "[openlineage]\nfile = 'a'\n[downstream.openlineage]\ntype = 'openlineage'\nfile = 'b'",
+            "[openlineage] and [downstream.openlineage] are the same system",
+        ),
+    ],
+)
+def test_a_wrong_section_openlineage_says_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(tmp_path, env={})
+    assert said in refused.value.message

@@ -12,7 +12,7 @@ import click
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import group
 from lakegate.cli.output import cell, echo_json, show_rows
-from lakegate.config import ENV_PREFIX, FILE_NAME
+from lakegate.config import ENV_PREFIX, FILE_NAME, OPENLINEAGE
 from lakegate.model.secrets import SecretReference
 
 
@@ -24,7 +24,12 @@ def config() -> None:
 @config.command("show", examples=("lakegate config show", "LAKEGATE_ENGINE_URL=sc://host:15002 lakegate config show"))
 def show_config(app: App) -> None:
     """Show every setting, its value and where it comes from. Secrets are shown as references only."""
-    values = {key: _presentable(key, value) for key, value in _flat(app.settings().model_dump(mode="json"))}
+    tree = app.settings().model_dump(mode="json")
+    if tree["openlineage"] is not None:
+        # The section is the downstream system of that name: once is enough.
+        tree["downstream"].pop(OPENLINEAGE)
+        tree["openlineage"].pop("type")
+    values = {key: _presentable(key, value) for key, value in _flat(tree)}
     path = app.folder() / FILE_NAME
     in_file = {key for key, _ in _flat(tomllib.loads(path.read_text(encoding="utf-8")))} if path.is_file() else set()
     origins = {key: _origin(key, app, in_file) for key in values}
