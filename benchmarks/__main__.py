@@ -124,6 +124,13 @@ def _dashboard(bench: _Bench) -> Iterator[Figure]:
     return dashboard.measure(bench.lake.home / "dashboard", bench.components.catalog, bench.rounds)
 
 
+def _browser(bench: _Bench) -> Iterator[Figure]:
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    from benchmarks import browser
+
+    return browser.measure(bench.lake.home / "browser", bench.rounds * 2)
+
+
 _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "package": lambda bench: package.measure(bench.rounds * 3),
     "ingest": _ingest,
@@ -138,6 +145,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "watching": lambda _: watching.measure(),
     "function": _function,
     "dashboard": _dashboard,
+    "browser": _browser,
 }
 
 
