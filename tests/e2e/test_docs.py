@@ -49,6 +49,7 @@ class Runner:
 
     def __init__(self, folder: Path, home: Path, programs: Path | None) -> None:
         self._folder = folder
+        self._python = (sys.executable,) if programs is None else warm.python()
         self._home = home
         self._path = os.pathsep.join(
             [*([str(programs)] if programs else []), str(Path(sys.executable).parent), os.environ["PATH"]]
@@ -63,7 +64,7 @@ class Runner:
         elif block.skipped is None and block.language == "console":
             self._run_console(block)
         elif block.skipped is None and block.language == "python":
-            self._run([sys.executable, "-c", block.text], block)
+            self._run([*self._python, "-c", block.text], block)
 
     def _write(self, name: str, text: str) -> None:
         # Settings belong to the project, whose folder all pages share: a page has a folder in it.

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,12 @@ _TESTS = Path(__file__).parents[1]
 
 def words(program: str) -> tuple[str, ...]:
     """Return what starts a module (:data:`CLI`, :data:`DBOS`) as ``python -m`` would, but warm."""
-    return sys.executable, "-I", "-S", warm_client.__file__, str(_server(program).address), program
+    return *python(program), "-m", program
+
+
+def python(program: str = CLI) -> tuple[str, ...]:
+    """Return what stands for ``python`` in ``python -c TEXT``, with what a program imports."""
+    return sys.executable, "-I", "-S", warm_client.__file__, str(_server(program).address)
 
 
 class Server:
@@ -129,7 +135,7 @@ def _supervise(connection: socket.socket) -> None:
     length, descriptors, _, _ = socket.recv_fds(connection, 4, 3)
     with connection.makefile("rb") as stream:
         order = marshal.loads(stream.read(int.from_bytes(length, "big")))  # noqa: S302 - our own client wrote it
-    program, arguments, environment, folder, opened = order
+    (kind, what, *arguments), environment, folder, opened = order
     if _read_at_start(environment) != _read_at_start(os.environ):
         connection.sendall(warm_client.to_bytes(warm_client.COLD))
         os._exit(0)
@@ -139,8 +145,13 @@ def _supervise(connection: socket.socket) -> None:
         os.close(lives)
         connection.close()
         _become(dict(zip(opened, descriptors, strict=True)), environment, folder)
-        sys.argv = [program, *arguments]
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
+        if kind == "-c":
+            sys.argv = ["-c", *arguments]
+            sys.modules["__main__"] = main = types.ModuleType("__main__")  # which has nothing of what is imported here
+            exec(compile(what, "<string>", "exec"), main.__dict__)  # noqa: S102 - as python -c does
+        else:
+            sys.argv = [what, *arguments]
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
         return
     os.close(held)
     for descriptor in descriptors:

@@ -1,6 +1,6 @@
 """Run a Python program in a fork of the process that listens at a socket (:mod:`support.warm`), as if it ran here.
 
-``python -I -S warm_client.py SOCKET MODULE WORDS...`` imports next to nothing, so that it starts at once.
+``python -I -S warm_client.py SOCKET -m MODULE WORDS...``, or ``-c TEXT``, imports next to nothing: it starts at once.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NUMBER = 4
 
 
-def main(address: str, module: str, words: list[str]) -> int:
-    """Return how the program ended, as :func:`os.waitpid` does."""
+def main(address: str, words: list[str]) -> int:
+    """Return how the program ended that Python would run by ``words``, as :func:`os.waitpid` does."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         opened = [number for number in (0, 1, 2) if _is_open(number)]
-        order = marshal.dumps((module, words, dict(os.environ), os.getcwd(), opened))  # noqa: PTH109 - pathlib is slow
+        order = marshal.dumps((words, dict(os.environ), os.getcwd(), opened))  # noqa: PTH109 - pathlib is slow
         socket.send_fds(connection, [to_bytes(len(order))], opened)
         connection.sendall(order)
         pid = read(connection)
         if pid == COLD:
-            os.execv(sys.executable, [sys.executable, "-m", module, *words])  # noqa: S606 - no shell is needed
+            os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - no shell is needed
         for number in _PASSED_ON:
             signal.signal(number, lambda received, _frame: os.kill(pid, received))
         return read(connection)
@@ -65,4 +65,4 @@ def _is_open(descriptor: int) -> bool:
 
 
 if __name__ == "__main__":
-    end(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    end(main(sys.argv[1], sys.argv[2:]))
