@@ -28,6 +28,7 @@ from lakegate.wap.context import Context, Subscriber
 if TYPE_CHECKING:
     from lakegate.iceberg.files import TableFiles
     from lakegate.journal.journal import Journal
+    from lakegate.spark.file_engine import FileEngine
 
 
 def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
@@ -229,6 +230,21 @@ class Components:
             )
         return SparkEngine(sessions, self._spark_options, shares_files=shares_files)
 
+    @cached_property
+    def file_engine(self) -> FileEngine:
+        """A Spark that audits source files where they are, without a catalog."""
+        from lakegate.spark.file_engine import FileEngine
+        from lakegate.spark.sessions import derived_sessions, remote_sessions
+
+        given = self.settings.engine
+        if self._session is not None:
+            return FileEngine(derived_sessions(self._session), shares_files=True)
+        if given.url is None:
+            return FileEngine(self._local_session, shares_files=True, before_reading=self._make_readable)
+        token = None if given.token is None else Secret(given.token, setting="engine.token")
+        sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
+        return FileEngine(sessions, shares_files=is_loopback(urlsplit(given.url).hostname or ""))
+
     def open_engine_ahead(self, batch: Batch) -> None:
         """Let the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""
         is_local = self._session is None and self.settings.engine.url is None
@@ -267,7 +283,7 @@ class Components:
 
     def close(self) -> None:
         """Close what was opened. Servers keep running."""
-        for name in ("engine", "catalog", "journal"):
+        for name in ("engine", "file_engine", "catalog", "journal"):
             made = self.__dict__.get(name)
             if made is not None:
                 made.close()

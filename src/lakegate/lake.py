@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
+from lakegate.contracts.profile import profile
+from lakegate.contracts.propose import propose
+from lakegate.contracts.reader import LoadedContract, read_contract
+from lakegate.contracts.store import FOLDER, SUFFIXES
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check
@@ -54,6 +58,7 @@ from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction, transaction
+from lakegate.wap.trial import ContractTrial, try_contract
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
@@ -294,6 +299,87 @@ class Lake:
         planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
         return planned.model_copy(update={"known": known})
+
+    def propose_contract(
+        self,
+        table: str,
+        paths: Paths | None = None,
+        *,
+        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        schema: str | None = None,
+    ) -> str:
+        """Propose a contract for a table by looking at all rows of it, or of files.
+
+        The rows that were looked at pass it. Each proposed check comes with a comment on what was seen.
+
+        Args:
+            table: The table, ``namespace.table``.
+            paths: Files, folders or glob patterns to look at instead of the table. Spark reads them; a table is read
+                without it.
+            format: ``parquet`` or ``csv``. Default: detected from the files.
+            schema: File with the contracts' JSON Schema, to be named in the first line for editors.
+
+        Returns:
+            The contract, as YAML.
+
+        Raises:
+            NotFoundError: There's no such table.
+            InputError: A file can't be read.
+            RetryableError: The catalog or the engine can't be reached.
+
+        Example:
+            >>> print(lake.propose_contract("nyc.trips").splitlines()[1])
+            version: 1
+        """
+        identifier = TableIdentifier.parse(table)
+        narrator = self._components.narrator
+        if paths is None:
+            found = self.table(table)
+            with narrator.step(f"Reading {table}"):
+                columns = profile(found.to_batches(), found.schema)
+            return propose(identifier, columns, source=table, partition_by=found.metadata.partition_by, schema=schema)
+        batch = self._discover(paths, format, self._components.contracts.settings_of(identifier).csv)
+        engine = self._components.file_engine
+        with narrator.step(f"Reading {len(batch.files):,} files"):
+            source = engine.source_schema(batch)
+            engine.look_at(batch, source)
+            columns = profile(engine.stream(engine.frame()), source)
+        named = batch.uris[0] if len(batch.uris) == 1 else f"{batch.uris[0]} and {len(batch.uris) - 1} more"
+        return propose(identifier, columns, source=named, schema=schema)
+
+    def test_contract(
+        self,
+        contract: str | Path,
+        paths: Paths,
+        *,
+        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+    ) -> ContractTrial:
+        """Audit files by a contract, without a table: nothing is written, and neither catalog nor journal is needed.
+
+        Args:
+            contract: A contract's file, or a table that has one in the project.
+            paths: Files, folders or glob patterns, Parquet or CSV.
+            format: ``parquet`` or ``csv``. Default: detected from the files.
+
+        Returns:
+            What it found, also when a check failed; and the checks that need the lake, which weren't tried.
+
+        Raises:
+            ConfigurationError: The contract can't be read.
+            InputError: A file can't be read, or a check can't be asked of it.
+            RetryableError: The engine can't be reached.
+
+        Example:
+            >>> _ = Path("trips.yaml").write_text("{version: 1, table: nyc.trips, checks: [unique: trip_id]}")
+            >>> lake.test_contract("trips.yaml", "trips/*.parquet").passed
+            True
+        """
+        loaded = self._contract(contract)
+        csv = loaded.settings.csv
+        with self._components.narrator.step(f"Trying {loaded.file}"):
+            engine = self._components.file_engine
+            batch = self._discover(paths, format, csv)
+            return try_contract(loaded, batch, engine, narrator=self._components.narrator)
 
     # Ingest in steps, for orchestrators
 
@@ -1611,6 +1697,20 @@ class Lake:
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
             wait_s=defaults.wait_s,
         )
+
+    def _contract(self, given: str | Path) -> LoadedContract:
+        path = Path(given)
+        if path.suffix not in SUFFIXES:
+            table = TableIdentifier.parse(str(given))
+            found = self._components.contracts.find(table)
+            if found is not None:
+                return found
+            raise NotFoundError(
+                f"{table} has no contract in {self.home / FOLDER}.",
+                hint=f"Propose one: lakegate check init {table}",
+                table=str(table),
+            )
+        return read_contract(path)
 
     def _discover(self, paths: Paths, file_format: FileFormat | None, csv: CsvOptions) -> Batch:
         from lakegate.sources import discover

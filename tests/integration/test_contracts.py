@@ -26,6 +26,26 @@ def contract(home: Path, namespace: str) -> Iterator[Callable[[str], str]]:
     path.unlink(missing_ok=True)
 
 
+def test_what_is_proposed_for_files_is_passed_by_them_and_by_no_other(lake: Lake, tmp_path: Path) -> None:
+    rows = ["trip_id,flag,note,at"]
+    rows += [f"{n},{'YN'[n % 2]},{chr(34)}it's {n}{chr(34)},2024-01-{n % 28 + 1:02} 07:00:00" for n in range(100)]
+    source, other = tmp_path / "trips.csv", tmp_path / "other.csv"
+    source.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    other.write_text("\n".join([*rows, "99,X,,2020-01-01 07:00:00"]) + "\n", encoding="utf-8")
+    contract = tmp_path / "proposed.yaml"
+    contract.write_text(lake.propose_contract("nyc.proposed", source), encoding="utf-8")
+
+    first, second = lake.test_contract(contract, source), lake.test_contract(contract, other)
+
+    assert first.passed
+    assert not first.report.warnings
+    failed = {result.check: result.failing_rows for result in second.report.failures}
+    assert failed == {"unique(trip_id)": 2, "accepted_values(flag, values=['N', 'Y'])": 1, "not_null(note)": 1}
+    assert [result.check for result in second.report.warnings] == ["in_range(at, min='2024-01-01', severity='warn')"]
+    (shown,) = next(result.examples for result in second.report.failures if result.columns == ("flag",))
+    assert str(shown["_file"]).endswith("other.csv")
+
+
 def test_a_contract_makes_the_table_and_audits_what_comes(
     lake: Lake, contract: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from lakegate.checks import describe, validate_checks
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, SchemaError
-from lakegate.model.batch import FileFormat
+from lakegate.model.batch import Batch, FileFormat
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest
@@ -53,7 +53,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         if request.contract is not None:
             batch = batch.named_like(tuple(one.name for one in request.contract.columns))
         source = engine.source_schema(batch)
-        schema = _schema_to_create(request.model_copy(update={"batch": batch}), source)
+        schema = _schema_to_create(request, batch, source)
         if request.contract is not None and schema != source:
             planned["create_as"] = schema
     else:
@@ -89,26 +89,42 @@ def _require_new(context: Context, request: IngestRequest) -> None:
     )
 
 
-def _schema_to_create(request: IngestRequest, source: Schema) -> Schema:
-    schema = source if request.contract is None else _as_contracted(request, source, request.contract)
+def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> Schema:
+    schema = schema_of_new_table(request.table, batch, source, request.contract)
     transforms = [PartitionTransform.parse(text) for text in request.partition_by]
     for transform in transforms:
         transform.validate_for(schema)
     _require_distinct(transforms, request.partition_by)
+    return schema
+
+
+def schema_of_new_table(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms | None) -> Schema:
+    """Return the columns that a batch's files have in a table that is created for them.
+
+    Args:
+        table: The table, for messages.
+        batch: The files.
+        source: Their columns, as the engine reads them.
+        terms: What the table's contract says about its columns, if it has one; its types come first.
+
+    Raises:
+        SchemaError: When the files don't have the contract's columns.
+    """
+    schema = source if terms is None else _as_contracted(table, batch, source, terms)
     return Schema(
         columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in schema.columns)
     )
 
 
-def _as_contracted(request: IngestRequest, source: Schema, terms: ContractTerms) -> Schema:
+def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms) -> Schema:
     wanted = {found.name: one for one in terms.columns if (found := source.find(one.name)) is not None}
     differences = list(_missing_or_extra(source, terms))
     for column in source.columns:
         one = wanted.get(column.name)
-        if one is not None and one.type and not _fits(column, one, request.batch.format):
+        if one is not None and one.type and not _fits(column, one, batch.format):
             differences.append(f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract")
     if differences:
-        raise _breach("The batch", request.table, terms, differences)
+        raise _breach("The batch", table, terms, differences)
     return Schema(
         columns=tuple(
             column.model_copy(update={"type": wanted[column.name].type})

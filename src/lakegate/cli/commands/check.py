@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from lakegate.cli.app import App
+from lakegate.cli.check_output import report_payload, show_all, show_evidence, summary
 from lakegate.cli.commandline import group
-from lakegate.cli.output import count, echo_json, show_rows
+from lakegate.cli.output import count, counted, duration, echo_json, next_commands, safe, say, show_rows
+from lakegate.errors import AlreadyExistsError, ExitCode
+
+if TYPE_CHECKING:
+    from lakegate.lake import Lake
+
+_SCHEMA = "contract.schema.json"
 
 
-@group("check", examples=("lakegate check list", "lakegate check schema > contract.schema.json"), default="list")
+@group(
+    "check",
+    examples=(
+        "lakegate check list",
+        "lakegate check test nyc.trips january/*.parquet",
+        "lakegate check schema > contract.schema.json",
+    ),
+    default="list",
+)
 def check() -> None:
-    """List the project's contracts, or print the JSON Schema by which editors complete them.
+    """List the project's contracts, try one on files, or print the JSON Schema by which editors complete them.
 
     A contract is one YAML file a table, contracts/NAMESPACE.TABLE.yaml: columns, checks, partitioning, freshness and
     owner. Every command reads it where lakegate.toml's section of the table would be.
@@ -61,6 +83,126 @@ def schema(app: App) -> None:
 
     del app
     click.echo(json_text(contract_schema()))
+
+
+@check.command(
+    "init",
+    examples=(
+        "lakegate check init nyc.trips",
+        "lakegate check init january/*.parquet --table nyc.trips",
+        "lakegate check init trips.csv --stdout",
+    ),
+    formats=(),
+)
+@click.argument("sources", metavar="TABLE|FILE...", nargs=-1, required=True)
+@click.option("--table", metavar="TABLE", help="The table that the files are for. Default: default.NAME-OF-THE-FILE.")
+@click.option("--format", "file_format", type=click.Choice(["parquet", "csv"]), help="What the files are.")
+@click.option("--stdout", "prints", is_flag=True, help="Print the contract instead of writing it to contracts/.")
+def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_format: str | None, prints: bool) -> None:
+    """Propose a contract for TABLE, or for a table made of FILEs, by looking at all their rows.
+
+    Types, NULLs, ranges, accepted values, keys and patterns, each with a comment on what was seen. The rows that were
+    looked at pass it. Writes contracts/TABLE.yaml, and the JSON Schema for editors beside it; never overwrites a
+    contract.
+    """
+    from lakegate.contracts.schema import contract_schema
+    from lakegate.contracts.store import FOLDER
+
+    files = sources if table is not None or len(sources) > 1 or _is_file(sources[0]) else None
+    name = table or (_table_for(sources[0]) if files else sources[0])
+    folder = app.folder() / FOLDER
+    path = folder / f"{name}.yaml"
+    if not prints:
+        _require_free(app, name, path)
+    with _lake(app) as lake:
+        text = lake.propose_contract(name, files, format=file_format, schema=None if prints else _SCHEMA)  # type: ignore[arg-type]  # click's choice
+    if prints:
+        click.echo(text, nl=False)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _SCHEMA).write_text(json_text(contract_schema()) + "\n", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    click.echo(str(path))
+    again = sources if files else ("FILE",)
+    next_commands(
+        ("Read it, and correct what was chance", f"{FOLDER}/{path.name}"),
+        ("Try it on files", app.command("check", "test", f"{FOLDER}/{path.name}", *again)),
+    )
+
+
+def _is_file(source: str) -> bool:
+    from lakegate.storage.objects import is_remote
+
+    return is_remote(source) or any(mark in source for mark in "/*?") or Path(source).exists()
+
+
+def _table_for(source: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", Path(source).name.partition(".")[0]).strip("_") or "table"
+    return f"default.{name if name[0].isalpha() else f't_{name}'}"
+
+
+def _require_free(app: App, table: str, path: Path) -> None:
+    """Refuse to write a contract that exists, or that a section of the settings contradicts."""
+    hint = "To see a proposal: add --stdout"
+    if path.exists() or path.with_suffix(".yml").exists():
+        raise AlreadyExistsError(f"{table} has a contract already: {path}", hint=hint, table=table)
+    if table in app.settings().tables:
+        raise AlreadyExistsError(
+            f'{table} has a section [tables."{table}"] in lakegate.toml, and can\'t have a contract, too.',
+            hint=f"Remove the section first, and move its checks into the contract. {hint}",
+            table=table,
+        )
+
+
+@check.command(
+    "test",
+    examples=(
+        "lakegate check test nyc.trips january/*.parquet",
+        "lakegate check test contracts/nyc.trips.yaml sample.csv -o json",
+    ),
+)
+@click.argument("contract", metavar="CONTRACT|TABLE")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--format", "file_format", type=click.Choice(["parquet", "csv"]), help="What FILES are.")
+def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str | None) -> None:
+    """Try a contract on FILES. Exits with 1 if an ingest of them would be rejected.
+
+    Writes nothing and needs no lake: outside a project, Spark is started for this alone. Checks that compare with other
+    tables are listed, not tried.
+    """
+    with _lake(app) as lake:
+        found = lake.test_contract(contract, files, format=file_format)  # type: ignore[arg-type]  # click's choice
+    report = found.report
+    if app.json:
+        untried = [one.model_dump() for one in found.untried]
+        payload = {key: value for key, value in report_payload(report).items() if key not in ("run_id", "branch")}
+        echo_json({"contract": found.contract, **payload, "untried": untried})
+    else:
+        word = "[bold green]passed[/]" if found.passed else "[bold red]failed[/]"
+        say(f"{word}  {counted(report.rows, 'row')}, by [bold]{safe(found.contract)}[/]")
+        say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
+        show_all(report)
+        show_evidence([*report.failures, *report.warnings])
+        if found.untried:
+            say("", "Not tried without the lake:")
+            say(*(f"  {safe(one.check)}: {safe(one.reason)}" for one in found.untried))
+    raise click.exceptions.Exit(ExitCode.OK if found.passed else ExitCode.AUDIT_FAILED)
+
+
+@contextmanager
+def _lake(app: App) -> Iterator[Lake]:
+    """Open the project's lake; outside a project, one that is gone afterwards, whose Spark alone is used."""
+    if app.is_in_project():
+        with app.lake() as lake:
+            yield lake
+        return
+    with tempfile.TemporaryDirectory(prefix="lakegate-") as folder:
+        app.home = Path(folder)
+        try:
+            with app.lake() as lake:
+                yield lake
+        finally:
+            app.stack().down()
 
 
 def json_text(value: object) -> str:

@@ -1,0 +1,182 @@
+"""What rows hold, column by column: the facts that a proposed contract rests on. Arrow batches in, no engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+from pyarrow import types
+
+from lakegate.model.schema import Schema
+
+pc: Any = pyarrow.compute  # its stubs list a hundred overloads a function, and Any of types is honest here
+MOST_VALUES = 50
+"""Different values that are remembered of a column; one with more has no list of values."""
+MOST_KEYS = 5_000_000
+"""Rows up to which it is found out whether a column's values all differ."""
+PATTERNS: Mapping[str, str] = {
+    "a UUID": r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}",
+    "an e-mail address": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+",
+    "a date": r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
+    "a URL": r"https?://[!-~]+",
+    "digits": r"[0-9]+",
+    "capital letters": r"[A-Z]+",
+}
+"""What texts may look like, as both Python and Java read it."""
+
+
+@dataclass(slots=True)
+class ColumnProfile:
+    """What one column holds.
+
+    Attributes:
+        name: Its name.
+        type: Its Iceberg type.
+        rows: Rows that were looked at.
+        nulls: NULLs among them.
+        nans: NaNs among them.
+        low: Its smallest value, without NULL and NaN; ``None`` if there's none, or it has no order.
+        high: Its greatest value.
+        values: How often each value occurs, up to :data:`MOST_VALUES` of them; ``None`` if there are more.
+        is_unique: Whether all values differ, NULLs apart; ``None`` if that wasn't found out.
+        patterns: What all its texts look like: names of :data:`PATTERNS`.
+        lengths: The length of its shortest and longest text.
+    """
+
+    name: str
+    type: str
+    rows: int = 0
+    nulls: int = 0
+    nans: int = 0
+    low: Any = None
+    high: Any = None
+    values: dict[Any, int] | None = field(default_factory=dict)
+    is_unique: bool | None = True
+    patterns: tuple[str, ...] = ()
+    lengths: tuple[int, int] | None = None
+
+    @property
+    def present(self) -> int:
+        """Values that aren't NULL."""
+        return self.rows - self.nulls
+
+
+def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnProfile, ...]:
+    """Look at all rows once.
+
+    Args:
+        batches: The rows.
+        schema: Their columns, which say the types.
+    """
+    made = [_Column(ColumnProfile(column.name, column.type)) for column in schema.columns]
+    for batch in batches:
+        for column in made:
+            column.take(batch.column(batch.schema.get_field_index(column.found.name)))
+    return tuple(column.done() for column in made)
+
+
+class _Column:
+    """One column while its batches come."""
+
+    def __init__(self, found: ColumnProfile) -> None:
+        self.found = found
+        self._seen: list[Any] = []
+        self._patterns: dict[str, Callable[[str], object]] | None = None
+
+    def take(self, values: Any) -> None:
+        found = self.found
+        if types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        found.rows += len(values)
+        found.nulls += values.null_count
+        present = values.drop_null()
+        if types.is_floating(values.type):
+            is_nan = pc.is_nan(present)
+            found.nans += pc.sum(is_nan).as_py() or 0
+            present = present.filter(pc.invert(is_nan))
+        if not len(present):
+            return
+        if not _is_plain(values.type):
+            found.values = found.is_unique = None
+            return
+        self._bounds(present)
+        self._count(present)
+        if types.is_string(values.type) or types.is_large_string(values.type):
+            self._look_at_texts(present)
+
+    def done(self) -> ColumnProfile:
+        found = self.found
+        found.patterns = tuple(self._patterns or ())
+        if found.is_unique:
+            seen = pa.chunked_array(self._seen) if self._seen else None
+            found.is_unique = seen is not None and pc.count_distinct(seen).as_py() == len(seen)
+        if found.values is not None and not found.values:
+            found.values = None
+        self._seen.clear()
+        return found
+
+    def _bounds(self, present: Any) -> None:
+        found = self.found
+        if types.is_boolean(present.type) or types.is_binary(present.type) or types.is_large_binary(present.type):
+            return
+        try:
+            ends = pc.min_max(present)
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+        except (pa.ArrowException, ValueError, OverflowError):  # what Python's dates can't hold
+            low = high = None
+        found.low = low if found.low is None or (low is not None and low < found.low) else found.low
+        found.high = high if found.high is None or (high is not None and high > found.high) else found.high
+
+    def _count(self, present: Any) -> None:
+        found = self.found
+        if found.is_unique:
+            self._seen.append(present)
+            if found.present > MOST_KEYS:
+                found.is_unique = None
+                self._seen.clear()
+        if found.values is None:
+            return
+        try:
+            for one in pc.value_counts(present).to_pylist():
+                found.values[one["values"]] = found.values.get(one["values"], 0) + one["counts"]
+                if len(found.values) > MOST_VALUES:
+                    found.values = None
+                    return
+        except (ValueError, OverflowError):
+            found.values = None
+
+    def _look_at_texts(self, present: Any) -> None:
+        found = self.found
+        sizes = pc.min_max(pc.utf8_length(present))
+        low, high = sizes["min"].as_py(), sizes["max"].as_py()
+        known = found.lengths or (low, high)
+        found.lengths = (min(known[0], low), max(known[1], high))
+        if self._patterns is None:
+            self._patterns = {name: re.compile(pattern).fullmatch for name, pattern in PATTERNS.items()}
+        if not self._patterns:
+            return
+        texts = pc.unique(present).to_pylist()
+        for name, matches in list(self._patterns.items()):
+            if not all(map(matches, texts)):
+                del self._patterns[name]
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return not types.is_nested(kind)
+
+
+def shown(value: object) -> str:
+    """Return a value as a comment shows it, in one line."""
+    if isinstance(value, (date, datetime)):
+        return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    text = str(value) if isinstance(value, (int, float, Decimal, bool)) else repr(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+_LONGEST = 40

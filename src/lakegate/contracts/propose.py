@@ -1,0 +1,223 @@
+"""A contract proposed from what rows hold: the rows that were looked at pass it, and so do others of their kind."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any
+
+from lakegate.contracts.document import parse_document
+from lakegate.contracts.model import VERSION
+from lakegate.contracts.profile import PATTERNS, ColumnProfile, shown
+from lakegate.errors import ConfigurationError
+from lakegate.model.identifiers import TableIdentifier
+
+_ACCEPTED = 12
+"""Different texts up to which a column may be one of a list."""
+_TIMES_EACH = 20
+"""Rows for each different text that make a list of them likely to be complete."""
+_KEY_ROWS = 50
+"""Rows from which it's no chance that all values differ."""
+_KEY_WORDS = ("id", "key", "uuid", "guid", "code", "number", "no", "nr")
+_KEY_TYPES = ("int", "long", "string", "uuid")
+_FEW_NULLS = 0.05
+_LONGEST_VALUE = 60
+_NUMBERS = ("int", "long", "float", "double")
+_MOST = 2**53
+
+
+def propose(
+    table: TableIdentifier,
+    columns: Sequence[ColumnProfile],
+    *,
+    source: str,
+    partition_by: Sequence[str] = (),
+    schema: str | None = None,
+) -> str:
+    """Return a contract's text.
+
+    Args:
+        table: The table it's for.
+        columns: What its columns hold.
+        source: Where the rows came from, for the comment at the top.
+        partition_by: How the table is partitioned.
+        schema: File with the JSON Schema, for editors, relative to the contract.
+    """
+    rows = columns[0].rows if columns else 0
+    lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
+    lines += [
+        f"# Proposed from {rows:,} rows of {_line(source)}. All of them pass; read it, and correct what was chance.",
+        f"version: {VERSION}",
+        f"table: {scalar(str(table))}",
+        "# owner: who looks after the table",
+        "# freshness: 1d",
+    ]
+    if partition_by:
+        lines.append(f"partition_by: [{', '.join(map(scalar, partition_by))}]")
+    if columns:
+        lines.append("columns:")
+    for column in columns:
+        lines += [f"  {line}" for line in _column(column)]
+    if rows:
+        lines += ["checks:", "  - row_count: {min: 1}"]
+    return "\n".join(lines) + "\n"
+
+
+def scalar(value: object) -> str:
+    """Return a value as YAML that is read as the same value, also by readers of YAML 1.1.
+
+    Example:
+        >>> scalar("cash"), scalar("no"), scalar("1: x"), scalar(2.5), scalar(None)
+        ('cash', '"no"', '"1: x"', '2.5', 'null')
+    """
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if value.lower() in _WORDS_OF_YAML or not value.replace("_", "").replace(" ", "").replace(".", "").isalnum():
+        return _quoted(value)
+    try:
+        is_same = value.isascii() and value[0].isalpha() and parse_document(value, name="").root.value == value
+    except ConfigurationError:
+        is_same = False
+    return value if is_same and value == value.strip() else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """Return text in double quotes. YAML has JSON's escapes, but takes no halves of a character."""
+    written = "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in text.replace("\\", "\\\\"))
+    return '"' + written.replace('"', '\\"') + '"'
+
+
+_WORDS_OF_YAML = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+
+
+def _column(column: ColumnProfile) -> Iterator[str]:
+    yield f"- name: {scalar(column.name)}"
+    if column.type != "unknown":
+        yield f"  type: {scalar(column.type)}"
+    yield from (f"  # {_line(fact)}" for fact in _facts(column))
+    if column.rows and not column.nulls:
+        yield "  required: true"
+    checks = list(_checks(column))
+    if checks:
+        yield "  checks:"
+        for text, why in checks:
+            yield f"    - {text}  # {_line(why)}"
+
+
+def _facts(column: ColumnProfile) -> Iterator[str]:
+    if not column.rows:
+        return
+    yield f"{_share(column.nulls, column.rows)} NULL" if column.nulls else "never NULL"
+    if column.low is not None:
+        yield f"from {shown(column.low)} to {shown(column.high)}" + (f", {column.nans:,} NaN" if column.nans else "")
+    if column.is_unique and column.present > 1:
+        yield "all values differ"
+    elif column.values is not None:
+        common = sorted(column.values.items(), key=lambda one: -one[1])
+        listed = ", ".join(f"{shown(value)} ({count:,})" for value, count in common[:5])
+        more = f" and {len(common) - 5} more" if len(common) > 5 else ""  # noqa: PLR2004 - as many as are listed
+        yield f"{len(common)} different: {listed}{more}"
+
+
+def _checks(column: ColumnProfile) -> Iterator[tuple[str, str]]:
+    if column.nulls and column.nulls <= column.rows * _FEW_NULLS:
+        most = math.ceil(column.nulls * 200 / column.rows)
+        yield (
+            f'not_null: {{tolerance: "{most}%", severity: warn}}',
+            f"{_share(column.nulls, column.rows)} NULL; twice that, rounded up",
+        )
+    if _is_key(column):
+        yield "unique", f"all {column.present:,} values differ"
+        return
+    listed = _listed(column)
+    if listed is not None:
+        yield f"accepted_values: [{', '.join(map(scalar, listed))}]", f"all that occur in {column.present:,} rows"
+        return
+    pattern = next((name for name in PATTERNS if name in column.patterns), None)
+    if pattern is not None and column.lengths is not None:
+        text = PATTERNS[pattern]
+        low, high = column.lengths
+        if pattern in ("digits", "capital letters"):
+            if low != high:
+                return
+            text = f"{text[:-1]}{{{low}}}"
+        yield f"matches: {json.dumps(f'^{text}$')}", f"each is {pattern}" + (f", {low} long" if low == high else "")
+    ends = _ends(column)
+    if ends:
+        written = ", ".join(f"{name}: {scalar(value)}" for name, value in ends.items())
+        yield f"in_range: {{{written}, severity: warn}}", f"{shown(column.low)} to {shown(column.high)}, with room"
+
+
+def _is_key(column: ColumnProfile) -> bool:
+    words = column.name.lower().replace("-", "_").split("_")
+    named = words[-1] in _KEY_WORDS or column.name.endswith(("Id", "ID")) or "uuid" in words
+    return bool(
+        column.is_unique and not column.nulls and column.present >= _KEY_ROWS and named and column.type in _KEY_TYPES
+    )
+
+
+def _listed(column: ColumnProfile) -> list[str] | None:
+    values = column.values
+    if column.type != "string" or values is None or len(values) > _ACCEPTED:
+        return None
+    if column.present < _TIMES_EACH * len(values) or max(map(len, values)) > _LONGEST_VALUE:
+        return None
+    return sorted(values) if all(value.isprintable() and value for value in values) else None
+
+
+def _ends(column: ColumnProfile) -> dict[str, Any]:
+    """Return the ends of a range in which all values lie, further out than they are."""
+    low, high = column.low, column.high
+    if low is None or high is None or column.nans:
+        return {}
+    if isinstance(low, (date, datetime)):
+        # What comes is later than what is there; an error is often a date long ago.
+        zoned = low.astimezone(UTC) if isinstance(low, datetime) and low.tzinfo is not None else low
+        return {"min": f"{zoned.year:04}-01-01"}
+    is_number = column.type in _NUMBERS or column.type.startswith("decimal")
+    if not is_number or not all(math.isfinite(one) for one in (low, high)):
+        return {}
+    ends: dict[str, Any] = {}
+    smallest, greatest = Decimal(str(low)), Decimal(str(high))
+    if smallest >= 0:
+        ends["min"] = 0
+    elif (rounded := -_beyond(-smallest)) > -_MOST:
+        ends["min"] = rounded
+    if greatest > 0 and (rounded := _beyond(greatest)) < min(_MOST, _limit(column.type)):
+        ends["max"] = rounded
+    return ends
+
+
+def _limit(kind: str) -> float:
+    if kind == "int":
+        return 2**31 - 1
+    if kind.startswith("decimal"):
+        precision, scale = map(int, kind[8:-1].split(","))
+        return 10.0 ** (precision - scale) - 1
+    return math.inf
+
+
+def _beyond(number: Decimal) -> int:
+    """Return a round number that is at least twice ``number``.
+
+    Example:
+        >>> [_beyond(Decimal(number)) for number in ("0.3", "7", "41", "260")]
+        [1, 20, 100, 1000]
+    """
+    wanted = max(int((number * 2).to_integral_value(ROUND_CEILING)), 1)
+    size: int = 10 ** (len(str(wanted)) - 1)
+    return next(step * size for step in (1, 2, 5, 10) if step * size >= wanted)
+
+
+def _share(part: int, whole: int) -> str:
+    share = Decimal(part) * 100 / whole
+    rounded = share.quantize(Decimal("0.1"), ROUND_FLOOR)
+    return f"{rounded} %" if rounded else "less than 0.1 %"
+
+
+def _line(text: str) -> str:
+    """Return text for a comment: what comes from data can't end it."""
+    return "".join(one if one.isprintable() else "�" for one in text)

@@ -1,0 +1,58 @@
+"""Source files audited where they are: an engine whose rows are those of a batch, with no catalog and no table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakegate.errors import QueryError
+from lakegate.model.batch import Batch
+from lakegate.model.schema import Schema
+from lakegate.model.tables import AddedRows, Rows
+from lakegate.spark.engine import FILE_COLUMN, SparkEngine
+from lakegate.spark.failures import translated
+from lakegate.spark.reader import read_as
+from lakegate.spark.scans import examples
+from lakegate.spark.sessions import SessionFactory
+
+
+class FileEngine(SparkEngine):
+    """Answers an audit's questions about the rows of files, as :class:`SparkEngine` does about those of tables.
+
+    Args:
+        sessions: Makes sessions; see :mod:`lakegate.spark.sessions`.
+        shares_files: Whether the engine sees this machine's files under the same paths.
+        options: As for :class:`SparkEngine`.
+    """
+
+    def __init__(self, sessions: SessionFactory, *, shares_files: bool, **options: Any) -> None:
+        super().__init__(sessions, _no_catalog, shares_files=shares_files, **options)
+        self._audited: tuple[Batch, Schema] | None = None
+
+    def look_at(self, batch: Batch, schema: Schema) -> None:
+        """From now on, the rows are those of ``batch``, in the columns and types of ``schema``."""
+        self._audited = (batch, schema)
+
+    def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` rows for which ``predicate`` is true, with the file each is in."""
+        with translated(f"fetching failing rows of the files for {rows.table}"):
+            found = self._rows(rows).where(predicate).selectExpr("*", f"input_file_name() AS {FILE_COLUMN}")
+            return examples(found.limit(limit))
+
+    def frame(self) -> Any:
+        """Return the rows as a DataFrame."""
+        if self._audited is None:
+            raise QueryError("No files were named.")
+        batch, schema = self._audited
+        frame, source = self._source(batch)
+        return read_as(self.session, batch, schema, frame=frame, source=source)
+
+    def _rows(self, rows: Rows) -> Any:
+        if not isinstance(rows, AddedRows):
+            raise QueryError(f"Without a lake, there is no table {rows.table}.")
+        frame = self.frame()
+        return frame if rows.where is None else frame.where(rows.where)
+
+
+def _no_catalog(_ref: object) -> Mapping[str, str]:
+    return {}
