@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from lakegate.errors import NotFoundError
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
 from lakegate.model.run import Run
+from support import warm
 from support.e2e_support import write_trips
 from support.prefect_server import ENDS_S, IMPATIENT, PrefectServer, awaited
 
@@ -312,7 +312,7 @@ def test_a_backfill_that_is_killed_and_has_a_bad_day_goes_on_when_run_again(
 
     def backfill(*, times: int = 1, **more: str) -> list[str]:
         done = subprocess.run(
-            (sys.executable, "-c", BACKFILL, table, str(tmp_path), str(times)),
+            (*warm.python(warm.PREFECT), "-c", BACKFILL, table, str(tmp_path), str(times)),
             env=server.environment(lake.home, **more),
             cwd=lake.home,
             capture_output=True,

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 import httpx
 
+from support import warm
 from support.loopback import loopback_client
 
-PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
+PROGRAM = (sys.executable, "-m", warm.PREFECT)
 START_S = 180
 ENDS_S = 240
 IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
@@ -96,9 +97,9 @@ class PrefectServer:
         return {**kept, **self.variables, **more}
 
     def run(self, home: Path, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the adapter to its end."""
+        """Run a command of the adapter to its end, warm."""
         return subprocess.run(
-            self._words(home, words),
+            self._words(warm.words(warm.PREFECT), home, words),
             env=self.environment(home, **more),
             cwd=home,
             capture_output=True,
@@ -108,10 +109,10 @@ class PrefectServer:
         )
 
     def begin(self, home: Path, *words: str | Path, **more: str) -> subprocess.Popen[str]:
-        """Start a command of the adapter; its output goes to ``begun.log`` in the server's folder."""
+        """Start a command of the adapter, cold; its output goes to ``begun.log`` in the server's folder."""
         with (self.folder / "begun.log").open("ab") as log:
             return subprocess.Popen(
-                self._words(home, words),
+                self._words(PROGRAM, home, words),
                 env=self.environment(home, **more),
                 cwd=home,
                 stdout=log,
@@ -172,9 +173,9 @@ class PrefectServer:
         logs = (f"{name}:\n{(self.folder / name).read_text('utf-8')[-_TAIL:]}" for name in ("begun.log", "server.log"))
         return "\n".join(("flow runs:", *runs, "automations:", *automations, "events:", *events, *logs))
 
-    def _words(self, home: Path, words: Sequence[str | Path]) -> list[str]:
+    def _words(self, program: Sequence[str], home: Path, words: Sequence[str | Path]) -> list[str]:
         # The project's folder is an option of each command.
-        return [*PROGRAM, *map(str, words), *(() if "announce" in words else ("--home", str(home)))]
+        return [*program, *map(str, words), *(() if "announce" in words else ("--home", str(home)))]
 
     def _answers(self) -> bool | None:
         assert self._process is not None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import importlib
 import marshal
@@ -23,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Mapping
@@ -33,6 +33,7 @@ from support import warm_client
 
 CLI = "lakegate"
 DBOS = "lakegate.integrations.dbos"
+PREFECT = "lakegate.integrations.prefect"
 _PACKAGES = (
     "catalogs",
     "checks",
@@ -49,12 +50,14 @@ _LIBRARIES = ("boto3", "httpx", "pandas", "pyarrow.dataset", "pyarrow.parquet", 
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """How variables begin that an interpreter reads when it starts, and not again."""
 _NOT_READ = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-_START_S = 120
+_START_S = 240
+_STARTING = threading.Lock()
+_SERVERS: dict[str, Server] = {}
 _TESTS = Path(__file__).parents[1]
 
 
 def words(program: str) -> tuple[str, ...]:
-    """Return what starts a module (:data:`CLI`, :data:`DBOS`) as ``python -m`` would, but warm."""
+    """Return what starts a module (:data:`CLI`, :data:`DBOS`, :data:`PREFECT`) as ``python -m`` would, but warm."""
     return *python(program), "-m", program
 
 
@@ -88,17 +91,19 @@ class Server:
         self._folder.cleanup()
 
 
-@functools.cache
 def _server(program: str) -> Server:
-    server = Server(program)
-    atexit.register(server.close)
-    return server
+    with _STARTING:
+        if program not in _SERVERS:
+            _SERVERS[program] = Server(program)
+            atexit.register(_SERVERS[program].close)
+        return _SERVERS[program]
 
 
 def _serve(address: Path, program: str) -> None:
     """Import what a program needs, and fork for each client until standard input ends."""
     for name in _modules(program):
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # what only some other module makes, or a platform has
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # else the first collection of each fork copies all pages
     draft = address.with_suffix(".draft")
@@ -121,13 +126,22 @@ def _serve(address: Path, program: str) -> None:
 
 
 def _modules(program: str) -> list[str]:
-    packages = [f"lakegate.{name}" for name in _PACKAGES] + [program] * (program != CLI)
+    """Return what to import for a program."""
+    packages = [f"lakegate.{name}" for name in _PACKAGES] + [program] * (program == DBOS)
     found = [*_LIBRARIES, "lakegate.cli.main", "lakegate.components"]
     for package in packages:
         path = importlib.import_module(package).__path__
         names = (one.name for one in pkgutil.walk_packages(path, f"{package}."))
         found += [name for name in names if "migrations" not in name and not name.endswith("__main__")]
-    return found
+    return [*found, *_around_prefect()] if program == PREFECT else found
+
+
+def _around_prefect() -> list[str]:
+    """Return what Prefect imports, without Prefect itself: importing it reads the settings, which are the client's."""
+    text = f"import sys, {PREFECT}.flows, {PREFECT}.intake; print(*list(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    found = (name for name in done.stdout.split() if not name.startswith(("prefect", PREFECT, "__main__")))
+    return list(found)
 
 
 def _supervise(connection: socket.socket) -> None:
