@@ -546,6 +546,7 @@ class Lake:
         ref: str | None = None,
         at: str | datetime | None = None,
         since: str | datetime | None = None,
+        explain: bool = False,
     ) -> AuditReport:
         """Audit what a branch did to a table, or what is published already.
 
@@ -560,6 +561,8 @@ class Lake:
             ref: Branch, tag or commit whose rows to audit, instead of what a branch added.
             at: Audit the rows of this time, tag or commit.
             since: Audit only the rows that were added after this time, tag or commit.
+            explain: Fill the report's ``explanations``: how each check was answered, why no cheaper way would do, and
+                what it cost.
 
         Returns:
             The report, also when a check failed.
@@ -582,7 +585,9 @@ class Lake:
             raise InputError(f"Both branch='{branch}' and ref='{ref}' are given.", hint="Name one of them.")
         asked = None if checks is None else self._checks(identifier, checks, configured=False)
         if branch not in (None, MAIN) and at is None and since is None:
-            return review.audit_branch(self._context, identifier, branch, checks=asked, configured=self._configured)
+            return review.audit_branch(
+                self._context, identifier, branch, checks=asked, configured=self._configured, explain=explain
+            )
         if (branch, ref, at, since) == (None, None, None, None):
             raise InputError(
                 "Which rows are to be audited?",
@@ -592,7 +597,7 @@ class Lake:
         begin = None if since is None else self._resolve(name, since)
         resolved = self._resolve(name, at)
         wanted = self._configured(identifier) if asked is None else asked
-        return audit_state(self._context, identifier, resolved, wanted, since=begin)
+        return audit_state(self._context, identifier, resolved, wanted, since=begin, explain=explain)
 
     def publish(self, branch: str, *, accept: str | None = None, actor: str | None = None) -> Run:
         """Publish a branch. Audits it first unless this state of it has passed its audit.

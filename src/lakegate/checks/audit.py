@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from lakegate.checks.bitmaps import integer_key
 from lakegate.checks.definition import refuse
+from lakegate.checks.explaining import read_bytes, reason
 from lakegate.checks.questions import (
     DuplicateRows,
     FailingRows,
@@ -31,6 +32,7 @@ from lakegate.checks.registry import find_check
 from lakegate.checks.validation import Schemas, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
 from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Verdict, is_tolerated
+from lakegate.model.explanations import Explanation, Method
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
@@ -60,6 +62,7 @@ def run_audit(
     others: Others | None = None,
     at: str | None = None,
     schemas: Schemas | None = None,
+    explain: bool = False,
 ) -> AuditReport:
     """Run all checks on the rows that a run added.
 
@@ -75,6 +78,7 @@ def run_audit(
         others: Gives where to read tables as they would be after publishing; needed by checks of scope ``table``.
         at: Hash of the commit that ``others`` reads at, for the report.
         schemas: Gives the schemas of those tables; the audited one's is ``schema``.
+        explain: Whether to say how each check was answered, and why no cheaper way would do.
 
     Returns:
         The report. A failed check is a result in it, never an exception.
@@ -97,6 +101,7 @@ def run_audit(
         results=results,
         seconds=time.monotonic() - started,
         at=at if any(result.reads for result in results) else None,
+        explanations=audit.explanations(results) if explain else (),
     )
 
 
@@ -223,6 +228,7 @@ class _Audit:
         self._matching: dict[Filter, int] = {}  # how many rows match it
         self._asked: dict[tuple[int, Filter], FailingRows] = {}
         self._is_unique: dict[DuplicateRows, bool] = {}  # as the scan proved it, or didn't
+        self._jobs: dict[tuple[KeyQuestion, Filter | None], list[Method]] = {}  # of its own, in their order
         self._connect = engine
         self._narrator = narrator
         self._others = others
@@ -269,6 +275,29 @@ class _Audit:
             self._result(check, name, answers[index], self._verdict(index, answers[index]))
             for index, (check, name) in enumerate(zip(self._checks, names, strict=True))
         )
+
+    def explanations(self, results: Sequence[CheckResult]) -> tuple[Explanation, ...]:
+        """Say how the checks were answered that have these results."""
+        return tuple(self._explained(index, result) for index, result in enumerate(results))
+
+    def _explained(self, index: int, result: CheckResult) -> Explanation:
+        question, where = self._questions[index], self._filters[index]
+        fetched = bool(result.examples)
+        size = read_bytes(result.columns, self._added)
+        if result.evidence == "manifest":
+            size = size if fetched else 0
+            return Explanation(check=result.check, method="manifest", reason=None, jobs=fetched, bytes=size)
+        why: str | None = reason(self._checks[index], question, where, self._schema, self._added)
+        method: Method = "scan"
+        jobs = 1
+        if isinstance(question, (DuplicateRows, OrphanRows)):
+            own = self._jobs.get((question, where), [])
+            in_scan = where is None and question in self._is_unique
+            method = own[-1] if own else "bitmaps in the scan"
+            jobs = len(own) + in_scan
+            if method == "grouping" and (in_scan or len(own) > 1):
+                why = "Bitmaps didn't prove its key unique, so that the rows that share one were counted."
+        return Explanation(check=result.check, method=method, reason=why, jobs=jobs + fetched, bytes=size)
 
     def _seen(self, index: int) -> int | None:
         """Return how many rows a check looked at, if it has a filter."""
@@ -421,6 +450,7 @@ class _Audit:
         if key is None:
             return False
         rows = self._looked_at(where)
+        self._jobs.setdefault((question, where), []).append("bitmaps")
         with self._step(f"look for duplicates of {', '.join(key.columns)} in {rows.table}"):
             return bool(self._verified(self._engine.count_failing(rows, (), key=key), 0, where).is_unique)
 
@@ -429,6 +459,8 @@ class _Audit:
 
     def _count_keys(self, question: KeyQuestion, where: Filter | None) -> Finding:
         columns, rows = question.columns, self._looked_at(where)
+        is_alone = isinstance(question, DuplicateRows) and question.scope == "batch"
+        self._jobs.setdefault((question, where), []).extend(("grouping",) if is_alone else ("join", "join"))
         if isinstance(question, OrphanRows):
             with self._step(f"look up {', '.join(columns)} in {question.table}"):
                 counted = self._engine.count_orphans(rows, columns, self._parents(question), question.other_columns)

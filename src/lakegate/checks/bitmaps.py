@@ -43,21 +43,33 @@ def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> In
         >>> integer_key(["id"], Schema(columns=(Column(name="id", type="long"),)), files).sql
         'CAST(`id` AS BIGINT)'
     """
+    found = _judged(columns, schema, added)
+    return None if isinstance(found, str) else found
+
+
+def why_not(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str | None:
+    """Return why :func:`integer_key` has none for a key, in one sentence; ``None`` if it has one."""
+    found = _judged(columns, schema, added)
+    return found if isinstance(found, str) else None
+
+
+def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | str:
     if not added.complete:
-        return None
+        return "Manifests don't say how far its keys lie apart: more than adding rows was done."
     types = {column.name: column.type for column in schema.columns}
     parts: list[tuple[str, tuple[int, int]]] = []
     for name in columns:
         kind = ColumnType.parse(types[name])
         number = _as_integer(name, kind)
-        ends = None if number is None else _range(name, kind, added)
-        if number is None or ends is None:
-            return None
+        if number is None:
+            return f"Column '{name}' is {kind.text}, which no integer stands for."
+        ends = _range(name, kind, added)
+        if ends is None:
+            return f"Manifests don't say how far its keys lie apart: bounds of '{name}' are missing."
         parts.append((number, ends))
     spans = [high - low + 1 for _, (low, high) in parts]
-    # Fewer bits than keys: some occur twice, which only counting them tells.
-    if not _at_most(columns, added) <= math.prod(spans) <= max(_ALWAYS, BITS_A_ROW * added.rows):
-        return None
+    if told := _unfit(math.prod(spans), _at_least(columns, added), added.rows):
+        return told
     if len(parts) == 1:
         return IntegerKey(columns=tuple(columns), sql=parts[0][0])
     made = "0L"
@@ -65,6 +77,15 @@ def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> In
         # try_: rows beyond their file's bounds must not end the audit.
         made = f"try_add(try_multiply({made}, {span}L), try_subtract({sql}, {_long(low)}))"
     return IntegerKey(columns=tuple(columns), sql=made)
+
+
+def _unfit(bits: int, keys: int, rows: int) -> str | None:
+    """Return why so many ``bits`` wouldn't do for so many ``keys``."""
+    if bits < keys:
+        return f"There are {keys:,} keys and only {bits:,} different ones: counting tells how many rows share one."
+    if bits > max(_ALWAYS, BITS_A_ROW * rows):
+        return f"Its keys lie too far apart for bitmaps: {rows:,} rows among {bits:,} possible keys."
+    return None
 
 
 def _as_integer(column: str, kind: ColumnType) -> str | None:
@@ -105,8 +126,8 @@ def _integer(value: Any, kind: ColumnType) -> int:
     return int(value.scaleb(kind.scale)) if isinstance(value, Decimal) else int(value)
 
 
-def _at_most(columns: Sequence[str], added: AddedFiles) -> int:
-    """Return a number of keys that there are at least, NULLs left out."""
+def _at_least(columns: Sequence[str], added: AddedFiles) -> int:
+    """Return how many keys there are at least, NULLs left out."""
     nulls = [file.columns[name].null_count for name in columns for file in added.files if file.rows]
     return max(0, added.rows - sum(count or 0 for count in nulls)) if None not in nulls else 0
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.output import Styled, cell, clip, count, counted, null, safe, say, share, show_rows, width_or
+from lakegate.model.figures import size
 
 if TYPE_CHECKING:
     from lakegate.model.checks import AuditReport, CheckResult
@@ -33,6 +34,7 @@ def report_payload(report: AuditReport) -> dict[str, Any]:
         "rows": report.rows,
         "checks": [check_payload(result) for result in report.results],
         "seconds": report.seconds,
+        **({"explanations": [one.model_dump() for one in report.explanations]} if report.explanations else {}),
     }
 
 
@@ -145,3 +147,23 @@ def show_all(report: AuditReport) -> None:
         say("")
         columns = ("check", "verdict", "failing rows", "of", "evidence")
         show_rows(columns, rows, right=("failing rows", "of"), indent=2)
+
+
+def show_explanations(report: AuditReport) -> None:
+    """Print how each check was answered, if the report says so, and why no cheaper way would do."""
+    if not report.explanations:
+        return
+    say("", "[bold]How they were answered[/]")
+    rows = [
+        (one.check, one.method, count(one.jobs), "?" if one.bytes is None else size(one.bytes))
+        for one in report.explanations
+    ]
+    show_rows(("check", "how", "jobs", "reads"), rows, right=("jobs", "reads"), indent=2)
+    reasons: dict[str, list[str]] = {}
+    for result, one in zip(report.results, report.explanations, strict=True):
+        if one.reason is not None:
+            reasons.setdefault(one.reason, []).append(result.name)
+    for why, names in reasons.items():
+        say(f"  [dim]{safe(', '.join(names))}: {safe(why)}[/]")
+    if any(one.method in ("scan", "bitmaps in the scan") for one in report.explanations):
+        say("  [dim]One pass over the rows answers all that say scan; it counts for each of them.[/]")

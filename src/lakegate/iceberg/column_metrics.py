@@ -68,11 +68,12 @@ class FileDecoder:
         values = file.value_counts or _NO_COUNTS
         nulls = file.null_value_counts or _NO_COUNTS
         nans = file.nan_value_counts or _NO_COUNTS
+        sizes = file.column_sizes or _NO_COUNTS
         # ORC counts days before 1582-10-15 by another calendar, and Avro measures nothing.
         bounded = file.file_format == FileFormat.PARQUET
         lower = (bounded and file.lower_bounds) or _NO_BOUNDS
         upper = (bounded and file.upper_bounds) or _NO_BOUNDS
-        measured = values.keys() | nulls.keys() | nans.keys() | lower.keys() | upper.keys()
+        measured = values.keys() | nulls.keys() | nans.keys() | sizes.keys() | lower.keys() | upper.keys()
         return {
             name: ColumnStatistics(
                 value_count=values.get(field_id),
@@ -80,6 +81,7 @@ class FileDecoder:
                 nan_count=nans.get(field_id),
                 lower=decode(lower.get(field_id)),
                 upper=decode(upper.get(field_id)),
+                size_bytes=sizes.get(field_id),
             )
             if field_id in measured
             else _UNKNOWN

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field
 
 from lakegate.model.base import Value
+from lakegate.model.explanations import Explanation
 
 Severity = Literal["error", "warn", "quarantine"]
 Scope = Literal["batch", "table"]
@@ -144,6 +145,8 @@ class AuditReport(Value):
     seconds: float
     at: str | None = None
     """Hash of the target's commit at which checks of scope ``table`` read; ``None`` when there were none."""
+    explanations: tuple[Explanation, ...] = ()
+    """How each check was answered, in the order of the results, if that was asked for."""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -244,7 +244,7 @@ class ColumnStatistics:
     """Metrics of one column in one data file (Iceberg spec, "Manifests", ``data_file``).
 
     A ``None`` count is *unknown*, never zero. Bounds are decoded Python values; they may be wider than the data, and
-    those of text and binary columns may be cut short.
+    those of text and binary columns may be cut short. ``size_bytes`` is what the column takes in the file.
     """
 
     value_count: int | None = None
@@ -252,6 +252,7 @@ class ColumnStatistics:
     nan_count: int | None = None
     lower: Any = None
     upper: Any = None
+    size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ def audit(
     *,
     beside: Sequence[StagedTable] = (),
     replaces: Sequence[str] = (),
+    explain: bool = False,
 ) -> AuditReport:
     """Answer ``checks`` about the rows of ``staged``.
 
@@ -33,6 +34,7 @@ def audit(
         checks: The checks. Those of scope ``table`` look at the target as it was when the run began.
         beside: Other tables of the same run, which are published together with this one.
         replaces: Runs whose rows this one replaces when it is published.
+        explain: Whether the report says how each check was answered.
 
     Returns:
         The report. A check that failed is a value in it.
@@ -57,6 +59,7 @@ def audit(
         others=_others(context, staged, beside, at, replaces),
         at=at.hash,
         schemas=schemas_at(context, at, beside),
+        explain=explain,
     )
     failpoints.reach("after-audit")
     return report

@@ -16,7 +16,13 @@ from lakegate.wap.context import Context
 
 
 def audit_state(
-    context: Context, table: TableIdentifier, ref: Ref, checks: Sequence[Check], *, since: Ref | None = None
+    context: Context,
+    table: TableIdentifier,
+    ref: Ref,
+    checks: Sequence[Check],
+    *,
+    since: Ref | None = None,
+    explain: bool = False,
 ) -> AuditReport:
     """Answer ``checks`` about the rows that ``table`` has at a commit.
 
@@ -26,6 +32,7 @@ def audit_state(
         ref: Where to look.
         checks: The checks; those of scope ``table`` look at other tables at the same commit.
         since: A commit before; only rows added after it are looked at.
+        explain: Whether the report says how each check was answered.
 
     Returns:
         The report, with an empty ``run_id``.
@@ -62,6 +69,7 @@ def audit_state(
         others=_others(context, table, ref, since if before is not None else None),
         at=ref.hash,
         schemas=schemas,
+        explain=explain,
     ).model_copy(update={"branch": ref.name})
 
 

@@ -30,7 +30,13 @@ Configured = Callable[[TableIdentifier], Sequence[Check]]
 
 
 def audit_branch(
-    context: Context, table: TableIdentifier, branch: str, *, checks: Sequence[Check] | None, configured: Configured
+    context: Context,
+    table: TableIdentifier,
+    branch: str,
+    *,
+    checks: Sequence[Check] | None,
+    configured: Configured,
+    explain: bool = False,
 ) -> AuditReport:
     """Audit what ``branch`` did to ``table``.
 
@@ -43,6 +49,7 @@ def audit_branch(
         branch: The branch.
         checks: Checks to run instead; ``None`` for those of the branch's run and the configured ones.
         configured: The settings' checks.
+        explain: Whether the report returned says how each check was answered.
 
     Raises:
         NotFoundError: When there is no such branch.
@@ -55,12 +62,13 @@ def audit_branch(
         changed = ", ".join(str(one.table) for one in found)
         raise InputError(f"Branch '{branch}' didn't change {table}, but {changed}.", table=str(table), branch=branch)
     if checks is not None:
-        return _audit(context, by_hand(branch, found), staged, resolve_checks(context, staged, checks, found))
+        asked = resolve_checks(context, staged, checks, found)
+        return _audit(context, by_hand(branch, found), staged, asked, explain=explain)
     run = find_owner(context, branch, found)
-    report = _audit(context, run, staged, _asked(context, run, staged, configured))
+    report = _audit(context, run, staged, _asked(context, run, staged, configured), explain=explain)
     if run.publication is None:
         # A published run doesn't change when what remains of its branch is audited.
-        _note(context, run, report)
+        _note(context, run, report.model_copy(update={"explanations": ()}))
     return report
 
 
@@ -222,9 +230,11 @@ def _asked(context: Context, run: Run, staged: StagedTable, configured: Configur
     return resolve_checks(context, staged, (*own, *configured(staged.table)), run.staged)
 
 
-def _audit(context: Context, run: Run, staged: StagedTable, checks: Sequence[Check]) -> AuditReport:
+def _audit(
+    context: Context, run: Run, staged: StagedTable, checks: Sequence[Check], *, explain: bool = False
+) -> AuditReport:
     replaces = run.request.replaces if run.request is not None else ()
-    return audit(context, staged, checks, beside=run.staged, replaces=replaces)
+    return audit(context, staged, checks, beside=run.staged, replaces=replaces, explain=explain)
 
 
 _LONGEST = 1_000

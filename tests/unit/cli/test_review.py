@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lakegate.model.explanations import Explanation
 from support.cli_support import (
     BRANCH,
     FAILED,
@@ -104,3 +105,14 @@ def test_an_audit_needs_to_know_which_rows() -> None:
     asked = invoke("audit nyc.trips", FakeLake())
     assert asked.exit_code == 2
     assert "--branch main" in asked.stderr
+
+
+def test_an_explained_audit_says_how_each_check_was_answered() -> None:
+    told = Explanation(check=str(NOT_NULL), method="scan", reason="'fare' may hold NaN.", jobs=1, bytes=2_000_000)
+    lake = FakeLake(audit=report(result(NOT_NULL)).model_copy(update={"explanations": (told,)}))
+    shown = invoke("audit nyc.trips --branch main --explain", lake)
+    assert "2.0 MB" in shown.stdout
+    assert "may hold NaN" in shown.stdout
+    assert lake.asked("audit")["explain"] is True
+    (answered,) = json.loads(invoke("audit nyc.trips --branch main --explain -o json", lake).stdout)["explanations"]
+    assert (answered["method"], answered["jobs"]) == ("scan", 1)

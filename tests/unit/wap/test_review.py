@@ -66,9 +66,9 @@ def known(house: FakeLakehouse) -> Run:
 def in_the_audit(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     audit: Audit = review._audit  # noqa: SLF001 - the moment in between
 
-    def work(context: Context, run: Run, staged: StagedTable, checks: list[Check]) -> AuditReport:
+    def work(context: Context, run: Run, staged: StagedTable, checks: list[Check], **options: Any) -> AuditReport:
         happens()
-        return audit(context, run, staged, checks)
+        return audit(context, run, staged, checks, **options)
 
     monkeypatch.setattr(review, "_audit", work)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakegate.cli.app import App
-from lakegate.cli.check_output import report_payload, show_all, show_evidence, summary
+from lakegate.cli.check_output import report_payload, show_all, show_evidence, show_explanations, summary
 from lakegate.cli.commandline import command
 from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
 from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "lakegate audit nyc.trips --branch wap/january --check 'not_null(passenger_count, severity=\"warn\")'",
         "lakegate audit nyc.trips --branch main --check 'unique(trip_id)'",
         "lakegate audit nyc.trips --branch main --since yesterday",
+        "lakegate audit nyc.trips --branch main --explain",
     ),
 )
 @table_argument()
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 )
 @at_option("Audit the rows of this time (2026-01-31T07:00:00Z, '10m ago', yesterday), tag or commit.")
 @click.option("--since", metavar="TIME|TAG|COMMIT", help="Audit only rows that were added after this.")
+@click.option("--explain", is_flag=True, help="Say how each check was answered, why not cheaper, and what it cost.")
 @check_option("Check to run instead of those, such as 'unique(trip_id)'. Repeatable.")
 def audit(
     app: App,
@@ -43,6 +45,7 @@ def audit(
     ref: str | None,
     at: str | None,
     since: str | None,
+    explain: bool,
     checks: tuple[str, ...],
 ) -> None:
     """Run checks on the rows that a branch adds to TABLE, or on what is published. Publishes nothing.
@@ -58,7 +61,8 @@ def audit(
             "Which rows? Give --branch NAME for what a branch adds to the table, --branch main for what is published."
         )
     with app.lake() as lake:
-        points = {name: value for name, value in (("ref", ref), ("at", at), ("since", since)) if value is not None}
+        given = {"ref": ref, "at": at, "since": since, "explain": explain or None}
+        points: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         report = lake.audit(table, branch=branch, checks=checks or None, **points)
     if app.json:
         echo_json(report_payload(report))
@@ -72,6 +76,7 @@ def _show(app: App, report: AuditReport, branch: str | None, *, is_tried: bool) 
     say(f"{word}  [bold]{safe(report.table)}[/] on {safe(report.branch)}  {counted(report.rows, 'row')}")
     say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
     show_all(report)
+    show_explanations(report)
     show_evidence([*report.failures, *report.warnings])
     if not report.run_id:
         say("", "[dim]Not recorded: what is published stays as it is.[/]")

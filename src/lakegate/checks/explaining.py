@@ -1,0 +1,75 @@
+"""Why a check was answered as it was: what stood in the way of the cheaper ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lakegate.checks.bitmaps import why_not
+from lakegate.checks.columns import ColumnType, Family
+from lakegate.checks.questions import DuplicateRows, FailingRows, Filter, OrphanRows, Question
+from lakegate.model.checks import Check
+from lakegate.model.schema import Schema
+from lakegate.model.tables import AddedFiles
+
+_CUT_SHORT = (Family.TEXT, Family.OTHER)
+
+
+def reason(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:
+    """Return why files' metrics alone didn't answer a check, or why its key wasn't proven unique by bitmaps."""
+    if isinstance(question, OrphanRows):
+        return f"Its keys are looked up in {question.table}."
+    if isinstance(question, DuplicateRows):
+        return _key_reason(question, schema, added)
+    if not added.complete:
+        return "More than adding rows was done, so that metrics of files don't describe these rows."
+    return _unproven(check, question, where, schema, added)
+
+
+def _key_reason(question: DuplicateRows, schema: Schema, added: AddedFiles) -> str:
+    if question.scope == "table":
+        return "Its keys are looked up in the rest of the table."
+    return why_not(question.columns, schema, added) or "Metrics of files don't tell rows apart."
+
+
+def _unproven(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:
+    if where is not None:
+        return "Metrics are those of all rows, not of the ones that its where=… leaves."
+    if isinstance(question, FailingRows) and question.metrics is None:
+        return "Metrics of files say nothing about what it asks."
+    types = {column.name: column.type for column in schema.columns}
+    told = (_missing(name, ColumnType.parse(types[name]), added) for name in check.columns if name in types)
+    return next(filter(None, told), "The files' bounds don't rule out that a row fails; only the rows tell.")
+
+
+def read_bytes(columns: Iterable[str], added: AddedFiles) -> int | None:
+    """Return the bytes that columns have in the files, or ``None`` where the manifests don't say."""
+    if not added.complete:
+        return None
+    names: Sequence[str] = list(dict.fromkeys(columns))
+    known = [
+        found.size_bytes if (found := file.columns.get(name)) is not None else None
+        for file in added.files
+        for name in names
+    ]
+    sizes = [size for size in known if size is not None]
+    return sum(sizes) if len(sizes) == len(known) else None
+
+
+def _missing(column: str, kind: ColumnType, added: AddedFiles) -> str | None:
+    """Return what the metrics of a column lack."""
+    files = [file for file in added.files if file.rows]
+    if kind.nested:
+        return f"Metrics don't cover '{column}', which is nested."
+    found = [file.columns.get(column) for file in files]
+    lacking = sum(one is None or one.null_count is None or one.value_count is None for one in found)
+    if lacking:
+        return f"{lacking:,} of {len(files):,} files have no metrics of '{column}'."
+    if kind.family in _CUT_SHORT:
+        return f"Bounds of '{column}' may be cut short: it is {kind.text}."
+    if kind.family is Family.FLOATING and any(one is not None and one.nan_count != 0 for one in found):
+        return f"'{column}' may hold NaN, which bounds leave out."
+    unbounded = sum(
+        one is not None and one.null_count != file.rows and (one.lower is None or one.upper is None)
+        for one, file in zip(found, files, strict=True)
+    )
+    return f"{unbounded:,} of {len(files):,} files have no bounds of '{column}'." if unbounded else None

@@ -1,0 +1,93 @@
+"""Why checks were answered as they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakegate.checks import parse_checks
+from lakegate.checks.bitmaps import integer_key, why_not
+from lakegate.checks.explaining import read_bytes, reason
+from lakegate.checks.registry import find_check
+from lakegate.model.schema import Column, Schema
+from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile
+
+SCHEMA = Schema(
+    columns=tuple(
+        Column(name=name, type=kind)
+        for name, kind in (
+            ("id", "long"),
+            ("far", "long"),
+            ("few", "int"),
+            ("word", "string"),
+            ("ratio", "double"),
+            ("bare", "long"),
+            ("parts", "list<int>"),
+        )
+    )
+)
+ROWS = 1_000_000
+
+
+def _metrics(low: object = None, high: object = None, *, nans: int | None = None) -> ColumnStatistics:
+    return ColumnStatistics(value_count=ROWS, null_count=0, nan_count=nans, lower=low, upper=high, size_bytes=100)
+
+
+FILE = DataFile(
+    path="f",
+    rows=ROWS,
+    size_bytes=1_000,
+    columns={
+        "id": _metrics(1, ROWS),
+        "far": _metrics(1, 1_000 * ROWS),
+        "few": _metrics(1, 7),
+        "word": _metrics("a", "z"),
+        "ratio": _metrics(0.0, 1.0, nans=3),
+    },
+)
+ADDED = AddedFiles((FILE,), complete=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("in_range(few, 3)", "bounds don't rule out"),
+        ("not_null(bare)", "1 of 1 files have no metrics of 'bare'"),
+        ("in_range(ratio, 0, 1)", "may hold NaN"),
+        ("accepted_values(word, ['a'])", "may be cut short"),
+        ("not_null(parts)", "nested"),
+        ("matches(word, '^a')", "say nothing about what it asks"),
+        ("not_null(id, where='few > 1')", "where="),
+        ("unique(word)", "no integer stands for"),
+        ("unique(far)", "1,000,000 rows among 1,000,000,000 possible keys"),
+        ("unique(few)", "only 7 different ones"),
+        ("unique(bare)", "bounds of 'bare' are missing"),
+        ("unique(id)", "don't tell rows apart"),
+        ("unique(id, scope='table')", "the rest of the table"),
+        ("relationships(id, to='nyc.zones')", "nyc.zones"),
+    ],
+)
+def test_the_reason_says_what_stood_in_the_way(text: str, words: str) -> None:
+    (check,) = parse_checks(text)
+    definition = find_check(check.kind)
+    question, where = definition.ask(check, SCHEMA), definition.filter(check, SCHEMA)
+    assert words in reason(check, question, where, SCHEMA, ADDED)
+
+
+def test_rows_that_were_not_only_added_have_no_metrics() -> None:
+    (check,) = parse_checks("not_null(id)")
+    unknown = AddedFiles((), complete=False)
+    assert "More than adding rows" in reason(check, find_check("not_null").ask(check, SCHEMA), None, SCHEMA, unknown)
+    assert "More than adding rows" in (why_not(["id"], SCHEMA, unknown) or "").replace("more", "More")
+    assert read_bytes(["id"], unknown) is None
+
+
+def test_bytes_are_those_of_the_columns() -> None:
+    assert read_bytes(["id", "word", "id"], ADDED) == 200
+    assert read_bytes(["id", "bare"], ADDED) is None
+
+
+def test_several_columns_are_one_integer_if_their_ranges_are_small() -> None:
+    key = integer_key(["id", "few"], SCHEMA, ADDED)
+    assert key is not None
+    assert key.sql.count("try_multiply") == 2
+    assert integer_key(["id", "far"], SCHEMA, ADDED) is None
