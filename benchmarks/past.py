@@ -35,7 +35,7 @@ from lakegate.wap.history import (
     FILES_PROPERTY,
     TABLES_PROPERTY,
     encode_files,
-    event_of,
+    events_of,
     sync,
 )
 from lakegate.wap.ingest import ingest
@@ -118,8 +118,8 @@ def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, t
         runs.append(_published(run, head))
         if number % 1_000 == 0:
             progress(f"{number:,} of {times:,} earlier runs")
-    events = [event_of(commit) for commit in catalog.history(head.hash, until=journal.synced(past.target))]
-    journal.record(past.target, [event for event in reversed(events) if event is not None], head.hash)
+    commits = list(catalog.history(head.hash, until=journal.synced(past.target)))
+    journal.record(past.target, [event for one in reversed(commits) for event in events_of(one)], head.hash)
     return runs
 
 

@@ -80,6 +80,8 @@ class Components:
             downstreams=self.downstreams,
             require_writable=self._require_writable,
             orchestrator=self.orchestrator,
+            publish_attempts=self.settings.publish.attempts,
+            publish_within_s=self.settings.publish.timeout_s,
         )
 
     @cached_property

@@ -219,6 +219,15 @@ class IngestSettings(_Section):
     """Prefix of the names of runs' branches."""
 
 
+class PublishSettings(_Section):
+    """How long to keep trying while others publish to the same tables."""
+
+    attempts: int = Field(default=40, ge=1)
+    """How often to try the commit, if other commits to its tables keep being faster."""
+    timeout_s: float = Field(default=120.0, gt=0)
+    """Seconds after which the commit isn't tried again. The branch is kept: ``lakegate publish`` tries anew."""
+
+
 class GcSettings(_Section):
     """What ``lakegate gc`` may delete."""
 
@@ -699,6 +708,7 @@ class Settings(_Section):
     journal: JournalSettings = JournalSettings()
     local: LocalSettings = LocalSettings()
     ingest: IngestSettings = IngestSettings()
+    publish: PublishSettings = PublishSettings()
     gc: GcSettings = GcSettings()
     watch: WatchSettings = WatchSettings()
     serve: ServeSettings = ServeSettings()

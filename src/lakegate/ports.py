@@ -36,6 +36,8 @@ from lakegate.model.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakegate.errors import LakegateError
+
 
 class Step(Protocol):
     """A piece of work in progress, as its narrator shows it."""
@@ -163,7 +165,8 @@ class Catalog(Protocol):
         Args:
             ref: Branch, tag or hash.
             until: Hash at which to stop; that commit itself isn't yielded.
-            run_id: Yield only commits whose ``lakegate.run-id`` property is this.
+            run_id: Yield only commits of this run: their ``lakegate.run-id`` property is this, or their
+                ``lakegate.run-ids`` has it among others.
             operations: Fill :attr:`~lakegate.model.refs.Commit.tables` and :attr:`~lakegate.model.refs.Commit.puts`.
         """
 
@@ -306,6 +309,20 @@ class TableEditor(Protocol):
             NotReplayableError: When a snapshot did more than append, the table was replaced by another of its name, or
                 the files no longer fit it: a column they hold was dropped, renamed or changed its type, one they lack
                 is required, or their partition spec means something else there.
+        """
+
+    def replay_each(
+        self, sources: Sequence[tuple[TablePointer, Sequence[int]]], onto: TablePointer, *, at_least: int = 0
+    ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
+        """Append to ``onto`` what each of ``sources`` appended, one after the other; see :meth:`replay`.
+
+        Args:
+            sources: State and snapshots of each.
+            onto: The state to append to.
+            at_least: Number of its newest snapshots that the result lists in any case, besides the appended ones.
+
+        Returns:
+            The new state, and why what isn't in it was refused, by its place in ``sources``.
         """
 
     def trimmed(self, pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:

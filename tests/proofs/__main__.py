@@ -69,6 +69,7 @@ def _some_crashes(home: Path, seed: int) -> ProofResult:
 
 _LONG: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(10_000, seed),
+    "group-commit": lambda _, seed: state_machine.prove(3_000, seed, crowded=True),
     "crash-matrix": lambda home, _: crash_matrix.prove(home, crash_matrix.all_cases(), tell=_tell),
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.all_cases(), times=dbos_matrix.TIMES, tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
@@ -78,6 +79,7 @@ _LONG: Mapping[str, Proof] = {
 }
 _SHORT: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(300, seed),
+    "group-commit": lambda _, seed: state_machine.prove(100, seed, crowded=True),
     "crash-matrix": _some_crashes,
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.some_cases(), tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),

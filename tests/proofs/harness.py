@@ -27,7 +27,7 @@ from lakegate.lake import MAIN, Lake
 from lakegate.local.state import StackFolder
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
-from lakegate.wap.history import event_of
+from lakegate.wap.history import events_of
 from proofs.worker import Answer, Job
 
 _TESTS = Path(__file__).resolve().parents[1]
@@ -230,8 +230,8 @@ def _counted(rows: pa.Table) -> Counter[int]:
 def published_runs(lake: Lake, tables: Collection[str]) -> Counter[str]:
     """Return how many commits on main each run has that published something to one of ``tables``."""
     history = lake._components.context.catalog.history(MAIN)  # noqa: SLF001
-    events = (event_of(commit) for commit in history)
-    return Counter(event.run_id for event in events if event is not None and set(event.tables) & set(tables))
+    events = (event for commit in history for event in events_of(commit))
+    return Counter(event.run_id for event in events if set(event.tables) & set(tables))
 
 
 def known_runs(lake: Lake, tables: Collection[str]) -> dict[str, Run]:

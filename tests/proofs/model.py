@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from lakegate.model.refs import Commit
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.wap.history import REVERTS_PROPERTY, TABLES_PROPERTY, files_in
+from lakegate.wap.history import REVERTS_PROPERTY, TABLES_PROPERTY, files_in, parts_of
 from proofs.operations import BAD_FILE, TABLES, CheckSet, File, Ingest, Step, Transact
 
 Row: TypeAlias = tuple[int | None, int | None, str]
@@ -94,19 +94,25 @@ class Model:
     def follow(self, commits: Sequence[Commit]) -> None:
         """Check commits that are new, oldest first."""
         for commit in commits:
-            event = self._understood(commit)
             before = self.state
-            self.events.append(event)
-            self.state = self.fold()
-            self._check_audit(event, before)
-            self._check_orphans(event, before)
-            self._check_once(event)
+            for part in parts_of(commit):
+                event = self._follow(part)
             found = self.read(commit.hash)
             for table in TABLES:
                 missing, added = self.state[table] - found[table], found[table] - self.state[table]
                 assert not missing, f"P2/P3/P9 {event.run_id}: {table} lacks {_told(missing)}"
                 assert not added, f"P1/P2/P9 {event.run_id}: {table} has {_told(added)} too much"
             self.past.append(before)
+
+    def _follow(self, commit: Commit) -> Event:
+        event = self._understood(commit)
+        before = self.state
+        self.events.append(event)
+        self.state = self.fold()
+        self._check_audit(event, before)
+        self._check_orphans(event, before)
+        self._check_once(event)
+        return event
 
     def active(self) -> Iterator[tuple[Event, str]]:
         """Yield event and table for all that stands, oldest first.

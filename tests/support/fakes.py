@@ -89,6 +89,7 @@ class FakeLakehouse(KeyLookups, TableEdits):
         self.scans = 0
         self.cancelled = False
         self.gone: set[str] = set()
+        self.publish_attempts = 40
         self._ids = itertools.count(1)
 
     @property
@@ -102,6 +103,7 @@ class FakeLakehouse(KeyLookups, TableEdits):
             narrator=SilentNarrator(),
             warehouse="mem://warehouse",
             changed_files=lambda _: (),
+            publish_attempts=self.publish_attempts,
         )
 
     def lose_journal(self) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 from uuid import uuid4
 
-from lakegate.errors import NotReplayableError
+from lakegate.errors import LakegateError, NotReplayableError
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.tables import Snapshot
@@ -45,6 +45,17 @@ class TableEdits:
             )
             moved = self._saved(version, onto)
         return moved
+
+    def replay_each(
+        self, sources: Sequence[tuple[TablePointer, Sequence[int]]], onto: TablePointer, *, at_least: int = 0
+    ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
+        refused: dict[int, LakegateError] = {}
+        for place, (source, snapshot_ids) in enumerate(sources):
+            try:
+                onto = self.replay(source, snapshot_ids, onto)
+            except NotReplayableError as error:
+                refused[place] = error
+        return onto, refused
 
     def trimmed(self, pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
         if not without:

@@ -12,7 +12,7 @@ from functools import cache
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
-from lakegate.journal.database import Clock, Sqlite, Transaction, utc_now
+from lakegate.journal.database import Clock, Sqlite, Transaction, Waiting, utc_now
 from lakegate.journal.schema import create_schema
 
 
@@ -56,11 +56,15 @@ class MemoryDatabase(Sqlite):
         return self.writing()
 
     @contextmanager
-    def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+    def named_lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
         """Wait for a lock among the threads of this process."""
         with self._lock:
             lock = self._locks[name]
-        acquired = lock.acquire(timeout=max(timeout_s, 0))
+        acquired = lock.acquire(blocking=False)
+        if not acquired:
+            if waiting is not None:
+                waiting()
+            acquired = lock.acquire(timeout=max(timeout_s, 0))
         try:
             yield acquired
         finally:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Literal
 
 from lakegate.dashboard.model import MAIN, ReadModel
 from lakegate.dashboard.values import Page, Problem, no_cursor, page_size
+from lakegate.errors import NewerFormatError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import is_commit_hash
 from lakegate.model.journal import RunLine
 from lakegate.model.refs import Commit
 from lakegate.model.run import RunStatus
-from lakegate.wap.history import ACCEPTED_BY_PROPERTY, ACCEPTED_PROPERTY, kind_of, reverts_in, run_of, tables_in
+from lakegate.wap.history import (
+    ACCEPTED_BY_PROPERTY,
+    ACCEPTED_PROPERTY,
+    kind_of,
+    parts_of,
+    reverts_in,
+    run_of,
+    tables_in,
+)
 
 CommitKind = Literal["publish", "revert", "restore", "other"]
 
@@ -50,7 +59,7 @@ class CommitLine(Value):
 
 
 def list_commits(model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: str | None = None) -> Page[CommitLine]:
-    """Return a page of the commits of a ref, newest first.
+    """Return a page of the commits of a ref, newest first; one that several runs share is a line for each of them.
 
     Args:
         model: The read model.
@@ -71,14 +80,22 @@ def list_commits(model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: 
     size, problems = page_size(limit), list[Problem]()
     found = list(islice(model.catalog.history(cursor or ref, operations=True), size + 1))
     shown = found[:size]
+    parts = [part for commit in shown for part in reversed(_parts(commit))]
     runs: Mapping[str, RunLine] = {}
     with model.reading("journal", problems):
-        runs = model.journal.pages.lines([run_id for commit in shown if (run_id := run_of(commit)) is not None])
+        runs = model.journal.pages.lines([run_id for part in parts if (run_id := run_of(part)) is not None])
     return Page[CommitLine](
-        items=tuple(_line(commit, runs) for commit in shown),
+        items=tuple(_line(part, runs) for part in parts),
         next=found[size].hash if len(found) > size else None,
         problems=tuple(problems),
     )
+
+
+def _parts(commit: Commit) -> Sequence[Commit]:
+    try:
+        return parts_of(commit)
+    except NewerFormatError:
+        return (commit,)
 
 
 def _line(commit: Commit, runs: Mapping[str, RunLine]) -> CommitLine:

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from pyiceberg.manifest import ManifestContent
 
+from lakegate.errors import LakegateError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.compatibility import RUN_AGAIN, check_layout, check_lineage, check_schema, check_version, refuse
 from lakegate.iceberg.files import TableFiles
@@ -44,19 +45,47 @@ class IcebergTableEditor:
         Raises:
             NotReplayableError: When they cannot simply be appended there.
         """
-        staged, table = self._table(source), self._table(onto)
-        for each in (staged, table):
-            check_version(each.document, each.pointer)
-        check_lineage(staged.document, snapshot_ids, table.document, onto)
-        check_schema(staged.document, source, table.document, onto)
-        head = Head.of(table)
-        # All is checked before anything is written.
-        appends = [_append_of(staged, table, head, snapshot_id) for snapshot_id in dict.fromkeys(snapshot_ids)]
+        moved, refused = self.replay_each([(source, snapshot_ids)], onto)
+        for error in refused.values():
+            raise error
+        return moved
+
+    def replay_each(
+        self, sources: Sequence[tuple[TablePointer, Sequence[int]]], onto: TablePointer, *, at_least: int = 0
+    ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
+        """Append to ``onto`` what each of ``sources`` appended, and write one metadata file for all.
+
+        Args:
+            sources: State and snapshots (oldest first) of each.
+            onto: The state to append to.
+            at_least: Number of its newest snapshots that the result lists in any case, besides the appended ones.
+
+        Returns:
+            The new state, and why what isn't in it was refused, by its place in ``sources``.
+        """
+        table = self._table(onto)
+        head: Head | None = None
         added: list[Document] = []
-        for snapshot, own in appends:
-            head = _append(table, head, snapshot, own)
-            added.append(head.snapshot or {})
-        return _commit(table, added) if added else onto
+        refused: dict[int, LakegateError] = {}
+        for place, (source, snapshot_ids) in enumerate(sources):
+            try:
+                staged = self._table(source)
+                for each in (staged, table):
+                    check_version(each.document, each.pointer)
+                check_lineage(staged.document, snapshot_ids, table.document, onto)
+                check_schema(staged.document, source, table.document, onto)
+                head = head or Head.of(table)
+                then, snapshots = head, list[Document]()
+                # All is checked before anything is written.
+                for snapshot, own in [_append_of(staged, table, head, one) for one in dict.fromkeys(snapshot_ids)]:
+                    then = _append(table, then, snapshot, own)
+                    snapshots.append(then.snapshot or {})
+            except LakegateError as error:
+                refused[place] = error
+            else:
+                head = then
+                added += snapshots
+        return (_commit(table, added, at_least) if added else onto), refused
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
@@ -161,9 +190,9 @@ def _append(table: Table, head: Head, staged: Document, own: ManifestList) -> He
     return producer.write(ManifestList(meta, tuple(manifests)), "append", summary)
 
 
-def _commit(table: Table, added: Sequence[Document]) -> TablePointer:
+def _commit(table: Table, added: Sequence[Document], at_least: int = 0) -> TablePointer:
     document = metadata.with_snapshots(table.document, table.pointer, added)
-    document = metadata.without_old_snapshots(document, at_least=len(added))
+    document = metadata.without_old_snapshots(document, at_least=len(added) + at_least)
     return _save(table, document, added[-1]["snapshot-id"])
 
 

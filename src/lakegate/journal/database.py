@@ -41,6 +41,7 @@ _BATCH = 10_000
 
 Row = Sequence[str | int | float | None]
 Clock = Callable[[], datetime]
+Waiting = Callable[[], object]
 
 
 def utc_now() -> datetime:
@@ -167,7 +168,9 @@ class Database(ABC):
         """Open a transaction for changing the schema, with everybody else who wants to kept away."""
 
     @abstractmethod
-    def named_lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+    def named_lock(
+        self, name: str, *, timeout_s: float, waiting: Waiting | None = None
+    ) -> AbstractContextManager[bool]:
         """Wait for a lock; see :meth:`lakegate.journal.journal.Journal.lock`."""
 
     def close(self) -> None:
@@ -254,9 +257,11 @@ class SqliteDatabase(Sqlite):
             with self.writing() as tx:
                 yield tx
 
-    def named_lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+    def named_lock(
+        self, name: str, *, timeout_s: float, waiting: Waiting | None = None
+    ) -> AbstractContextManager[bool]:
         """Wait for a file lock beside the journal."""
-        return self._locks.lock(f"turn {name}", timeout_s=timeout_s)
+        return self._locks.lock(f"turn {name}", timeout_s=timeout_s, waiting=waiting)
 
 
 def not_a_journal(name: str, reason: str) -> InputError:
@@ -290,16 +295,19 @@ class FileLocks:
         self._folder = folder
 
     @contextmanager
-    def lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
-        """Wait up to ``timeout_s`` seconds for the lock ``name``, and yield whether we got it."""
-        descriptor = self._acquire(name, timeout_s)
+    def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
+        """Wait up to ``timeout_s`` seconds for the lock ``name``, and yield whether we got it.
+
+        ``waiting`` is called once before waiting, if another process holds it.
+        """
+        descriptor = self._acquire(name, timeout_s, waiting)
         try:
             yield descriptor is not None
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _acquire(self, name: str, timeout_s: float) -> int | None:
+    def _acquire(self, name: str, timeout_s: float, waiting: Waiting | None) -> int | None:
         path = self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.lock"
         try:
             private_folder(self._folder)
@@ -309,11 +317,22 @@ class FileLocks:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _wait(descriptor, timeout_s)
+            pass
         except OSError:
             os.close(descriptor)
             return None
-        return descriptor
+        else:
+            return descriptor
+        if timeout_s <= 0:
+            os.close(descriptor)
+            return None
+        try:
+            if waiting is not None:
+                waiting()
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return _wait(descriptor, timeout_s)
 
 
 def _wait(descriptor: int, timeout_s: float) -> int | None:

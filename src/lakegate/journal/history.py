@@ -188,13 +188,14 @@ def record(
                 queue(tx, event.kind, event.tables, ref=target, commit=event.commit, run_id=event.run_id)
         lost = seen.keys() - {event.commit for event in events}
         queue(tx, "current", _tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
-    tx.insert(EVENTS, [(target, event.commit, event.run_id) for event in new])
+    # Of runs that share a commit, and its tables, one will do.
+    tx.insert(EVENTS, [(target, commit, run_id) for commit, run_id in {one.commit: one.run_id for one in new}.items()])
     if new or not events:
         tx.insert(HISTORY, [(target, head)], key="target")
 
 
 def _recorded(tx: Transaction, target: str) -> dict[str, str]:
-    """Return the run of each commit of ``target`` that was recorded."""
+    """Return a run of each commit of ``target`` that was recorded."""
     query = select(EVENTS.c.commit_hash, EVENTS.c.run_id).where(EVENTS.c.target == target)
     return dict(tx.execute(query).tuples().all())
 

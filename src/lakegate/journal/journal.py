@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from lakegate.journal.database import Database, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
+from lakegate.journal.publishes import PublishQueue
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease
@@ -48,6 +49,7 @@ class Journal:
 
     Attributes:
         outbox: What downstream systems are still to be told.
+        publishes: The runs that wait to publish.
 
     Raises:
         RetryableError: From every method, if the database is locked for too long or unreachable.
@@ -60,6 +62,7 @@ class Journal:
         self._holder = holder or ProcessHolder()
         self._lease = timedelta(seconds=lease_s)
         self.outbox = Outbox(database)
+        self.publishes = PublishQueue(database, self._lease)
         try:
             ensure_schema(database)
         except BaseException:
@@ -476,16 +479,23 @@ class Journal:
 
     # Locks
 
-    def lock(self, name: str, *, timeout_s: float) -> AbstractContextManager[bool]:
+    def lock(
+        self, name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None
+    ) -> AbstractContextManager[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name`` (a table to publish to).
 
         It only spares concurrent commits to one table from being redone: no promise depends on it. It ends with the
         process that holds it.
 
+        Args:
+            name: The lock's name.
+            timeout_s: How long to wait; 0 doesn't.
+            waiting: Called once before waiting for another process that holds it.
+
         Returns:
             A context manager that yields whether we got the lock.
         """
-        return self._database.named_lock(name, timeout_s=timeout_s)
+        return self._database.named_lock(name, timeout_s=timeout_s, waiting=waiting)
 
     def close(self) -> None:
         """Release connections. Idempotent."""

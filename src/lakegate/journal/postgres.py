@@ -21,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from lakegate.credentials.secret import Secret
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
-from lakegate.journal.database import BUSY_TIMEOUT_S, Database, Transaction
+from lakegate.journal.database import BUSY_TIMEOUT_S, Database, Transaction, Waiting
 
 SCHEMA = "lakegate"
 MAX_CONNECTIONS = 30
@@ -99,9 +99,9 @@ class PostgresDatabase(Database):
             yield tx
 
     @contextmanager
-    def named_lock(self, name: str, *, timeout_s: float) -> Iterator[bool]:
+    def named_lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> Iterator[bool]:
         """Wait for an advisory lock of a session, which ends with the connection."""
-        connection = self._take_lock(_key(f"turn {name}"), timeout_s)
+        connection = self._take_lock(_key(f"turn {name}"), timeout_s, waiting)
         try:
             yield connection is not None
         finally:
@@ -115,12 +115,16 @@ class PostgresDatabase(Database):
         super().close()
         self._waiting.dispose()
 
-    def _take_lock(self, key: int, timeout_s: float) -> Connection | None:
+    def _take_lock(self, key: int, timeout_s: float, waiting: Waiting | None) -> Connection | None:
         try:
             connection = self._waiting.connect().execution_options(isolation_level="AUTOCOMMIT")
         except (SQLAlchemyError, OSError):
             return None
         try:
+            if connection.scalar(select(func.pg_try_advisory_lock(key))):
+                return connection
+            if waiting is not None:
+                waiting()
             milliseconds = max(1, round(timeout_s * 1000))  # 0 would mean forever
             connection.execute(select(func.set_config("lock_timeout", str(milliseconds), sa.false())))
             connection.execute(select(func.pg_advisory_lock(key)))

@@ -120,6 +120,17 @@ LEASES = Table(
     Column("expires_at", TEXT, nullable=False),
 )
 
+PUBLISH_QUEUE = Table(
+    "publish_queue",
+    METADATA,
+    Column("run_id", TEXT, primary_key=True),
+    Column("target", TEXT, nullable=False),
+    Column("table_name", TEXT, nullable=False),
+    Column("queued_at", TEXT, nullable=False),
+    Column("document", Text, nullable=False),
+    Index("publish_queue_table", "target", "table_name", "queued_at", "run_id"),
+)
+
 HISTORY = Table(
     "history",
     METADATA,
@@ -217,7 +228,7 @@ def as_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
 HEAD = REVISIONS[-1]
 # As Alembic makes it.
 VERSIONS = Table(

@@ -101,6 +101,22 @@ class HistoryEvent(Value):
     kind: Literal["published", "reverted", "restored"] = "published"
 
 
+class QueuedPublish(Value):
+    """A run that waits for its table's publish lock, for whoever holds it to take along (docs/decisions/0060).
+
+    Attributes:
+        run: What of the run is needed to publish it: an append to one table.
+        token: Of its lease.
+        audit: What its checks came to, for the commit.
+        seen: The commit of its target up to which it has made sure that nobody published its files.
+    """
+
+    run: Run
+    token: str
+    audit: str
+    seen: str
+
+
 CheckpointOutcome = Literal["done", "rejected", "failed", "parked", "trying"]
 
 

@@ -23,6 +23,8 @@ RunKind = Literal["ingest", "transaction", "branch", "revert", "restore"]
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""
+RUN_IDS_PROPERTY = "lakegate.run-ids"
+"""Key of the ids of all runs of a commit that several share (docs/decisions/0060), with spaces between them."""
 
 
 def new_run_id(now: datetime | None = None) -> str:

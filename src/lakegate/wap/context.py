@@ -45,6 +45,8 @@ class Context:
         downstreams: The systems that learn of each publish.
         require_writable: Raises if the warehouse can't be written to.
         orchestrator: What begins the runs, as :attr:`lakegate.model.run.Run.orchestrator` says it.
+        publish_attempts: How often to try a commit while others are faster.
+        publish_within_s: Seconds after which it isn't tried again.
     """
 
     catalog: Catalog
@@ -61,3 +63,5 @@ class Context:
     downstreams: tuple[Subscriber, ...] = ()
     require_writable: Callable[[], None] = lambda: None
     orchestrator: str | None = None
+    publish_attempts: int = 40
+    publish_within_s: float = 120.0

@@ -34,7 +34,7 @@ from lakegate.progress import one_line, without_secrets
 from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_undelivered
 from lakegate.wap.context import Context, Subscriber
-from lakegate.wap.history import sync
+from lakegate.wap.history import only_of, part_of, snapshots_in, sync
 
 BUDGET_S = 30.0
 """Seconds after which a process that ended a run begins no further delivery."""
@@ -264,8 +264,9 @@ def describe(context: Context, delivery: Delivery) -> tuple[DownstreamEvent, Sta
         return _event(delivery, at, [ChangedTable(table=name) for name in delivery.tables]), {}
     commit, before, after = _states(context, delivery, delivery.commit)
     is_current = delivery.kind == "current"
+    own = snapshots_in(part_of(commit, delivery.run_id))
     tables = [
-        _changed(context, name, None if is_current else before[name], after[name], is_current=is_current)
+        _changed(context, name, None if is_current else before[name], after[name], is_current=is_current, own=own)
         for name in delivery.tables
     ]
     run = None if delivery.run_id is None else context.journal.get(delivery.run_id)
@@ -320,8 +321,15 @@ def _event(
 
 
 def _changed(
-    context: Context, name: str, before: TablePointer | None, after: TablePointer | None, *, is_current: bool
+    context: Context,
+    name: str,
+    before: TablePointer | None,
+    after: TablePointer | None,
+    *,
+    is_current: bool,
+    own: Sequence[int] | None,
 ) -> ChangedTable:
+    """Return what happened to a table; of a commit that several runs share, what the snapshots ``own`` did."""
     known: dict[str, object] = {
         "before": None if before is None else before.metadata_location,
         "after": None if after is None else after.metadata_location,
@@ -331,7 +339,7 @@ def _changed(
     try:
         old = None if before is None else context.reader.metadata(before)
         if not is_current and not (before is None and after is None):
-            change = context.reader.change(before, after)
+            change = only_of(context.reader.change(before, after), own)
             known |= {"change": change.kind, "rows_added": change.rows_added, "rows_removed": change.rows_removed}
             known["snapshot_ids"] = change.snapshot_ids
         if after is not None:

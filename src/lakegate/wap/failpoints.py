@@ -20,6 +20,8 @@ FaultPoint = Literal[
     "after-publish",
     "after-branch-delete",
 ]
+GroupPoint = Literal["queued", "taken"]
+"""Points of a publish that meets others: when it waits where others can take it along, and when it has taken others."""
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
 """Points at which the run's outcome stands: when it has been recorded, and around what downstream systems are sent."""
 
@@ -31,7 +33,7 @@ POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
 _SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.SIGSTOP}
 
 
-def reach(point: FaultPoint | AfterwardsPoint) -> None:
+def reach(point: FaultPoint | GroupPoint | AfterwardsPoint) -> None:
     """Do to this process what :data:`VARIABLE` asks for at ``point``."""
     wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
     if wanted == point:

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from lakegate.errors import AlreadyPublishedError, NewerFormatError, NotFoundError
+from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import HistoryEvent
 from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Publication, Run, total_removed
+from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY, Publication, Run, total_removed
+from lakegate.model.tables import TableChange
 from lakegate.wap.context import Context
 
 BRANCH_PROPERTY = "lakegate.branch"
@@ -36,6 +38,9 @@ UNPUBLISHES_PROPERTY = "lakegate.unpublishes"
 KIND_PROPERTY = "lakegate.kind"
 """What made a commit that undoes: ``revert`` or ``restore``; others lack it."""
 
+SNAPSHOTS_PROPERTY = "lakegate.snapshots"
+"""The snapshots of one run among those of a commit that several share. In no commit: :func:`parts_of` makes it."""
+
 _KINDS: Mapping[str, Literal["reverted", "restored"]] = {"revert": "reverted", "restore": "restored"}
 
 FORMAT = 2
@@ -43,14 +48,130 @@ FORMAT = 2
 _REVIVED_FORMAT = 3
 """Of ``lakegate.revives``: 3 since runs without files come back, and others go (``lakegate.unpublishes``)."""
 _REVIVED_WIDTH = 4
+_SHARED_FORMAT = 3
+"""Of ``lakegate.files`` in a commit that several runs share: what each of them published (docs/decisions/0060)."""
 
 _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
 
 
+class Part(Value):
+    """What one of the runs published that share a commit.
+
+    Attributes:
+        run: Its id.
+        snapshots: Its snapshots, oldest first.
+        branch: Its branch.
+        audit: What its checks came to.
+        files: URI and version of its source files.
+        identities: The identity of each of ``files``, in order; or nothing.
+    """
+
+    run: str
+    snapshots: tuple[int, ...]
+    branch: str = ""
+    audit: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+    identities: tuple[str, ...] = ()
+
+
+def part_of_run(run: Run, audit: str) -> Part:
+    """Return what ``run``, an append to one table, publishes as a part of a commit."""
+    files = () if run.request is None else run.request.batch.files
+    identities = tuple(file.identity for file in files)
+    return Part(
+        run=run.run_id,
+        snapshots=run.staged[0].snapshot_ids,
+        branch=run.branch,
+        audit=audit,
+        files=tuple((file.uri, file.version) for file in files),
+        identities=identities if any(identities) else (),
+    )
+
+
+def shared_properties(table: str, parts: Sequence[Part]) -> dict[str, str]:
+    """Return the properties of a commit that several runs share, each an append to ``table``.
+
+    A lakegate that doesn't know of such commits finds the first run and a format of its source files that it doesn't
+    know, and publishes nothing.
+    """
+    runs = [{key: value for key, value in part.model_dump(mode="json").items() if value} for part in parts]
+    return {
+        RUN_ID_PROPERTY: parts[0].run,
+        RUN_IDS_PROPERTY: " ".join(part.run for part in parts),
+        TABLES_PROPERTY: table,
+        FILES_PROPERTY: packed(json.dumps({"format": _SHARED_FORMAT, "runs": runs}, separators=(",", ":"))),
+    }
+
+
+def parts_of(commit: Commit) -> tuple[Commit, ...]:
+    """Return ``commit`` as each of its runs would have made it alone, in their order; mostly just itself.
+
+    All have its hash, and its tables as all of them left them: ``lakegate.snapshots`` says which snapshots are whose.
+
+    Raises:
+        NewerFormatError: When it is shared in a form that is not known here.
+    """
+    if RUN_IDS_PROPERTY not in commit.properties:
+        return (commit,)
+    common = {key: value for key, value in commit.properties.items() if key != RUN_IDS_PROPERTY}
+    return tuple(
+        commit.model_copy(update={"properties": common | {key: value for key, value in own.items() if value}})
+        for own in (
+            {
+                RUN_ID_PROPERTY: part.run,
+                BRANCH_PROPERTY: part.branch,
+                AUDIT_PROPERTY: part.audit,
+                FILES_PROPERTY: _encode(part.files, part.identities),
+                SNAPSHOTS_PROPERTY: " ".join(map(str, part.snapshots)),
+            }
+            for part in _shared(commit)
+        )
+    )
+
+
+def part_of(commit: Commit, run_id: str | None) -> Commit:
+    """Return ``commit`` as ``run_id`` would have made it alone; see :func:`parts_of`."""
+    return next((part for part in parts_of(commit) if run_of(part) == run_id), commit)
+
+
+def snapshots_in(part: Commit) -> tuple[int, ...] | None:
+    """Return the snapshots of a run that shares its commit; ``None`` for one that has it for itself."""
+    text = part.properties.get(SNAPSHOTS_PROPERTY)
+    return None if text is None else tuple(map(int, text.split()))
+
+
+def only_of(change: TableChange, own: Sequence[int] | None) -> TableChange:
+    """Return what the snapshots ``own`` of an append added; ``change`` itself for ``None``, or when it is no append."""
+    if own is None or change.kind != "append":
+        return change
+    snapshots = tuple(one for one in change.snapshots if one.snapshot_id in own)
+    rows = [one.summary.get("added-records", "0") for one in snapshots]
+    added = sum(map(int, rows)) if all(number.isdecimal() for number in rows) else None
+    return change.model_copy(update={"snapshots": snapshots, "written": snapshots, "rows_added": added})
+
+
+def _shared(commit: Commit) -> Sequence[Part]:
+    try:
+        found = json.loads(unpacked(commit.properties[FILES_PROPERTY]))
+        if found["format"] != _SHARED_FORMAT:
+            raise _UnknownFormatError(f"format {found['format']}, known up to {_SHARED_FORMAT}")
+        parts = [Part.model_validate(one) for one in found["runs"]]
+    except (ValueError, TypeError, LookupError, zlib.error) as error:
+        raise _unreadable(commit, FILES_PROPERTY, error) from None
+    if [part.run for part in parts] != commit.properties[RUN_IDS_PROPERTY].split():
+        raise _unreadable(commit, RUN_IDS_PROPERTY, ValueError())
+    return parts
+
+
 def run_of(commit: Commit) -> str | None:
     """Return the run that made ``commit``; ``None`` when lakegate didn't make it."""
     return commit.properties.get(RUN_ID_PROPERTY)
+
+
+def runs_of(commit: Commit) -> tuple[str, ...]:
+    """Return the runs that ``commit`` published: none, one, or several that share it."""
+    return tuple(filter(None, map(run_of, parts_of(commit))))
 
 
 def kind_of(commit: Commit) -> str | None:
@@ -137,7 +258,8 @@ def revived_in(commit: Commit) -> tuple[tuple[str, str, str, str], ...]:
 def unreadable_in(commit: Commit) -> str | None:
     """Return why the source files that ``commit`` names can't be read here; ``None`` when they can."""
     try:
-        files_in(commit), revived_in(commit)
+        for part in parts_of(commit):
+            files_in(part), revived_in(part)
     except NewerFormatError as error:
         return error.message
     return None
@@ -148,18 +270,22 @@ def _lines(commit: Commit, key: str, width: int) -> tuple[list[list[str]], list[
     try:
         return _decode(text, width) if text else ([], [])
     except (ValueError, TypeError, LookupError, zlib.error, binascii.Error) as error:
-        reason = str(error) if isinstance(error, _UnknownFormatError) else "it can't be parsed"
-        tables = commit.properties.get(TABLES_PROPERTY, "")
-        raise NewerFormatError(
-            f"Commit {commit.hash[:12]} names the source files that it published to {tables or 'unknown tables'} in a "
-            f"form that this lakegate doesn't know ({key}: {reason}). It was written by a newer lakegate.",
-            hint="Upgrade this one: pip install --upgrade lakegate. To see the commit: "
-            f"lakegate log {commit.hash} --limit 1",
-            commit=commit.hash,
-            table=tables or None,
-            run_id=commit.properties.get(RUN_ID_PROPERTY),
-            property=key,
-        ) from None
+        raise _unreadable(commit, key, error) from None
+
+
+def _unreadable(commit: Commit, key: str, error: Exception) -> NewerFormatError:
+    reason = str(error) if isinstance(error, _UnknownFormatError) else "it can't be parsed"
+    tables = commit.properties.get(TABLES_PROPERTY, "")
+    return NewerFormatError(
+        f"Commit {commit.hash[:12]} names the source files that it published to {tables or 'unknown tables'} in a "
+        f"form that this lakegate doesn't know ({key}: {reason}). It was written by a newer lakegate.",
+        hint="Upgrade this one: pip install --upgrade lakegate. To see the commit: "
+        f"lakegate log {commit.hash} --limit 1",
+        commit=commit.hash,
+        table=tables or None,
+        run_id=commit.properties.get(RUN_ID_PROPERTY),
+        property=key,
+    )
 
 
 class _UnknownFormatError(ValueError):
@@ -186,12 +312,16 @@ def _is_line(line: object, width: int) -> bool:
     return isinstance(line, list) and len(line) == width and all(isinstance(value, str) for value in line)
 
 
-def event_of(commit: Commit) -> HistoryEvent | None:
-    """Return what ``commit`` says about runs; ``None`` when lakegate didn't make it.
+def events_of(commit: Commit) -> tuple[HistoryEvent, ...]:
+    """Return what ``commit`` says about each of its runs, in their order; nothing when lakegate didn't make it.
 
     Raises:
         NewerFormatError: When it names source files in a form that is not known here.
     """
+    return tuple(event for part in parts_of(commit) if (event := _event_of(part)) is not None)
+
+
+def _event_of(commit: Commit) -> HistoryEvent | None:
     properties = commit.properties
     run_id = properties.get(RUN_ID_PROPERTY)
     if run_id is None:
@@ -227,7 +357,7 @@ def sync(context: Context, target: str) -> Ref:
     if known == head.hash:
         return head
     commits = list(context.catalog.history(head.hash, until=known))
-    events = [event for commit in reversed(commits) if (event := event_of(commit)) is not None]
+    events = [event for commit in reversed(commits) for event in events_of(commit)]
     if known is None or (commits and commits[-1].parent == known):
         context.journal.record(target, events, head.hash, rebuild=known is None)
         return head
@@ -243,11 +373,13 @@ def sync(context: Context, target: str) -> Ref:
 def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
     """Return the commit by which ``run_id`` was published in the history of ``target``, with its tables.
 
+    Of a commit that several runs share, its part (:func:`parts_of`).
+
     Raises:
         NotFoundError: When there is none.
     """
     for commit in context.catalog.history(target.hash, run_id=run_id, operations=True):
-        return commit
+        return part_of(commit, run_id)
     raise NotFoundError(
         f"Run {run_id} was not published: '{target.name}' has no commit of it.",
         hint=f"lakegate runs {run_id}",
@@ -282,6 +414,9 @@ def publication_of(run: Run, commit: str, replayed: Sequence[TableIdentifier] = 
 def published_files(context: Context, run_id: str, target: Ref) -> dict[TableIdentifier, frozenset[str]]:
     """Return the paths of the data files that a run's commit added to each of its tables."""
     commit = find_commit(context, run_id, target)
+    own = snapshots_in(commit)
+    if own is not None:
+        return {pointer.table: files_of_snapshots(context, pointer, own) for pointer in commit.puts}
     before = before_commit(context, commit)
     return {pointer.table: added_paths(context, before[pointer.table], pointer) for pointer in commit.puts}
 
@@ -294,17 +429,22 @@ def before_commit(context: Context, commit: Commit) -> Mapping[TableIdentifier, 
     return context.catalog.get_tables(tables, Ref(name=commit.parent, hash=commit.parent, kind="detached"))
 
 
+def files_of_snapshots(context: Context, pointer: TablePointer, snapshot_ids: Sequence[int]) -> frozenset[str]:
+    """Return the paths of the data files that snapshots of a table added."""
+    return frozenset(file.path for file in context.reader.added_files(pointer, snapshot_ids).files)
+
+
 def added_paths(context: Context, before: TablePointer | None, after: TablePointer) -> frozenset[str]:
     """Return the paths of the data files that a table gained between ``before`` and ``after``."""
     change = context.reader.change(before, after)
     if change.only_adds or change.snapshots:
-        return frozenset(file.path for file in context.reader.added_files(after, change.snapshot_ids).files)
+        return files_of_snapshots(context, after, change.snapshot_ids)
     paths = frozenset(file.path for file in context.reader.files(after))
     return paths if before is None else paths - {file.path for file in context.reader.files(before)}
 
 
-def require_not_published(run: Run, commits: Iterable[Commit]) -> None:
-    """Check that no publish among ``commits``, newest first, has one of the run's source files, unless reverted.
+def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
+    """Check that no publish among ``events``, newest first, has one of the run's source files, unless reverted.
 
     The journal keeps two runs from working on one file, but only the catalog knows for sure: journals get lost, and a
     process that slept too long wakes up believing that the file is still its own.
@@ -321,10 +461,7 @@ def require_not_published(run: Run, commits: Iterable[Commit]) -> None:
     if run.request.on_same_content == "append":
         contents = {}
     reverted: set[str] = set()
-    for commit in commits:
-        event = event_of(commit)
-        if event is None:
-            continue
+    for event in events:
         theirs = {*event.files, *((uri, version) for _, uri, version, _ in event.revives)}
         versions = [version for _, version in event.files]
         both = {

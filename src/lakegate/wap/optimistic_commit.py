@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from lakegate.errors import ConflictError, LakegateError, NotReplayableError, OutcomeUnknownError
 from lakegate.model.identifiers import TableIdentifier
@@ -20,7 +21,6 @@ from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_files
 
-_ATTEMPTS = 40
 _LONGEST_PAUSE_S = 1.0
 _LOCK_TIMEOUT_S = 30.0
 
@@ -64,7 +64,7 @@ def commit_on_head(
     unanswered_since: str | None = None
     retrying = Retrying(
         retry=retry_if_exception_type(_Moved),
-        stop=stop_after_attempt(_ATTEMPTS),
+        stop=stop_after_attempt(context.publish_attempts) | stop_after_delay(context.publish_within_s),
         wait=wait_random_exponential(multiplier=0.02, max=_LONGEST_PAUSE_S),
         reraise=True,
     )
@@ -135,14 +135,27 @@ def _interrupts_deferred() -> Iterator[None]:
 
 
 @contextmanager
-def publish_lock(context: Context, target: str, tables: Sequence[str]) -> Iterator[None]:
-    """Queue up with concurrent publishes for each table, in one order for all. It only saves retries."""
+def publish_lock(
+    context: Context,
+    target: str,
+    tables: Sequence[str],
+    *,
+    timeout_s: float = math.inf,
+    waiting: Callable[[], object] | None = None,
+) -> Iterator[bool]:
+    """Queue up with concurrent publishes for each table, in one order for all; yield whether we are next for all.
+
+    It only saves retries. ``waiting`` is called once for each lock that another process holds, before waiting for it.
+    """
     began = time.monotonic()
     with ExitStack() as stack:
-        for table in sorted(tables):
-            stack.enter_context(context.journal.lock(f"{target}/{table}", timeout_s=_LOCK_TIMEOUT_S))
+        locks = (
+            context.journal.lock(f"{target}/{table}", timeout_s=min(timeout_s, _LOCK_TIMEOUT_S), waiting=waiting)
+            for table in sorted(tables)
+        )
+        locked = [stack.enter_context(lock) for lock in locks]
         measure(WAIT_SECONDS, time.monotonic() - began, queue="publish")
-        yield
+        yield all(locked)
 
 
 def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | None, head: Ref) -> TablePointer:

@@ -8,12 +8,20 @@ what moved before that is rebased, and what relied on it is audited again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
-from lakegate.errors import AuditFailedError, ConflictError, LakegateError, NotFoundError, OutcomeUnknownError
+from lakegate.errors import (
+    AuditFailedError,
+    ConflictError,
+    LakegateError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import QueuedPublish
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Publication, Run, StagedTable, changed_rows, total_removed
 from lakegate.wap import failpoints
@@ -21,6 +29,7 @@ from lakegate.wap.audit import audit_again
 from lakegate.wap.branches import carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
+from lakegate.wap.group_commit import Companions, Turn, can_share, offer_of, waiting_for_turn
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
     ACCEPTED_PROPERTY,
@@ -31,12 +40,16 @@ from lakegate.wap.history import (
     REVERTS_PROPERTY,
     TABLES_PROPERTY,
     encode_files,
+    events_of,
     find_publication,
+    part_of_run,
     publication_of,
     require_not_published,
+    runs_of,
+    shared_properties,
 )
 from lakegate.wap.lifecycle import Progress
-from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, publish_lock, rebase
+from lakegate.wap.optimistic_commit import commit_on_head, not_replayable, rebase
 from lakegate.wap.stage import namespaces_for
 
 States = Mapping[TableIdentifier, TablePointer | None]
@@ -92,16 +105,24 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             rebased = _Rebased(context, run, progress)
-            with publish_lock(context, run.target, run.tables):
-                commit = commit_on_head(
-                    context,
-                    run.target,
-                    run.run_id,
-                    rebased.build,
-                    unknown=unknown,
-                    look=rebased.look,
-                    require_lease=None if progress is None else progress.require_lease,
-                )
+            offer, wait_s, commit = rebased.offer, context.publish_within_s, None
+            while commit is None:
+                with waiting_for_turn(context, run, offer, unknown, wait_s) as turn:
+                    if turn.taken:
+                        commit = rebased.find_own(unknown)
+                        # If it isn't there, whoever took the run along has given up: once more, now by ourselves.
+                        offer, wait_s = None, wait_s if turn.locked else 0.0
+                        continue
+                    rebased.lead(turn)
+                    commit = commit_on_head(
+                        context,
+                        run.target,
+                        run.run_id,
+                        rebased.build,
+                        unknown=unknown,
+                        look=rebased.look,
+                        require_lease=None if progress is None else progress.require_lease,
+                    )
         publication = publication_of(run, commit, replayed=rebased.replayed)
     failpoints.reach("after-publish")
     branch_left = False
@@ -130,16 +151,50 @@ class _Rebased:
         self._base = run.base or run.staged[0].base
         self._checked_at = {report.table: report.at or self._base for report in run.reports}
         self._own: str | None = None
+        self._commits: list[Commit] = []  # of the target, up to its head, newest first
+        self._companions: Companions | None = None
+        self._offered: Sequence[QueuedPublish] = ()
         self.replayed: tuple[TableIdentifier, ...] = ()
         self._read_target()
+
+    @property
+    def offer(self) -> Callable[[], QueuedPublish] | None:
+        """What to offer to other runs that publish to the table; ``None`` if they may not take this one along."""
+        progress = self._progress
+        if progress is None or not can_share(self._run):
+            return None
+        return lambda: offer_of(self._run, progress.token, _summary(self._reports), self._head.hash)
+
+    def lead(self, turn: Turn) -> None:
+        """Take along the runs that wait, if this one has the lock and may share its commit."""
+        self._companions = Companions(self._context, self._run, turn) if turn.locked and can_share(self._run) else None
+
+    def find_own(self, unknown: OutcomeUnknownError) -> str | None:
+        """Return the commit of this run, which another one took along; ``None`` if it isn't there.
+
+        Raises:
+            AlreadyPublishedError: When another run has published its source files.
+            OutcomeUnknownError: ``unknown``, when the catalog doesn't answer.
+        """
+        try:
+            self._read_at = 0.0
+            self.look()
+        except ConflictError:
+            raise
+        except RetryableError as error:
+            raise unknown from error
+        self.replayed = tuple(staged.table for staged in self._run.staged)
+        return self._own
 
     def _read_target(self) -> None:
         """Read the target's state and history so far, so that little is left to read under the lock."""
         read = [TableIdentifier.stored(name) for name in self._reads()]
         tables = dict.fromkeys([*(staged.table for staged in self._run.staged), *read])
         self._head, self._states = self._context.catalog.get_ref_with_tables(self._run.target, list(tables))
+        self._commits = []
         if any(self._states[staged.table] != staged.before for staged in self._run.staged):
-            self._learn(list(self._context.catalog.history(self._head.hash, until=self._base)))
+            self._commits = list(self._context.catalog.history(self._head.hash, until=self._base))
+            self._learn(self._commits)
             for staged in self._run.staged:
                 # What is read here, the rebase needn't read under the lock.
                 self._context.reader.require_loadable(staged.pointer, self._run.branch)
@@ -147,6 +202,9 @@ class _Rebased:
 
     def look(self) -> Ref:
         """Return the target as it is now, and remember its tables for :meth:`build`."""
+        self._offered = () if self._companions is None else self._companions.offered()
+        if self._offered:
+            self._read_at = 0.0  # those that wait may have seen more of it
         if time.monotonic() - self._read_at > _FRESH_S:
             commits = list(self._context.catalog.history(self._run.target, until=self._head.hash, operations=True))
             if commits and commits[-1].parent != self._head.hash:
@@ -154,6 +212,7 @@ class _Rebased:
             elif commits:
                 self._head = self._head.model_copy(update={"hash": commits[0].hash})
                 self._states = _states_after(self._states, commits)
+                self._commits = [*commits, *self._commits]
                 self._learn(commits)
         self._read_at = 0.0
         return self._head
@@ -168,7 +227,12 @@ class _Rebased:
         run, states = self._run, self._states
         pointers = [rebase(self._context, run, staged, states[staged.table], head) for staged in run.staged]
         self.replayed = tuple(staged.table for staged in run.staged if states[staged.table] != staged.before)
-        return self._request(head, pointers)
+        others: Sequence[QueuedPublish] = ()
+        companions = self._companions
+        # A table that the target lacks is created by one run alone.
+        if companions is not None and companions.wants(self._offered) and states[run.staged[0].table] is not None:
+            pointers[0], others = companions.take(self._offered, pointers[0], head, self._commits)
+        return self._request(head, pointers, others)
 
     def _reads(self) -> tuple[str, ...]:
         by_checks = [table for report in self._reports for table in report.reads]
@@ -188,12 +252,13 @@ class _Rebased:
 
     def _learn(self, commits: Sequence[Commit]) -> None:
         """Find out from ``commits``, newest first, whether we are too late, or already done."""
-        own = next((c for c in commits if c.properties.get(RUN_ID_PROPERTY) == self._run.run_id), None)
+        own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
         if own is not None:
             # A commit whose answer was lost arrived after we looked for it.
             self._own = own.hash
         else:
-            require_not_published(self._run, commits)
+            # Newest first, the runs of one commit, too.
+            require_not_published(self._run, (event for c in commits for event in reversed(events_of(c))))
 
     def _require_reads(self, head: Ref) -> None:
         """Stop if the target changed on a table that the run's rows were computed from."""
@@ -231,7 +296,27 @@ class _Rebased:
         then = self._context.catalog.get_tables(tables, Ref(name=since, hash=since, kind="detached"))
         return [table for table in tables if then[table] != self._states[table]]
 
-    def _request(self, head: Ref, pointers: Sequence[TablePointer]) -> CommitRequest:
+    def _request(self, head: Ref, pointers: Sequence[TablePointer], others: Sequence[QueuedPublish]) -> CommitRequest:
+        run = self._run
+        runs = [run, *(one.run for one in others)]
+        staged = [one for each in runs for one in each.staged]
+        changed = changed_rows(sum(one.rows for one in staged), total_removed(staged))
+        what = f"{len(runs)} runs to {run.table}" if others else run.name or run.table
+        return CommitRequest(
+            branch=run.target,
+            base=head.hash,
+            message=f"Publish {what} ({changed})",
+            puts=tuple(pointers),
+            unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
+            namespaces=namespaces_for(self._context, pointers, head),
+            properties=self._shared_properties(others) if others else self._own_properties(),
+        )
+
+    def _shared_properties(self, others: Sequence[QueuedPublish]) -> dict[str, str]:
+        parts = [part_of_run(self._run, _summary(self._reports))]
+        return shared_properties(self._run.table, [*parts, *(part_of_run(one.run, one.audit) for one in others)])
+
+    def _own_properties(self) -> dict[str, str]:
         run = self._run
         properties = {
             RUN_ID_PROPERTY: run.run_id,
@@ -245,16 +330,7 @@ class _Rebased:
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.batch.files)
             properties[REVERTS_PROPERTY] = " ".join(run.request.replaces)
-        rows = sum(staged.rows for staged in run.staged)
-        return CommitRequest(
-            branch=run.target,
-            base=head.hash,
-            message=f"Publish {run.name or run.table} ({changed_rows(rows, total_removed(run.staged))})",
-            puts=tuple(pointers),
-            unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
-            namespaces=namespaces_for(self._context, pointers, head),
-            properties={key: value for key, value in properties.items() if value},
-        )
+        return {key: value for key, value in properties.items() if value}
 
 
 def _states_after(states: States, newest_first: Sequence[Commit]) -> States:

@@ -27,7 +27,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.downstream import send
-from lakegate.wap.history import event_of, find_publication
+from lakegate.wap.history import events_of, find_publication
 from lakegate.wap.lifecycle import Progress, heartbeat
 from lakegate.wap.publish import RejectedLateError, publish
 
@@ -263,9 +263,7 @@ def _read(context: Context, head: str, step: Step) -> tuple[Collection[str], lis
     newest_first: list[HistoryEvent] = []
     for commits, commit in enumerate(context.catalog.history(head), 1):
         hashes.add(commit.hash)
-        event = event_of(commit)
-        if event is not None:
-            newest_first.append(event)
+        newest_first += reversed(events_of(commit))
         if commits % _PROGRESS_EVERY == 0:
             step.progress(commits, 0, "commits")
     return hashes, newest_first[::-1]

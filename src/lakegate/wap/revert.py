@@ -78,7 +78,7 @@ def revert(
 
     def plan_at(head: Ref) -> RevertPlan:
         commit = find_commit(context, run_id, head)
-        history = BranchHistory(context, head, first=commit)
+        history = BranchHistory(context, head, since=commit.parent)
         _require_revertable(history, commit, run_id)
         return plan_revert(context, history, run_id, cascade=cascade)
 

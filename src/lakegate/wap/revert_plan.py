@@ -17,16 +17,26 @@ from lakegate.model.run import UndoneTable
 from lakegate.model.tables import DataFile, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
-    added_paths,
     files_in,
+    files_of_snapshots,
     find_commit,
     identities_in,
     kind_of,
+    only_of,
+    parts_of,
     reads_in,
     reverts_in,
     run_of,
+    snapshots_in,
     tables_in,
 )
+
+_Key = tuple[str, str | None]
+
+
+def _key(commit: Commit) -> _Key:
+    """Return what tells a commit, or one run's part of it, from all others."""
+    return commit.hash, run_of(commit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +51,14 @@ class Change:
 
     @cached_property
     def change(self) -> TableChange:
-        """What it did, by lineage and metadata."""
-        return self.context.reader.change(self.before, self.after)
+        """What it did, by lineage and metadata; of a commit that several runs share, what its run did."""
+        change = self.context.reader.change(self.before, self.after)
+        own = snapshots_in(self.commit)
+        if own is None:
+            return change
+        if change.kind != "append" or not set(own) <= set(change.snapshot_ids):
+            raise _refused(self, f"commit {self.commit.hash[:12]}, which it shares with others, is no plain append")
+        return only_of(change, own)
 
     @property
     def only_adds(self) -> bool:
@@ -94,22 +110,22 @@ class RevertPlan:
 
 
 class BranchHistory:
-    """The commits of a branch from ``first`` up to ``head``, oldest first, and which of them are reverted.
+    """The commits of a branch after ``since`` up to ``head``, oldest first, and which of them are reverted.
+
+    A commit that several runs share is one for each of them (:func:`~lakegate.wap.history.parts_of`).
 
     Args:
         context: The lake's context.
         head: The branch at the commit to look at.
-        first: Where it begins, with its operations; ``None`` for the commit after ``since``.
-        since: Hash of the commit before the first one.
+        since: Hash of the commit before the first one; ``None`` for all.
     """
 
-    def __init__(self, context: Context, head: Ref, *, first: Commit | None = None, since: str | None = None) -> None:
+    def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
         self._context = context
         self._head = head
         self._changes: dict[TableIdentifier, list[Change]] = {}
-        until = since if first is None else first.hash
-        later = reversed(list(context.catalog.history(head.hash, until=until, operations=True)))
-        self.commits: tuple[Commit, ...] = (*(() if first is None else (first,)), *later)
+        found = reversed(list(context.catalog.history(head.hash, until=since, operations=True)))
+        self.commits: tuple[Commit, ...] = tuple(part for commit in found for part in parts_of(commit))
         self._runs = {run_id: commit for commit in self.commits if (run_id := run_of(commit))}
         self._reverters: dict[str, list[Commit]] = {}
         for commit in self.commits:
@@ -121,10 +137,16 @@ class BranchHistory:
             found = self._changes[table] = []
             for commit in self.commits:
                 if str(table) in commit.tables:
-                    before = found[-1].after if found else self._before(commit, table)
+                    # The runs that share a commit share the state before it, too.
+                    shared = bool(found) and found[-1].commit.hash == commit.hash
+                    before = found[-1].before if shared else found[-1].after if found else self._before(commit, table)
                     after = next((pointer for pointer in commit.puts if pointer.table == table), None)
                     found.append(Change(self._context, commit, table, before, after))
         return self._changes[table]
+
+    def commit_of(self, run_id: str) -> Commit:
+        """Return the commit of a run that is among them, or that one of them reverts."""
+        return self._runs[run_id]
 
     def reverter(self, run_id: str, table: TableIdentifier | str, *, without: Collection[str] = ()) -> str | None:
         """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` if its rows are there.
@@ -156,11 +178,11 @@ class BranchHistory:
                 coming.append(commit)
         return going, coming
 
-    def is_neutral(self, commit: Commit, table: TableIdentifier, since: Collection[str]) -> bool:
+    def is_neutral(self, commit: Commit, table: TableIdentifier, since: Collection[_Key]) -> bool:
         """Return whether a revert took nothing from ``table`` but what the commits ``since`` had brought."""
         reverted = (self._runs[run_id] for run_id in reverts_in(commit))
         return kind_of(commit) == "revert" and all(
-            one.hash in since for one in reverted if str(table) in tables_in(one)
+            _key(one) in since for one in reverted if str(table) in tables_in(one)
         )
 
     def _effective_reverters(self, run_id: str, table: str, without: Collection[str]) -> Iterator[Commit]:
@@ -200,7 +222,7 @@ class _Dependent:
 
 
 def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascade: bool) -> RevertPlan:
-    """Plan the revert of ``run_id``, whose commit is the first of ``history``.
+    """Plan the revert of ``run_id``, with whose commit ``history`` begins.
 
     Args:
         context: The lake's context.
@@ -212,7 +234,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
         NotRevertableError: When later runs depend on it and ``cascade`` is not set, or when one of those can't be
             reverted.
     """
-    first = history.commits[0]
+    first = history.commit_of(run_id)
     reverts = {run_id: first}
     dependents: list[_Dependent] = []
     while True:
@@ -227,20 +249,24 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
     if dependents and not cascade:
         raise _depended_on(run_id, dependents)
     unpublished: list[str] = []
-    restored: dict[str, Commit] = {}
+    restored: dict[_Key, Commit] = {}
     for table in tables:
         going, coming = history.side_effects(table, reverts)
         unpublished += going
         for commit in coming:
             _require_not_published_again(history, commit, table, reverts)
-            restored[commit.hash] = commit
+            restored[_key(commit)] = commit
     return RevertPlan(
-        message=f"Revert {first.message!r}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
+        message=f"Revert {_what(first)}" + (f" and {len(reverts) - 1} more" if len(reverts) > 1 else ""),
         reverts=tuple(sorted(reverts, key=lambda run: -history.commits.index(reverts[run]))),
         tables=tables,
         restored=tuple(restored.values()),
         unpublished=tuple(dict.fromkeys(unpublished)),
     )
+
+
+def _what(commit: Commit) -> str:
+    return repr(commit.message) if snapshots_in(commit) is None else f"run {run_of(commit)} of {commit.message!r}"
 
 
 class _Planner:
@@ -250,7 +276,7 @@ class _Planner:
         self._context = context
         self._history = history
         self._reverts = reverts
-        self.dependents: dict[str, _Dependent] = {}
+        self.dependents: dict[_Key, _Dependent] = {}
 
     def plan(self) -> dict[TableIdentifier, TablePlan]:
         """Return the plan for each table; useless while there are dependents."""
@@ -309,7 +335,7 @@ class _Planner:
             return frozenset()
         paths = frozenset(self._files(change.after))
         if change.only_adds:
-            paths = added_paths(self._context, change.before, change.after)
+            paths = files_of_snapshots(self._context, change.after, change.change.snapshot_ids)
         missing = paths - set(files)
         later = self._later(change)
         blocking = [one for one in later if one.adds_delete_files] if self._has_delete_files(base) else []
@@ -325,7 +351,7 @@ class _Planner:
         """Return the later changes of its table that stay and built on what was there."""
         changes = self._history.changes(change.table)
         later = changes[changes.index(change) + 1 :]
-        since = {one.commit.hash for one in (change, *later)}
+        since = {_key(one.commit) for one in (change, *later)}
         return [
             one
             for one in later
@@ -339,11 +365,11 @@ class _Planner:
             if str(change.table) in reads_in(commit) and any(
                 self._history.holds(commit, written, without=self._reverts) for written in tables_in(commit)
             ):
-                self.dependents.setdefault(commit.hash, _Dependent(commit, change.table, "read its rows in"))
+                self.dependents.setdefault(_key(commit), _Dependent(commit, change.table, "read its rows in"))
 
     def _depend(self, changes: Sequence[Change], what: str) -> None:
         for one in changes:
-            self.dependents.setdefault(one.commit.hash, _Dependent(one.commit, one.table, what))
+            self.dependents.setdefault(_key(one.commit), _Dependent(one.commit, one.table, what))
 
     def _files(self, pointer: TablePointer | None) -> dict[str, DataFile]:
         return {} if pointer is None else {file.path: file for file in self._context.reader.files(pointer)}
@@ -382,7 +408,7 @@ def _require_not_published_again(
 ) -> None:
     for later in history.commits:
         again = _files_of(commit) & _files_of(later)
-        if later.hash == commit.hash or not again or str(table) not in tables_in(later):
+        if _key(later) == _key(commit) or not again or str(table) not in tables_in(later):
             continue
         if history.holds(later, table, without=reverts):
             run_id, other = next(iter(reverts)), run_of(later)

@@ -126,6 +126,34 @@ def test_many_replays_stay_small_and_right(
     assert ids_at(later) == [number for number in [*range(41), 99] if number != 17]
 
 
+def test_what_several_runs_appended_is_appended_with_one_metadata_file(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create({"lakegate.keep-snapshots": "1", "commit.manifest.min-count-to-merge": "2"})
+    append(table, [0])
+    base = pointer_to(table)
+    first = appended(tables, base, [1])
+    staged = [appended(tables, base, [number]) for number in (2, 3, 4)]
+    sources = [(each, [each.snapshot_id]) for each in staged]
+    sources.insert(1, (first, [first.snapshot_id]))  # it is there already
+    moved, refused = editor.replay_each(sources, editor.replay(first, [first.snapshot_id], base), at_least=1)
+
+    assert list(refused) == [1]
+    assert isinstance(refused[1], NotReplayableError)
+    assert ids_at(moved) == [0, 1, 2, 3, 4]
+    document = document_at(moved)
+    ids = [first.snapshot_id, *(each.snapshot_id for each in staged)]
+    assert [one["snapshot-id"] for one in document["snapshots"]] == ids
+    assert [one.get("parent-snapshot-id") for one in document["snapshots"][1:]] == ids[:-1]
+    reader = IcebergTableReader()
+    added = [[file.rows for file in reader.added_files(moved, [one]).files] for one in ids]
+    assert added == [[1]] * 4
+    assert all(reader.added_files(moved, [one]).complete for one in ids)
+    # Each can be taken out alone.
+    (path,) = (file.path for file in reader.added_files(moved, [ids[2]]).files)
+    assert ids_at(editor.drop_files(moved, [path], {})) == [0, 1, 2, 4]
+
+
 def test_merging_can_be_switched_off(tables: IcebergTables, editor: IcebergTableEditor) -> None:
     table = tables.create({"commit.manifest.min-count-to-merge": "2", "commit.manifest-merge.enabled": "false"})
     append(table, [0])

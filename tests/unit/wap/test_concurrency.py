@@ -40,7 +40,7 @@ def while_waiting_for_the_lock(house: FakeLakehouse, monkeypatch: pytest.MonkeyP
     pending = [do]
 
     @contextmanager
-    def lock(_name: str, *, timeout_s: float) -> Iterator[bool]:
+    def lock(_name: str, *, timeout_s: float, **_: object) -> Iterator[bool]:
         if pending:
             pending.pop()()
             time.sleep(0.01)  # longer than what was looked at counts as current
@@ -359,7 +359,7 @@ def test_a_target_that_never_stands_still_ends_as_a_conflict(
         return commit(request)
 
     commit = house.catalog.commit
-    monkeypatch.setattr("lakegate.wap.optimistic_commit._ATTEMPTS", 3)
+    house.publish_attempts = 3
     monkeypatch.setattr(house.catalog, "commit", refuse)
     with pytest.raises(ConflictError):
         ingest(house.context, ordered(house))

@@ -86,7 +86,7 @@ def test_branches_that_the_user_may_still_need_stay(house: FakeLakehouse, monkey
         return commit(request)
 
     monkeypatch.setattr(house.catalog, "commit", refuse)
-    monkeypatch.setattr("lakegate.wap.optimistic_commit._ATTEMPTS", 1)
+    house.publish_attempts = 1
     with pytest.raises(ConflictError):
         ingest(house.context, conflicting)
     assert drop_orphaned_branches(house.context) == ()

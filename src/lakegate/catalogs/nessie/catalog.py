@@ -16,7 +16,7 @@ from lakegate.credentials.tokens import ClientCredentials, Token
 from lakegate.errors import IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier, is_commit_hash, validate_ref_name
 from lakegate.model.refs import NO_SNAPSHOT, Commit, CommitRequest, Ref, RefKind, TableDifference, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY
 
 if TYPE_CHECKING:
     import httpx
@@ -318,8 +318,12 @@ def _at(ref: Ref) -> str:
 
 def _has_run_id(run_id: str) -> str:
     # A key that is missing from the map is an error in CEL, which Nessie answers with 500.
-    key, value = _cel_string(RUN_ID_PROPERTY), _cel_string(run_id)
-    return f"{key} in commit.properties && commit.properties[{key}] == {value}"
+    one, value = _cel_string(RUN_ID_PROPERTY), _cel_string(run_id)
+    several, among = _cel_string(RUN_IDS_PROPERTY), _cel_string(f" {run_id} ")
+    return (
+        f"({one} in commit.properties && commit.properties[{one}] == {value}) || ({several} in commit.properties && "
+        f"(' ' + commit.properties[{several}] + ' ').contains({among}))"
+    )
 
 
 def _cel_string(text: str) -> str:

@@ -1,0 +1,260 @@
+"""Group commit: who holds a table's publish lock takes along the appends that wait for it, in one commit.
+
+A run that has to wait offers itself in the journal's queue first. Whoever has the lock takes what is offered, rebases
+it, and commits all at once; whatever can't be taken along (a conflict, a file that was published meanwhile) stays
+behind and finds out why in its own turn. A run whose offer was taken asks the catalog whether it was published: the
+queue never says so (docs/decisions/0060).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+
+from lakegate.errors import LakegateError, OutcomeUnknownError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import HistoryEvent, QueuedPublish
+from lakegate.model.refs import Commit, Ref, TablePointer
+from lakegate.model.run import Run, StagedTable
+from lakegate.wap import failpoints
+from lakegate.wap.context import Context
+from lakegate.wap.history import events_of, part_of_run, require_not_published, runs_of
+from lakegate.wap.optimistic_commit import publish_lock
+
+_MOST_RUNS = 32
+"""Runs in one commit: whoever leads it must not wait for too many others."""
+_MOST_FILES = 500
+"""Source files of a run that is offered: a batch of thousands is worth a commit of its own."""
+_MOST_COMMITS = 100
+"""How far to read back for a run that waits, to see whether its files were published meanwhile."""
+_LAST_LOOK_S = 10.0
+"""How long a run that is cancelled waits for whoever is publishing it."""
+
+
+def can_share(run: Run) -> bool:
+    """Return whether a run's commit may be shared: it appends to one table, whatever others do.
+
+    What it read or replaces, or was published against its checks, ties its commit to more than its own rows.
+    """
+    if len(run.staged) != 1 or run.reads or run.accepted is not None:
+        return False
+    staged, request = run.staged[0], run.request
+    small = request is None or (not request.replaces and len(request.batch.files) <= _MOST_FILES)
+    alone = not any(report.reads for report in run.reports)
+    return small and alone and staged.only_adds and bool(staged.snapshot_ids)
+
+
+def offer_of(run: Run, token: str, audit: str, seen: str) -> QueuedPublish:
+    """Return what others need to know of a run to publish it."""
+    needless: dict[str, object] = {
+        "order": None,
+        "reports": (),
+        "checks": {},
+        "steps": (),
+        "skipped_files": (),
+        "same_content_as": (),
+    }
+    return QueuedPublish(run=run.model_copy(update=needless), token=token, audit=audit, seen=seen)
+
+
+@dataclass(slots=True)
+class Turn:
+    """How a run's wait for the publish lock ended.
+
+    Attributes:
+        locked: Whether it has the lock.
+        queued: Whether it is on offer in the queue.
+        taken: Whether another run took it along, or may have.
+    """
+
+    locked: bool = False
+    queued: bool = False
+    taken: bool = False
+
+
+@contextmanager
+def waiting_for_turn(
+    context: Context, run: Run, offer: Callable[[], QueuedPublish] | None, unknown: OutcomeUnknownError, wait_s: float
+) -> Iterator[Turn]:
+    """Wait until it is the run's turn to publish, or another run has taken it along; the body acts on that.
+
+    Args:
+        context: The lake's context.
+        run: The run.
+        offer: What to offer while waiting; ``None`` for a run that nobody may take along.
+        unknown: The error to raise when the run was taken, and is cancelled before it is known what came of that.
+        wait_s: How long to wait for the lock. Nothing but speed depends on it.
+    """
+    turn = Turn()
+    ours = False
+
+    def wait() -> None:
+        if offer is not None:
+            turn.queued = True
+            with suppress(LakegateError):  # then nobody takes it along
+                context.journal.publishes.join(offer())
+            failpoints.reach("queued")
+
+    try:
+        with publish_lock(context, run.target, run.tables, timeout_s=wait_s, waiting=wait) as turn.locked:
+            if turn.queued:
+                # Without the lock, nobody may take it any more once it goes on alone.
+                turn.taken = not (_is_waiting(context, run) if turn.locked else _withdrawn(context, run))
+                turn.queued = turn.locked and not turn.taken
+            if not turn.taken:
+                ours = True
+                yield turn
+                return
+    except BaseException as error:
+        if turn.queued and not ours and not _withdrawn(context, run):
+            _require_over(context, run, unknown, error)
+        raise
+    finally:
+        if ours and turn.queued:
+            with suppress(LakegateError):
+                context.journal.publishes.leave(run.run_id)
+    # Without the lock: the others needn't wait until this one has found its commit.
+    yield turn
+
+
+def _require_over(context: Context, run: Run, unknown: OutcomeUnknownError, error: BaseException) -> None:
+    """Wait until whoever took ``run``, which is cancelled, has published it or given up.
+
+    Raises:
+        OutcomeUnknownError: ``unknown``, when that takes too long.
+    """
+    try:
+        with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
+            if is_over:
+                return
+    except BaseException:  # noqa: BLE001 - a second Ctrl-C
+        raise unknown from error
+    raise unknown from error
+
+
+def _is_waiting(context: Context, run: Run) -> bool:
+    try:
+        return context.journal.publishes.is_waiting(run.run_id)
+    except LakegateError:
+        return False
+
+
+def _withdrawn(context: Context, run: Run) -> bool:
+    try:
+        return context.journal.publishes.leave(run.run_id)
+    except LakegateError:
+        return False
+
+
+@dataclass(slots=True)
+class Companions:
+    """The runs that one run takes along in its commit.
+
+    Attributes:
+        context: The lake's context.
+        run: The run that has the publish lock.
+        turn: Its turn.
+        taken: The runs that were taken from the queue, by id. They stay ours until they are published, or their lease
+            is somebody else's.
+    """
+
+    context: Context
+    run: Run
+    turn: Turn
+    taken: dict[str, QueuedPublish] = field(default_factory=dict)
+
+    @property
+    def table(self) -> TableIdentifier:
+        """The table that all append to."""
+        return self.run.staged[0].table
+
+    def wants(self, offered: Sequence[QueuedPublish]) -> bool:
+        """Return whether the queue is to be changed: others are on offer, or the run itself is."""
+        return bool(offered) or self.turn.queued
+
+    def offered(self) -> Sequence[QueuedPublish]:
+        """Return the runs that could come along, longest waiting first."""
+        with suppress(LakegateError):
+            found = self.context.journal.publishes.waiting(self.run.target, str(self.table), limit=_MOST_RUNS)
+            others = {one.run.run_id: one for one in found if one.run.run_id != self.run.run_id}
+            return list((self.taken | others).values())[:_MOST_RUNS]
+        return list(self.taken.values())
+
+    def take(
+        self, offered: Sequence[QueuedPublish], pointer: TablePointer, head: Ref, commits: Sequence[Commit]
+    ) -> tuple[TablePointer, Sequence[QueuedPublish]]:
+        """Take along what goes on top of ``pointer``.
+
+        Args:
+            offered: The runs.
+            pointer: The table as the run that takes them leaves it.
+            head: The target.
+            commits: Its newest commits, newest first.
+
+        Returns:
+            The table as all of them leave it, and the runs in it.
+        """
+        usable = self.unpublished(offered, head, commits)
+        try:
+            ours = self.context.journal.publishes.take(usable, taken=self.taken, own=self.run.run_id)
+        except LakegateError:
+            return pointer, ()
+        self.turn.queued = False
+        self.taken = {one.run.run_id: one for one in usable if one.run.run_id in ours}
+        chosen = list(self.taken.values())
+        if not chosen:
+            return pointer, ()
+        failpoints.reach("taken")
+        sources = [(_staged(one).pointer, _staged(one).snapshot_ids) for one in chosen]
+        own = len(self.run.staged[0].snapshot_ids)
+        pointer, refused = self.context.editor.replay_each(sources, pointer, at_least=own)
+        return pointer, [one for place, one in enumerate(chosen) if place not in refused]
+
+    def unpublished(
+        self, offered: Sequence[QueuedPublish], head: Ref, commits: Sequence[Commit]
+    ) -> Sequence[QueuedPublish]:
+        """Return the runs that aren't published yet, with source files that nobody has published since they looked."""
+        found: list[QueuedPublish] = []
+        group = [_event(self.run)]
+        for one in offered:
+            try:
+                since = self._since(one.seen, head, commits)
+                if since is None or any(one.run.run_id in runs_of(commit) for commit in since):
+                    continue
+                events = [event for commit in since for event in reversed(events_of(commit))]
+                require_not_published(one.run, [*group, *events])
+            except LakegateError:
+                continue  # it finds out by itself
+            found.append(one)
+            group.insert(0, _event(one.run))
+        return found
+
+    def _since(self, seen: str, head: Ref, commits: Sequence[Commit]) -> Sequence[Commit] | None:
+        """Return the commits after ``seen``, newest first; ``None`` if they can't be known at little cost."""
+        if seen == head.hash:
+            return ()
+        for place, commit in enumerate(commits):
+            if commit.parent == seen:
+                return commits[: place + 1]
+        further = list(islice(self.context.catalog.history(head.hash, until=seen), _MOST_COMMITS))
+        return further if further and further[-1].parent == seen else None
+
+
+def _staged(one: QueuedPublish) -> StagedTable:
+    return one.run.staged[0]
+
+
+def _event(run: Run) -> HistoryEvent:
+    """Return what the history will say of a run that is about to be published."""
+    part = part_of_run(run, "")
+    return HistoryEvent(
+        commit="",
+        run_id=run.run_id,
+        tables=run.tables,
+        files=part.files,
+        identities=part.identities,
+        time=datetime.now(UTC),
+    )

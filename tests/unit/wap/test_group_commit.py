@@ -1,0 +1,380 @@
+"""Group commit: runs that wait for one table's lock are published in one commit, and each stays a run of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from lakegate.errors import CatalogUnavailableError, LakegateError, NewerFormatError, OutcomeUnknownError
+from lakegate.journal.schema import LEASES, PUBLISH_QUEUE
+from lakegate.model.refs import Commit, CommitRequest, Ref
+from lakegate.model.run import Run
+from lakegate.wap import failpoints, group_commit
+from lakegate.wap.history import events_of, files_in, find_commit, parts_of, published_files, run_of, sync
+from lakegate.wap.ingest import ingest
+from lakegate.wap.recover import rebuild, recover
+from support.fakes import Died
+from support.flow_support import TRIPS, branches, ordered
+from support.revert_support import House
+
+LOCK = f"main/{TRIPS}"
+
+
+class Stopped:
+    """Runs in threads of their own, which have all come to wait for the publish lock when the body begins."""
+
+    def __init__(self, house: House, works: Sequence[Callable[[], Run]], offered: Sequence[int] = ()) -> None:
+        self.futures: list[Future[Run]] = []
+        self._house = house
+        self._works = works
+        self._offered = offered or range(1, len(works) + 1)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        with ThreadPoolExecutor(len(self._works)) as pool, self._house.journal.lock(LOCK, timeout_s=0):
+            for number, work in zip(self._offered, self._works, strict=True):
+                self.futures.append(pool.submit(work))
+                self._wait_for(number)
+            yield
+
+    def runs(self) -> list[Run]:
+        return [future.result() for future in self.futures]
+
+    def _wait_for(self, number: int) -> None:
+        deadline = time.monotonic() + 20
+        while len(queued(self._house)) < number:
+            assert time.monotonic() < deadline
+            assert not self.futures[-1].done(), self.futures[-1].result()
+            time.sleep(0.002)
+
+
+def queued(house: House) -> list[str]:
+    with house.database.reading() as tx:
+        return list(tx.scalars(select(PUBLISH_QUEUE.c.run_id).order_by(PUBLISH_QUEUE.c.queued_at)))
+
+
+def rows_of(number: int) -> list[dict[str, Any]]:
+    return [{"id": number, "passengers": number}]
+
+
+def adds(house: House, *numbers: int, **options: Any) -> list[Callable[[], Run]]:
+    return [lambda number=number: house.add(f"r{number}", rows_of(number), **options) for number in numbers]  # type: ignore[misc]
+
+
+def commits(house: House) -> list[Commit]:
+    return list(house.catalog.history("main", operations=True))
+
+
+@pytest.fixture
+def house() -> House:
+    house = House()
+    house.add("r0", rows_of(0))
+    return house
+
+
+@pytest.fixture
+def shared(house: House) -> House:
+    """A lakehouse in which r1, r2 and r3 were published in one commit."""
+    stopped = Stopped(house, adds(house, 1, 2, 3))
+    with stopped.waiting():
+        pass
+    assert [run.status for run in stopped.runs()] == ["published"] * 3
+    return house
+
+
+def test_those_that_wait_are_published_in_one_commit(shared: House) -> None:
+    newest, oldest = commits(shared)
+    order = newest.properties["lakegate.run-ids"].split()
+
+    assert sorted(order) == ["r1", "r2", "r3"]
+    assert newest.message == "Publish 3 runs to nyc.trips (3 rows)"
+    assert newest.properties["lakegate.run-id"] == order[0]
+    assert oldest.properties["lakegate.run-id"] == "r0"
+    assert "lakegate.run-ids" not in oldest.properties
+    assert shared.rows() == [row for number in range(4) for row in rows_of(number)]
+    assert branches(shared) == ["main"]
+    assert queued(shared) == []
+    for run_id in order:
+        run = shared.journal.get(run_id)
+        assert run is not None
+        assert run.publication is not None
+        assert (run.status, run.publication.commit, run.publication.rows) == ("published", newest.hash, 1)
+
+
+def test_each_part_of_a_shared_commit_is_as_its_run_would_have_made_it_alone(shared: House) -> None:
+    newest = commits(shared)[0]
+
+    for part in parts_of(newest):
+        assert part.hash == newest.hash
+        assert files_in(part) == ((f"file:///{run_of(part)}.parquet", "1"),)
+        assert part.properties["lakegate.audit"] == "1 passed, 0 warned"
+        assert part.properties["lakegate.branch"] == f"wap/nyc.trips_{run_of(part)}"
+        (event,) = events_of(part)
+        assert (event.run_id, event.tables) == (run_of(part), ("nyc.trips",))
+    files = [published_files(shared.context, f"r{number}", shared.head())[TRIPS] for number in (1, 2, 3)]
+    assert [len(one) for one in files] == [1, 1, 1]
+    assert len(frozenset.union(*files)) == 3
+
+
+def test_a_lakegate_that_knows_no_shared_commits_fails_clearly(shared: House) -> None:
+    with pytest.raises(NewerFormatError, match="format 3, known up to 2"):
+        files_in(commits(shared)[0])
+
+
+def test_a_shared_commit_in_an_unknown_form_is_not_misread(shared: House) -> None:
+    newest = commits(shared)[0]
+    for changed in (
+        {"lakegate.files": '{"format":4,"runs":[]}'},
+        {"lakegate.files": "nonsense"},
+        {"lakegate.run-ids": "r1 r2"},
+    ):
+        with pytest.raises(NewerFormatError, match="newer lakegate"):
+            parts_of(newest.model_copy(update={"properties": newest.properties | changed}))
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_each_can_be_reverted_alone(shared: House, number: int) -> None:
+    run = shared.undo(f"r{number}")
+
+    left = [one for one in range(4) if one != number]
+    assert shared.rows() == [row for one in left for row in rows_of(one)]
+    assert (run.reverts, run.undone[0].data_files) == ((f"r{number}",), -1)
+    assert [shared.status(f"r{one}")[0] for one in left] == ["published"] * 3
+    assert shared.status(f"r{number}") == ("reverted", f"x-r{number}")
+    assert shared.add("again", rows_of(number), file=f"r{number}").status == "published"
+    assert shared.add("once-more", rows_of(left[1]), file=f"r{left[1]}").status == "skipped"
+
+
+def test_what_was_reverted_comes_back_and_all_can_go(shared: House) -> None:
+    shared.undo("r2")
+    shared.undo("x-r2", new="back")
+    assert len(shared.rows()) == 4
+    assert shared.status("r2")[0] == "published"
+    for number in (3, 1, 2, 0):
+        shared.undo(f"r{number}", new=f"gone-{number}")
+    assert shared.rows() == []
+
+
+def test_an_overwrite_before_it_goes_and_all_of_it_stays(house: House) -> None:
+    house.work("over", lambda tx: tx.overwrite("nyc.trips", rows_of(9)))
+    stopped = Stopped(house, adds(house, 1, 2, 3))
+    with stopped.waiting():
+        pass
+    house.undo("over")
+    assert house.rows() == [row for one in range(4) for row in rows_of(one)]
+
+
+def test_a_lost_journal_learns_of_each_run(shared: House) -> None:
+    shared.undo("r2")
+    shared.lose_journal()
+    rebuilt = rebuild(shared.context, "main")
+
+    assert rebuilt.runs == 5
+    assert [shared.status(f"r{number}")[0] for number in range(4)] == [
+        "published",
+        "published",
+        "reverted",
+        "published",
+    ]
+    assert shared.add("again", rows_of(3), file="r3").status == "skipped"
+    assert shared.add("again-2", rows_of(2), file="r2").status == "published"
+
+
+def test_a_run_that_depends_on_more_than_its_rows_is_not_taken_along(house: House) -> None:
+    unique = {"checks": ("unique(id, scope='table')",)}
+    works = [*adds(house, 1), lambda: house.add("same", rows_of(1), **unique), *adds(house, 2)]
+    stopped = Stopped(house, works, offered=(1, 1, 2))
+    with stopped.waiting():
+        pass
+    first, same, second = stopped.runs()
+
+    assert (first.status, second.status) == ("published", "published")
+    assert same.status in ("published", "rejected")
+    ids = [row["id"] for row in house.rows()]
+    assert ids == ([0, 1, 2] if same.status == "rejected" else [0, 1, 1, 2])
+
+
+def test_one_that_conflicts_stays_behind_and_finds_out_by_itself(house: House) -> None:
+    others = house.journal
+    stopped = Stopped(house, adds(house, 1, 2, 3))
+    with stopped.waiting():
+        house.lose_journal()  # another project's, whose runs don't wait here
+        house.add("theirs", rows_of(2), file="r2")
+        house.journal = others
+    first, second, third = stopped.runs()
+
+    assert (first.status, second.status, third.status) == ("published", "skipped", "published")
+    assert second.skipped_files[0].run_id == "theirs"
+    assert [row["id"] for row in house.rows()] == [0, 1, 2, 3]
+
+
+def test_two_with_the_same_file_do_not_share_a_commit(house: House) -> None:
+    first, second = (group_commit.offer_of(run, "", "", house.head().hash) for run in _two_of_one_file(house))
+    leader = first.run.model_copy(update={"run_id": "leader", "request": None})
+    companions = group_commit.Companions(house.context, leader, group_commit.Turn(locked=True))
+
+    offered = companions.unpublished([first, second], house.head(), ())
+    assert [one.run.run_id for one in offered] == ["a"]
+
+
+def _two_of_one_file(house: House) -> list[Run]:
+    run = house.journal.get("r0")
+    assert run is not None
+    return [run.model_copy(update={"run_id": run_id}) for run_id in ("a", "b")]
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, point: str) -> list[str]:
+    """Let the first thread that comes to ``point`` die there."""
+    died: list[str] = []
+
+    def reach(reached: str) -> None:
+        if reached == point and not died:
+            died.append(threading.current_thread().name)
+            raise Died
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    return died
+
+
+@pytest.mark.parametrize("point", ["taken", "before-commit", "after-publish"])
+def test_all_are_published_once_when_the_leader_dies(house: House, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    died = dying(monkeypatch, point)
+    stopped = Stopped(house, adds(house, 1, 2, 3, 4))
+    with stopped.waiting():
+        pass
+    outcomes = [future.exception() for future in stopped.futures]
+    monkeypatch.undo()
+    house.kill()
+    recover(house.context)
+
+    assert len(died) == 1
+    assert sum(isinstance(outcome, Died) for outcome in outcomes) == 1
+    assert all(outcome is None or isinstance(outcome, Died) for outcome in outcomes)
+    assert house.rows() == [row for number in range(5) for row in rows_of(number)]
+    assert [house.status(f"r{number}")[0] for number in range(5)] == ["published"] * 5
+    runs = [event.run_id for commit in commits(house) for event in events_of(commit)]
+    assert sorted(runs) == [f"r{number}" for number in range(5)]
+    assert branches(house) == ["main"]
+    assert queued(house) == []
+
+
+def test_one_that_is_interrupted_while_it_waits_is_not_published(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reach(reached: str) -> None:
+        if reached == "queued":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    with house.journal.lock(LOCK, timeout_s=0), pytest.raises(KeyboardInterrupt, match="Nothing was published"):
+        house.add("r1", rows_of(1))
+    assert queued(house) == []
+    assert house.status("r1")[0] == "failed"
+    assert house.add("r2", rows_of(2)).status == "published"
+    assert [row["id"] for row in house.rows()] == [0, 2]
+
+
+def test_one_that_is_interrupted_after_it_was_taken_does_not_say_that_it_was_not_published(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reach(reached: str) -> None:
+        if reached == "queued":
+            house.journal.publishes.leave("r1")  # somebody takes it
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
+    with house.journal.lock(LOCK, timeout_s=0), pytest.raises(OutcomeUnknownError) as caught:
+        house.add("r1", rows_of(1))
+    assert int(caught.value.exit_code) == 4
+    assert "wap/nyc.trips_r1" in branches(house)
+
+
+def test_one_that_was_taken_in_vain_publishes_itself(house: House) -> None:
+    stopped = Stopped(house, adds(house, 1))
+    with stopped.waiting():
+        assert house.journal.publishes.leave("r1")  # whoever took it died
+    (run,) = stopped.runs()
+    assert run.status == "published"
+    assert [row["id"] for row in house.rows()] == [0, 1]
+
+
+def test_one_that_was_taken_does_not_fail_when_the_catalog_is_away(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> Any:
+        raise CatalogUnavailableError("Nessie is away.")
+
+    stopped = Stopped(house, adds(house, 1))
+    with stopped.waiting():
+        house.journal.publishes.leave("r1")
+        monkeypatch.setattr(house.catalog, "history", away)
+    assert isinstance(stopped.futures[0].exception(), OutcomeUnknownError)
+    monkeypatch.undo()
+    assert "wap/nyc.trips_r1" in branches(house)
+
+
+def test_a_run_that_was_taken_over_is_not_taken_along(house: House) -> None:
+    stopped = Stopped(house, adds(house, 1, 2))
+    with stopped.waiting(), house.database.writing() as tx:
+        tx.execute(update(LEASES).where(LEASES.c.run_id == "r2").values({"token": "other"}))
+    outcomes = [future.exception() for future in stopped.futures]
+
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], LakegateError)
+    assert outcomes[1].code == "lease-lost"
+    assert [row["id"] for row in house.rows()] == [0, 1]
+    assert queued(house) == []
+
+
+def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = house.catalog.commit
+    others: list[str] = []
+
+    def overtaken(request: CommitRequest) -> Ref:
+        if "lakegate.run-ids" in request.properties and not others:
+            others.append("theirs")
+            monkeypatch.setattr(house.catalog, "commit", commit)
+            journal = house.journal
+            house.lose_journal()
+            house.add("theirs", rows_of(7))
+            house.journal = journal
+        return commit(request)
+
+    stopped = Stopped(house, adds(house, 1, 2, 3))
+    with stopped.waiting():
+        monkeypatch.setattr(house.catalog, "commit", overtaken)
+    assert [run.status for run in stopped.runs()] == ["published"] * 3
+    assert sorted(row["id"] for row in house.rows()) == [0, 1, 2, 3, 7]
+    assert [len(events_of(one)) for one in commits(house)] == [3, 1, 1]
+
+
+def test_a_table_is_created_by_one_run_alone() -> None:
+    house = House()
+    stopped = Stopped(house, adds(house, 1, 2, 3))
+    with stopped.waiting():
+        pass
+    assert [run.status for run in stopped.runs()] == ["published"] * 3
+    assert [len(events_of(commit)) for commit in commits(house)] == [2, 1]
+    house.undo(run_of(commits(house)[1]) or "")
+    assert len(house.rows()) == 2
+
+
+def test_who_waits_for_nobody_writes_nothing_to_the_queue(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> Any:
+        raise AssertionError
+
+    for name in ("join", "leave", "take", "is_waiting"):
+        monkeypatch.setattr(house.journal.publishes, name, never)
+    assert house.add("r1", rows_of(1)).status == "published"
+
+
+def test_the_head_that_was_synced_has_every_run(shared: House) -> None:
+    assert sync(shared.context, "main") == shared.head()
+    assert find_commit(shared.context, "r2", shared.head()).properties["lakegate.run-id"] == "r2"
+    assert ingest(shared.context, ordered(shared, rows_of(2), run="r5", file="r2")).status == "skipped"
