@@ -90,7 +90,7 @@ def _visit(url: str, server: int, rounds: int) -> tuple[list[_Visit], list[_Visi
 def _open(context: BrowserContext, url: str, server: int) -> _Visit:
     page = context.new_page()
     session = context.new_cdp_session(page)
-    session.send("Performance.enable")
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
     spent = _cpu_of(server)
     page.goto(url, wait_until="commit")
     page.wait_for_function("() => window.lgContent !== undefined", timeout=_CONTENT_MS)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
     from lakegate.spark.file_engine import FileEngine
 
+_PATIENCE_S = 2.0
+"""Seconds that a page waits for a journal that others have locked."""
+
 
 def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStack:
     """Return the handle of a project's embedded stack; starts nothing."""
@@ -163,6 +166,13 @@ class Components:
         return open_journal(self.settings.journal, self.home)
 
     @cached_property
+    def journal_for_pages(self) -> Journal:
+        """The same journal for reading: it waits for what others have locked as long as people wait for a page."""
+        from lakegate.journal.factory import open_journal
+
+        return open_journal(self.settings.journal, self.home, patience_s=_PATIENCE_S)
+
+    @cached_property
     def contracts(self) -> Contracts:
         """The contracts of the project's tables."""
         return Contracts(self.home, self.settings)
@@ -285,7 +295,7 @@ class Components:
 
     def close(self) -> None:
         """Close what was opened. Servers keep running."""
-        for name in ("engine", "file_engine", "catalog", "journal"):
+        for name in ("engine", "file_engine", "catalog", "journal", "journal_for_pages"):
             made = self.__dict__.get(name)
             if made is not None:
                 made.close()

@@ -42,7 +42,7 @@ _GATE_S = 30.0
 def open_lake(made: BigLake) -> Lake:
     """Return a lake on what ``big_lake`` made."""
     components = Components(made.home, made.settings, session=None, narrator=SilentNarrator())
-    components.__dict__.update(catalog=made.catalog, journal=made.journal)
+    components.__dict__.update(catalog=made.catalog, journal=made.journal, journal_for_pages=made.journal)
     return Lake(components)
 
 

@@ -307,6 +307,6 @@ def open_read_model(lake: Lake) -> ReadModel:
     return ReadModel(
         catalog=lambda: components.find_catalog(timeout_s=_PATIENCE_S),
         reader=lambda: components.reader,
-        journal=lambda: components.journal,
+        journal=lambda: components.journal_for_pages,
         settings=lake.settings.model_copy(update={"notify": notify}),
     )

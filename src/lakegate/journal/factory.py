@@ -12,18 +12,19 @@ from sqlalchemy.exc import ArgumentError
 from lakegate.config import HOME_NAME, JournalSettings
 from lakegate.credentials.secret import Secret, trusting
 from lakegate.errors import ConfigurationError
-from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.database import BUSY_TIMEOUT_S, SqliteDatabase
 from lakegate.journal.journal import LEASE_S, Journal
 
 _DRIVER = "postgresql+pg8000"
 
 
-def open_journal(settings: JournalSettings, home: Path) -> Journal:
+def open_journal(settings: JournalSettings, home: Path, *, patience_s: float = BUSY_TIMEOUT_S) -> Journal:
     """Open or create the journal that the settings name; by default the project's ``.lakegate/journal.db``.
 
     Args:
         settings: Section ``journal``.
         home: The project's folder; a relative path of SQLite starts there.
+        patience_s: Seconds to wait for what others have locked.
 
     Raises:
         ConfigurationError: If the URL isn't one of SQLite or Postgres or holds a password, the password's variable
@@ -32,20 +33,25 @@ def open_journal(settings: JournalSettings, home: Path) -> Journal:
         InputError: If a file isn't a journal.
     """
     if settings.url is None:
-        return open_sqlite(home / HOME_NAME / "journal.db", lease_s=settings.lease_s)
+        return open_sqlite(home / HOME_NAME / "journal.db", lease_s=settings.lease_s, patience_s=patience_s)
     url = _parse(settings.url)
     if url.get_backend_name() == "sqlite":
-        return open_sqlite(home / _sqlite_path(url), lease_s=settings.lease_s)
+        return open_sqlite(home / _sqlite_path(url), lease_s=settings.lease_s, patience_s=patience_s)
     password = None if settings.password is None else Secret(settings.password, setting="journal.password")
     trust = trusted(settings.tls, settings.ca_file)
     return open_postgres(
-        url, password=password, lease_s=settings.lease_s, tls=trust, max_connections=settings.max_connections
+        url,
+        password=password,
+        lease_s=settings.lease_s,
+        tls=trust,
+        max_connections=settings.max_connections,
+        patience_s=patience_s,
     )
 
 
-def open_sqlite(path: Path, *, lease_s: float = LEASE_S) -> Journal:
+def open_sqlite(path: Path, *, lease_s: float = LEASE_S, patience_s: float = BUSY_TIMEOUT_S) -> Journal:
     """Open or create the journal file at ``path``; raises as :func:`open_journal`."""
-    return Journal(SqliteDatabase(path), lease_s=lease_s)
+    return Journal(SqliteDatabase(path, busy_timeout_s=patience_s), lease_s=lease_s)
 
 
 def open_postgres(
@@ -55,6 +61,7 @@ def open_postgres(
     lease_s: float = LEASE_S,
     tls: ssl.SSLContext | Literal[False] | None = None,
     max_connections: int | None = None,
+    patience_s: float = BUSY_TIMEOUT_S,
 ) -> Journal:
     """Open or create the journal in a Postgres database; raises as :func:`open_journal`.
 
@@ -64,11 +71,14 @@ def open_postgres(
         lease_s: See :class:`~lakegate.journal.journal.Journal`.
         tls: How to use TLS; ``None`` uses it where it's offered, ``False`` never does.
         max_connections: How many to open at most; default 30.
+        patience_s: Seconds to wait for what others have locked.
     """
     from lakegate.journal.postgres import MAX_CONNECTIONS, PostgresDatabase
 
     most = max_connections or MAX_CONNECTIONS
-    database = PostgresDatabase(url.set(drivername=_DRIVER), password=password, tls=tls, max_connections=most)
+    database = PostgresDatabase(
+        url.set(drivername=_DRIVER), password=password, tls=tls, max_connections=most, busy_timeout_s=patience_s
+    )
     return Journal(database, lease_s=lease_s)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from lakegate.config import Settings
 from lakegate.dashboard.branches import list_branches
 from lakegate.dashboard.model import ReadModel, open_read_model
 from lakegate.dashboard.overview import overview
-from lakegate.errors import CatalogUnavailableError
+from lakegate.errors import CatalogUnavailableError, RetryableError
 from lakegate.local.state import ServiceStatus
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Run
@@ -102,3 +104,27 @@ def test_what_is_remembered_is_bounded(model: ReadModel, monkeypatch: pytest.Mon
 def test_masked_columns_are_patterns_in_any_case(house: FakeLakehouse, column: str, hidden: bool) -> None:
     model = model_of(house, ui={"masked": ["EMAIL", "*_name"]})
     assert model.is_masked(column) is hidden
+
+
+def test_a_locked_journal_is_said_soon_and_asked_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.components._PATIENCE_S", 0.05)
+    with lakegate.connect(tmp_path, settings=Settings()) as lake:
+        assert open_read_model(lake).journal.count() == ({}, 0)
+    with lakegate.connect(tmp_path, settings=Settings()) as lake:
+        lake._components.__dict__["stack"] = Stack()  # noqa: SLF001 - a real one would start servers
+        other = sqlite3.connect(tmp_path / ".lakegate" / "journal.db", isolation_level=None)
+        try:
+            other.execute("PRAGMA locking_mode=EXCLUSIVE")
+            other.execute("BEGIN EXCLUSIVE")
+            asked = open_read_model(lake)
+            began = time.monotonic()
+            page = overview(asked)
+            [locked] = [one for one in page.problems if one.part == "journal"]
+            assert "locked" in locked.message
+            with pytest.raises(RetryableError):
+                _ = asked.journal
+            assert time.monotonic() - began < 5
+        finally:
+            other.close()
+        asked.forget()
+        assert [one.part for one in overview(asked).problems] == ["catalog"]

@@ -13,7 +13,7 @@ from structlog.stdlib import get_logger
 
 from lakegate.dashboard.ui import markup
 from lakegate.dashboard.ui.session import shared
-from lakegate.errors import InputError, LakegateError
+from lakegate.errors import InputError, LakegateError, RetryableError
 from lakegate.model.figures import counted
 from lakegate.progress import one_line
 
@@ -51,6 +51,8 @@ def boundary(what: str) -> Iterator[None]:
     try:
         yield
     except LakegateError as error:
+        if type(error) is RetryableError:  # the journal's; others have classes of their own
+            shared().model.note("journal", error)
         trouble(error.message, error.hint, tone="off" if isinstance(error, InputError) else "warn")
     except Exception as error:  # noqa: BLE001 - what is unexpected must not take the page with it
         _log.exception("the dashboard couldn't show something", what=what)

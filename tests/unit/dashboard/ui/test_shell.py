@@ -29,12 +29,9 @@ def _share() -> Iterator[None]:
 
 
 def share(access: Access) -> None:
-    lake: Any = SimpleNamespace(
-        settings=Settings(),
-        home=Path("/data/<b>lake</b>"),
-        journal_status=lambda: SimpleNamespace(runs={}, newest=None),
-    )
-    model: Any = SimpleNamespace()
+    lake: Any = SimpleNamespace(settings=Settings(), home=Path("/data/<b>lake</b>"))
+    pages = SimpleNamespace(beginning=lambda text, limit: ())
+    model: Any = SimpleNamespace(journal=SimpleNamespace(count=lambda: ({}, 0), pages=pages))
     session.share(Shared(lake, model, access))
 
 
