@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from lakegate.dashboard.ui.navigation import find_pages
+from support.header_proxy import header_proxy
 from support.login_server import CLIENT, METADATA, WHO, login_server
 
 if TYPE_CHECKING:
@@ -245,13 +246,10 @@ def test_a_run_is_reverted_after_a_look_at_what_changes(dashboard: Dashboard) ->
 
 
 def test_people_log_in_wherever_they_come_in(dashboard: Dashboard, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = _free_port()
     url = f"http://127.0.0.1:{port}/"
     with login_server() as provider:
-        (tmp_path / "lakegate.toml").write_text(
-            f"""[ui]
+        settings = f"""
 url = "{url}"
 oidc_metadata_url = "{provider}{METADATA}"
 oidc_client_id = "{CLIENT}"
@@ -259,22 +257,60 @@ oidc_client_secret = "env:UI_CLIENT_SECRET"
 cookie_secret = "env:UI_COOKIE_SECRET"
 users = ["{WHO}"]
 """
-        )
-        environment = os.environ | {"UI_CLIENT_SECRET": "client's", "UI_COOKIE_SECRET": "c" * 32}
-        command = [sys.executable, "-m", "lakegate", "ui", "--port", str(port), "--no-browser"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path) as running:
-            try:
-                assert running.stdout is not None
-                assert url in running.stdout.readline()
-                with dashboard.window() as window:
-                    page = window.page
-                    page.goto(f"{url}runs?status=failed")
-                    page.get_by_role("button", name="Log in").click()
-                    page.get_by_text(WHO).wait_for()
-                    page.get_by_text("read-only").wait_for()
-            finally:
-                running.send_signal(signal.SIGINT)
-        assert running.returncode == 0
+        with _own_server(tmp_path, settings, port), dashboard.window() as window:
+            page = window.page
+            page.goto(f"{url}runs?status=failed")
+            page.get_by_role("button", name="Log in").click()
+            page.get_by_text(WHO).wait_for()
+            page.get_by_text("read-only").wait_for()
+
+
+@pytest.mark.parametrize(("users", "said"), [("*@example.com", "read-only"), ("eve@*", "You may not see this")])
+def test_a_proxy_in_front_says_who_is_there(dashboard: Dashboard, tmp_path: Path, users: str, said: str) -> None:
+    port = _free_port()
+    settings = f"""
+user_header = "X-Forwarded-Email"
+trusted_proxies = ["127.0.0.1"]
+users = ["{users}"]
+"""
+    with (
+        _own_server(tmp_path, settings, port),
+        header_proxy(port, header="X-Forwarded-Email", user=WHO) as url,
+        dashboard.window() as window,
+    ):
+        page = window.page
+        direct = page.goto(f"http://127.0.0.1:{port}/")
+        assert direct is not None
+        assert direct.status == 403
+        assert "Log in at the proxy" in page.content()
+        page.set_extra_http_headers({"X-Forwarded-Email": "eve@example.org"})
+        page.goto(url)
+        page.get_by_text(WHO).wait_for()
+        page.get_by_text(said).first.wait_for()
+        assert page.get_by_text("eve@example.org").count() == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _own_server(folder: Path, settings: str, port: int) -> Iterator[None]:
+    """Run `lakegate ui` as people do, with a section [ui] of its own."""
+    (folder / "lakegate.toml").write_text(f"[ui]\n{settings}")
+    environment = os.environ | {"UI_CLIENT_SECRET": "client's", "UI_COOKIE_SECRET": "c" * 32}
+    command = [sys.executable, "-m", "lakegate", "ui", "--port", str(port), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder) as running:
+        try:
+            assert running.stdout is not None
+            assert str(port) in running.stdout.readline()
+            yield
+        finally:
+            running.send_signal(signal.SIGINT)
+    assert running.returncode == 0
 
 
 def _picture(window: Window, name: str) -> None:

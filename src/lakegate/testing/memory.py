@@ -154,7 +154,9 @@ class MemoryCatalog:
             branch = self.get_ref(request.branch)
             if branch.kind != "branch":
                 raise NotFoundError(f"'{request.branch}' is not a branch.", ref=request.branch)
-            if request.base not in (ROOT_HASH, *(commit.hash for commit in self._ancestors(branch.hash))):
+            # From the head on: a base is most often near it.
+            known = any(commit.hash == request.base for commit in self._ancestors(branch.hash))
+            if not known and request.base != ROOT_HASH:
                 raise NotFoundError(
                     f"Commit {request.base[:12]} is not on branch '{request.branch}'.",
                     ref=request.branch,

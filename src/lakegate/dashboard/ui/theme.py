@@ -26,7 +26,7 @@ _DARK = {
     "backgroundColor": "#12161c",
     "secondaryBackgroundColor": "#1a1f27",
     "textColor": "#e4e8ee",
-    "primaryColor": "#6ea8fe",
+    "primaryColor": "#3874d4",
     "linkColor": "#8ab8ff",
     "borderColor": "#2b323d",
     "dataframeBorderColor": "#2b323d",
