@@ -334,6 +334,21 @@ class TableEditor(Protocol):
             without: Snapshots to drop in any case; not the current one.
         """
 
+    def appended_without(
+        self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
+    ) -> TablePointer:
+        """Return the table as if ``snapshot_ids`` had appended all of their data files but those at ``paths``, at once.
+
+        Args:
+            pointer: The state that the snapshots led to.
+            snapshot_ids: The snapshots, oldest first, each of which appended.
+            before: The state that they began with; ``None`` when they created the table.
+            paths: Data files to leave out, as their manifest entries spell them.
+
+        Raises:
+            NotReplayableError: When a snapshot did more than append, or hasn't added one of the files.
+        """
+
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
 

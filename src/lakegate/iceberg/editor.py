@@ -21,7 +21,10 @@ from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer, Table
 from lakegate.iceberg.validation import require_loadable
-from lakegate.model.refs import TablePointer
+from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+
+_COUNTED = ("added-", "changed-", "deleted-", "entries-", "manifests-", "operation", "partition", "removed-", "total-")
+"""How the entries of a snapshot's summary begin that count what it did."""
 
 
 class IcebergTableEditor:
@@ -130,6 +133,56 @@ class IcebergTableEditor:
         Head.of(table)  # raises when its snapshot counts wrong
         return _save(table, shorter, pointer.snapshot_id)
 
+    def appended_without(
+        self, pointer: TablePointer, snapshot_ids: Sequence[int], before: TablePointer | None, paths: Collection[str]
+    ) -> TablePointer:
+        """Return the table as if ``snapshot_ids`` had appended all of their data files but those at ``paths``, at once.
+
+        Args:
+            pointer: The state that the snapshots led to.
+            snapshot_ids: The snapshots, oldest first, each of which appended.
+            before: The state that they began with; ``None`` when they created the table.
+            paths: Data files to leave out, as their manifest entries spell them.
+
+        Raises:
+            NotReplayableError: When a snapshot did more than append, or hasn't added one of the files.
+        """
+        staged = self._table(pointer)
+        if before is None:
+            empty = pointer.model_copy(update={"snapshot_id": NO_SNAPSHOT})
+            table = Table(empty, metadata.without_snapshots(staged.document), self._files)
+        else:
+            table = self._table(before)
+        for each in (staged, table):
+            check_version(each.document, each.pointer)
+        head = Head.of(table)
+        # An id that the staged state doesn't have, either: the one is never to be taken for the other.
+        producer = SnapshotProducer(table, head, metadata.new_snapshot_id(staged.document))
+        kept: list[ListedManifest] = []
+        meta, summary = head.manifests.meta, dict[str, str]()
+        size_bytes = left_out = 0
+        for snapshot_id in snapshot_ids:
+            snapshot, own = _staged(staged, snapshot_id)
+            meta = own.meta if not head.manifests.manifests else meta
+            summary |= {key: value for key, value in snapshot["summary"].items() if not key.startswith(_COUNTED)}
+            for manifest in own.manifests:
+                some, size, others = producer.picked(manifest, snapshot_id, without=paths)
+                kept += [] if some is None else [some]
+                size_bytes, left_out = size_bytes + size, left_out + others
+        if left_out != len(set(paths)):
+            refuse(pointer, f"these snapshots added {left_out} of the {len(set(paths))} files to leave out", RUN_AGAIN)
+        counts = {
+            "added-data-files": sum(line.live_files for line in kept),
+            "added-records": sum(line.live_rows for line in kept),
+            "added-files-size": size_bytes,
+        }
+        summary |= {key: str(number) for key, number in counts.items()}
+        head = producer.write(ManifestList(meta, (*kept, *head.manifests.manifests)), "append", summary)
+        # Nothing is trimmed: an audit reads from the snapshot before this one on.
+        document = metadata.with_snapshots(table.document, table.pointer, [head.snapshot or {}])
+        written = _save(table, document, producer.snapshot_id)
+        return written.model_copy(update={"content_id": pointer.content_id})
+
     def _table(self, pointer: TablePointer) -> Table:
         file = self._files.metadata(pointer)
         metadata.snapshot_of(file.document, pointer)  # raises when the file lacks it
@@ -139,15 +192,7 @@ class IcebergTableEditor:
 
 def _append_of(staged: Table, table: Table, head: Head, snapshot_id: int) -> tuple[Document, ManifestList]:
     """Return a staged snapshot and the manifests with which it added data files, if ``table`` can take them."""
-    snapshot = metadata.find_snapshot(staged.document, snapshot_id)
-    if snapshot is None:
-        refuse(
-            staged.pointer,
-            f"snapshot {snapshot_id} is not in {staged.pointer.metadata_location}",
-            f"The branch was changed after it was written. {RUN_AGAIN}",
-            snapshot_id=snapshot_id,
-        )
-    own = _added_manifests(staged, snapshot)
+    snapshot, own = _staged(staged, snapshot_id)
     check_layout(staged.document, table.document, table.pointer, {m.file.partition_spec_id for m in own.manifests})
     paths = {manifest.file.manifest_path for manifest in own.manifests}
     known = metadata.find_snapshot(table.document, snapshot_id) is not None
@@ -159,6 +204,19 @@ def _append_of(staged: Table, table: Table, head: Head, snapshot_id: int) -> tup
             snapshot_id=snapshot_id,
         )
     return snapshot, own
+
+
+def _staged(staged: Table, snapshot_id: int) -> tuple[Document, ManifestList]:
+    """Return a staged snapshot and the manifests with which it added data files."""
+    snapshot = metadata.find_snapshot(staged.document, snapshot_id)
+    if snapshot is None:
+        refuse(
+            staged.pointer,
+            f"snapshot {snapshot_id} is not in {staged.pointer.metadata_location}",
+            f"The branch was changed after it was written. {RUN_AGAIN}",
+            snapshot_id=snapshot_id,
+        )
+    return snapshot, _added_manifests(staged, snapshot)
 
 
 def _added_manifests(staged: Table, snapshot: Document) -> ManifestList:

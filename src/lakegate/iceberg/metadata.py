@@ -230,6 +230,13 @@ def with_snapshots(document: Document, pointer: TablePointer, added: Sequence[Do
     return _following(document, pointer.metadata_location, now)
 
 
+def without_snapshots(document: Document) -> Document:
+    """Return the metadata of the same table before its first snapshot."""
+    gone = ("snapshots", "snapshot-log", "statistics", "partition-statistics", "refs")
+    kept = {key: value for key, value in document.items() if key not in gone}
+    return {**kept, "current-snapshot-id": NO_SNAPSHOT, "last-sequence-number": 0, "snapshots": []}
+
+
 def without_old_snapshots(document: Document, at_least: int = 1) -> Document:
     """Return ``document`` with no more snapshots than its table is to keep; itself when there aren't more.
 

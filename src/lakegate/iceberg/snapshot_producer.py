@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple, TypeVar
 from uuid import uuid4
@@ -127,6 +127,25 @@ class SnapshotProducer:
         added = ManifestEntryStatus.ADDED
         ours = [e for e in content.entries if e.status == added and e.snapshot_id == self.snapshot_id]
         return self._write(content.container, ours, content.spec_id, inherit=True)
+
+    def picked(
+        self, manifest: ListedManifest, snapshot_id: int, *, without: Collection[str]
+    ) -> tuple[ListedManifest | None, int, int]:
+        """Return a manifest of what another snapshot added with ``manifest``, as this one's own additions.
+
+        Args:
+            manifest: A manifest of the other snapshot.
+            snapshot_id: The other snapshot.
+            without: Paths of files to leave out.
+
+        Returns:
+            The new manifest, ``None`` if no file is left; the bytes in its files; and how many files were left out.
+        """
+        content = self._read(manifest)
+        added = [e for e in content.entries if e.status == ManifestEntryStatus.ADDED and e.snapshot_id == snapshot_id]
+        ours = [replace(e, snapshot_id=self.snapshot_id) for e in added if e.file.file_path not in without]
+        some = self._write(content.container, ours, content.spec_id, inherit=True) if ours else None
+        return some, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
 
     def merged(self, manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
         """Return ``manifests`` without those that hold no live file, and with many small ones put together.

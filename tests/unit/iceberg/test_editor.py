@@ -489,3 +489,45 @@ def test_pyiceberg_and_the_editor_agree(tables: IcebergTables, editor: IcebergTa
     assert (current.snapshot_id, current.parent_snapshot_id) == (staged.snapshot_id, base.snapshot_id)
     assert [ref.snapshot_id for ref in read.metadata.refs.values()] == [staged.snapshot_id]
     assert read.inspect.entries()["sequence_number"].to_pylist() == [2, 1]
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["created", "appended"])
+def test_staged_files_can_be_left_out_as_if_never_appended(
+    tables: IcebergTables, editor: IcebergTableEditor, is_new: bool
+) -> None:
+    table = tables.create({"lakegate.keep-snapshots": "1"})
+    if not is_new:
+        append(table, [0])
+    before = None if is_new else pointer_to(table)
+    first, second = append(table, [1, 2]), append(table, [3])
+    append(table, [4])
+    staged = pointer_to(table, "branch")
+    ids = [*(one.snapshot_id for one in IcebergTableReader().snapshots(staged) if one.snapshot_id in (first, second))]
+    ids.append(staged.snapshot_id)
+    by_snapshot = {entry.snapshot_id: entry.file.file_path for entry in entries_at(staged)}
+
+    left = editor.appended_without(staged, ids, before, [by_snapshot[first]])
+
+    there = [] if is_new else [0]
+    assert ids_at(left) == [*there, 3, 4]
+    assert left.content_id == "branch"
+    change = IcebergTableReader().change(before, left)
+    assert (change.kind, change.rows_added) == ("create" if is_new else "append", 2)
+    summary = change.snapshots[-1].summary
+    assert int(summary["total-files-size"]) == sum(entry.file.file_size_in_bytes for entry in entries_at(left))
+    known = {snapshot["snapshot-id"] for snapshot in document_at(left)["snapshots"]}
+    assert known.isdisjoint(ids)
+    assert before is None or before.snapshot_id in known
+
+    # Others append to it, and it's replayed, as any append is.
+    later = appended(tables, left, [5])
+    assert ids_at(later) == [*there, 3, 4, 5]
+    if before is not None:
+        moved = appended(tables, before, [9])
+        assert ids_at(editor.replay(left, [left.snapshot_id], moved)) == [0, 3, 4, 9]
+
+    nothing = editor.appended_without(staged, ids, before, list(by_snapshot.values())[: None if is_new else 3])
+    assert ids_at(nothing) == there
+    assert IcebergTableReader().change(before, nothing).only_adds
+    with pytest.raises(NotReplayableError, match="added 0 of the 1 files"):
+        editor.appended_without(staged, ids, before, ["s3://elsewhere/1.parquet"])
