@@ -27,9 +27,11 @@ from pydantic import (
 
 from lakegate.errors import ConfigurationError
 from lakegate.model.batch import CsvOptions
+from lakegate.model.checks import Tolerance
 from lakegate.model.downstream import DownstreamKind
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.notices import Event, Level
+from lakegate.model.quarantine import parse_limit
 from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.secrets import FORMS, SecretReference, is_loopback
 from lakegate.model.words import nearest, parse_duration
@@ -350,6 +352,13 @@ class TableOptions(_Section):
     """Transforms for a new table: ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``."""
     csv: CsvOptions = CsvOptions()
     """How to read CSV."""
+    quarantine_limit: Tolerance | None = None
+    """Rows that checks may quarantine of a batch, such as ``100`` or ``"5%"``; more reject it. Default: any number."""
+
+    @field_validator("quarantine_limit", mode="before")
+    @classmethod
+    def _validate_limit(cls, value: object) -> Tolerance | None:
+        return None if value is None else parse_limit(value)
 
 
 class TableSettings(TableOptions):

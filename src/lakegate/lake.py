@@ -21,7 +21,7 @@ from lakegate.contracts.reader import LoadedContract, read_contract
 from lakegate.contracts.store import FOLDER, SUFFIXES
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
-from lakegate.model.checks import AuditReport, Check
+from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus
 from lakegate.model.identifiers import (
     TableIdentifier,
@@ -32,6 +32,7 @@ from lakegate.model.identifiers import (
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
+from lakegate.model.quarantine import parse_limit
 from lakegate.model.refs import Commit, Ref, TableAt, TableDifference
 from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
@@ -85,6 +86,7 @@ class IngestOptions(TypedDict, total=False):
     on_changed: OnChanged | None
     on_busy: OnBusy | None
     on_same_content: OnSameContent | None
+    quarantine_limit: Tolerance | None
     format: FileFormat | None
     csv: CsvOptions | None
     timeout_s: float | None
@@ -208,6 +210,7 @@ class Lake:
         on_changed: OnChanged | None = None,
         on_busy: OnBusy | None = None,
         on_same_content: OnSameContent | None = None,
+        quarantine_limit: Tolerance | None = None,
         format: FileFormat | None = None,  # noqa: A002 - as on the command line
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
@@ -233,6 +236,8 @@ class Lake:
             on_same_content: What to do with a file whose bytes were published from another path, or that the batch
                 holds twice: ``append`` its rows, ``skip`` it, or ``refuse`` the batch. Default:
                 ``ingest.on_same_content``.
+            quarantine_limit: Rows of the batch that checks of severity ``quarantine`` may set aside, such as ``100`` or
+                ``"5%"``; more reject the batch. Default: the table's settings.
             format: ``parquet`` or ``csv``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
@@ -263,6 +268,7 @@ class Lake:
             on_changed=on_changed,
             on_busy=on_busy,
             on_same_content=on_same_content,
+            quarantine_limit=quarantine_limit,
             format=format,
             csv=csv,
             timeout_s=timeout_s,
@@ -1701,6 +1707,8 @@ class Lake:
             on_busy=options.get("on_busy") or defaults.on_busy,
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
             wait_s=defaults.wait_s,
+            quarantine_limit=_limit(options.get("quarantine_limit"), configured.quarantine_limit),
+            masked=("*",) if self.settings.ui.examples == 0 else self.settings.ui.masked,
         )
 
     def _contract(self, given: str | Path) -> LoadedContract:
@@ -1784,6 +1792,15 @@ def _require_known(method: str, options: IngestOptions) -> None:
     for name in options:
         if name not in IngestOptions.__annotations__:
             raise unknown_keyword(method, name, *IngestOptions.__annotations__)
+
+
+def _limit(given: Tolerance | None, configured: Tolerance | None) -> Tolerance | None:
+    try:
+        return configured if given is None else parse_limit(given)
+    except ValueError as error:
+        raise InputError(
+            f"{error}.", hint="Use a number of rows, such as 100, or a percentage, such as '5%'."
+        ) from None
 
 
 def _detected() -> str:

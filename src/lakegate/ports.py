@@ -14,6 +14,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
+from lakegate.model.quarantine import Provenance, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
@@ -444,6 +445,22 @@ class Engine(Protocol):
         limit: int,
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts, as :meth:`examples` does."""
+
+    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
+        """Return data file to its number of rows and how many of them fail one of ``tests``, in one pass."""
+
+    def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
+        """Append those of ``rows`` that fail one of ``tests`` to a quarantine table.
+
+        Args:
+            rows: The rows of data files that hold failing ones.
+            tests: The checks.
+            target: The quarantine table: created with ``create``, else widened by columns that it lacks.
+            given: What is written beside each row.
+        """
+
+    def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
+        """Append those of ``rows`` that aren't among the rows ``aside`` of the quarantine table."""
 
     def transaction(self, branch: str, run_id: str) -> EngineTransaction:
         """Return a session that writes to ``branch`` for a run; every snapshot it makes carries the run's id."""

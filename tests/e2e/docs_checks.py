@@ -66,6 +66,7 @@ For each check, in the report, in `--output json` and in the journal:
 | `severity` | `error`, `warn` or `quarantine` |
 | `verdict` | `pass`, `fail`, or `skipped`: nothing to judge. A check that cannot run is an error, not a verdict |
 | `failing_rows` | rows that break the check; within its `tolerance` it passes |
+| `quarantined` | rows that were set aside before the others were judged; `examples` are of them |
 | `total_rows` | rows looked at; with `where`, those that match |
 | `evidence` | `manifest`: proven by file metrics. `scan`: rows were read. `journal`: by earlier runs |
 | `reads` | tables that the answer depends on beside the batch; see [audits](../explanation/audits.md#other-tables) |

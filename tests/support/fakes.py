@@ -41,6 +41,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from support.fakes_editor import TableEdits
 from support.fakes_keys import KeyLookups
+from support.fakes_quarantine import SettingAside
 from support.fakes_transaction import FakeTransaction
 from support.memory_journal import MemoryDatabase
 
@@ -56,6 +57,7 @@ class TableVersion:
     location: str
     snapshots: tuple[Snapshot, ...] = ()
     rows: Mapping[int, Sequence[Row]] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class Died(BaseException):
@@ -73,7 +75,7 @@ class _Process:
         return identity == str(self.number)
 
 
-class FakeLakehouse(KeyLookups, TableEdits):
+class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     """Engine and table reader over one memory; hands out :class:`~lakegate.wap.context.Context`."""
 
     shares_files = True
@@ -240,6 +242,7 @@ class FakeLakehouse(KeyLookups, TableEdits):
             location=version.location,
             table_schema=version.schema,
             partition_by=(),
+            properties=dict(version.properties),
             snapshot=snapshot,
         )
 
@@ -296,7 +299,7 @@ class FakeLakehouse(KeyLookups, TableEdits):
         return TableVersion(schema=self.source_schema(batch), location=target.create.location)
 
     def _select(self, rows: AddedRows, sql: str) -> list[sqlite3.Row]:
-        pointer = self.catalog.get_table(rows.table, self.catalog.get_ref(rows.ref))
+        pointer = self.catalog.get_table(rows.table, self.catalog.get_ref(rows.hash or rows.ref))
         assert pointer is not None
         version = self.versions[pointer.metadata_location]
         after = rows.after_snapshot_id or 0

@@ -69,7 +69,7 @@ class KeyLookups:
         if isinstance(rows, TableAt):
             ref = Ref(name=rows.hash, hash=rows.hash, kind="detached")
         else:
-            ref = self.catalog.get_ref(rows.ref)
+            ref = self.catalog.get_ref(rows.hash or rows.ref)
         pointer = self.catalog.get_table(rows.table, ref)
         assert pointer is not None, f"{rows.table} does not exist on {rows.ref}"
         groups = self.versions[pointer.metadata_location].rows.items()

@@ -26,6 +26,7 @@ from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
 from lakegate.checks.parse import parse_check, parse_checks
 from lakegate.checks.questions import DuplicateRows, FailingRows, Finding, OrphanRows, RowTotal
 from lakegate.checks.registry import check
+from lakegate.checks.rows import row_tests
 from lakegate.checks.validation import Schemas, describe, validate_checks
 from lakegate.model.checks import Check
 
@@ -47,6 +48,7 @@ __all__ = [
     "parse_check",
     "parse_checks",
     "recheck",
+    "row_tests",
     "run_audit",
     "validate_checks",
 ]

@@ -137,7 +137,10 @@ def recheck(
     )
     results = list(report.results)
     for index, result in zip(stale, fresh.results, strict=True):
-        results[index] = result.model_copy(update={"name": results[index].name})
+        before = results[index]
+        aside = {"quarantined": before.quarantined, "examples": before.examples, "detail": before.detail}
+        kept = aside if before.quarantined and not result.blocks else {}
+        results[index] = result.model_copy(update={"name": before.name, **kept})
     return report.model_copy(
         update={
             "results": tuple(results),

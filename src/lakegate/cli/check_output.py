@@ -82,6 +82,17 @@ def show_skipped_checks(results: Sequence[CheckResult]) -> None:
         say(f"  [yellow]{safe(result.name)} was skipped:[/] {safe(result.detail or 'there was nothing to check.')}")
 
 
+def show_quarantined(results: Sequence[CheckResult]) -> None:
+    """Print how many rows each check set aside, then example rows of each."""
+    if not results:
+        return
+    say("", "[bold yellow]Quarantined[/]")
+    rows = ((result.check, ", ".join(result.columns), count(result.quarantined)) for result in results)
+    show_rows(("check", "column", "rows"), rows, right=("rows",), indent=2)
+    for result in results:
+        show_examples(result)
+
+
 def show_evidence(results: Sequence[CheckResult]) -> None:
     """Print the explanations of failing checks, then example rows of each."""
     for result in results:

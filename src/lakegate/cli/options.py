@@ -102,6 +102,15 @@ def _since(_ctx: click.Context, _param: click.Parameter, value: str | None) -> d
     return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
 
 
+def _limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
+    from lakegate.model.quarantine import parse_limit
+
+    try:
+        return None if value is None else parse_limit(value)
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is neither a number of rows (100) nor a percentage (5%).") from None
+
+
 def file_option() -> Callable[[F], F]:
     """Add ``--file``/``-f``: where a report goes."""
     return click.option(
@@ -138,6 +147,12 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             "--on-same-content",
             type=click.Choice(get_args(OnSameContent)),
             help="If a file's bytes were published from another path: append its rows, skip it, or refuse it.",
+        ),
+        click.option(
+            "--quarantine-limit",
+            metavar="ROWS|PERCENT",
+            callback=_limit,
+            help="Rows that checks may quarantine of a batch, such as 100 or 5%; more reject it.",
         ),
         click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: taken from the file names."),
     )

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakegate.cli.check_output import check_payload, show_failing, show_skipped_checks, summary
+from lakegate.cli.check_output import check_payload, show_failing, show_quarantined, show_skipped_checks, summary
 from lakegate.cli.output import Styled, count, counted, duration, moment, next_commands, safe, say, show_rows, width_or
 from lakegate.errors import LakegateError, NotFoundError
 from lakegate.model.figures import age
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def run_payload(run: Run) -> dict[str, Any]:
             "source": source_rows(run),
             "published": published.rows if published else 0,
             "removed": published.rows_removed if published else 0,
+            "quarantined": published.quarantined if published else 0,
         },
         "skipped_files": skipped_payload(run.skipped_files),
         "same_content_as": skipped_payload(run.same_content_as),
@@ -132,6 +134,7 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
         of = f" of {safe(report.table)}" if len(run.reports) > 1 else ""
         show_failing(f"Failed checks{of}", report.failures, "red")
         show_failing(f"Warnings{of}", report.warnings, "yellow")
+        show_quarantined(report.quarantined)
         show_skipped_checks(report.skipped)
 
 
@@ -177,7 +180,8 @@ def published_text(run: Run, publication: Publication) -> str:
     """Return what a run's commit changed."""
     if run.kind in ("revert", "restore"):
         return f"{run.kind} of {counted(len(publication.tables), 'table')}"
-    return changed_rows(publication.rows, publication.rows_removed)
+    aside = f", {publication.quarantined:,} quarantined" if publication.quarantined else ""
+    return changed_rows(publication.rows, publication.rows_removed) + aside
 
 
 def _rows(run: Run) -> str:
@@ -196,6 +200,8 @@ def _notes(run: Run) -> list[str]:
         notes.append(f"undid {run.reverts[0]}" + (f" and {len(run.reverts) - 1} more" if len(run.reverts) > 1 else ""))
     if run.skipped_files:
         notes.append(f"{counted(len(run.skipped_files), 'file')} skipped")
+    if run.publication is not None and run.publication.quarantined:
+        notes.append(f"{counted(run.publication.quarantined, 'row')} quarantined")
     if run.publication is not None and run.publication.replayed:
         notes.append("rebased")
     if run.reverted_by is not None:
@@ -246,8 +252,10 @@ def _after_publication(app: App, run: Run) -> None:
     looks = [
         (f"Query {table if len(run.tables) > 1 else 'the table'}", app.command("query", _select(table, "", 10)))
         for table in run.tables
-        if table not in dropped
+        if table not in dropped and not (run.quarantined and is_quarantine(table))
     ]
+    if run.quarantined:
+        looks.append(("See the quarantined rows", app.command("quarantine", "show", run.tables[0])))
     next_commands(*looks, ("See the commit", app.command("log", "--limit", "5")))
 
 

@@ -15,7 +15,8 @@ from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED, lock_name
 from lakegate.journal.outbox import queue
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS
 from lakegate.model.journal import HistoryEvent
-from lakegate.model.run import Publication, Run, total_removed
+from lakegate.model.quarantine import is_quarantine
+from lakegate.model.run import Publication, Run, published_tables, total_removed
 
 _RUN_BATCH = 500
 _RECENT = timedelta(days=1)
@@ -67,7 +68,8 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
                     if net.files.get(key) == run_id:
                         del net.files[key]
         net.outcomes[event.run_id].published = event
-        for table in event.tables:
+        # Source files are published to their table, whatever rows of them are quarantined.
+        for table in (table for table in event.tables if not is_quarantine(table)):
             keys = [(table, path, version) for path, version in event.files]
             net.files.update(dict.fromkeys(keys, event.run_id))
             net.identities.update(zip(keys, event.identities, strict=False))
@@ -122,8 +124,9 @@ def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -
         target=target,
         commit=event.commit,
         tables=event.tables,
-        rows=sum(staged.rows for staged in run.staged),
+        rows=sum(staged.rows for staged in published_tables(run.staged)),
         rows_removed=total_removed(run.staged),
+        quarantined=run.quarantined,
     )
     known = run.publication is not None and run.publication.commit == event.commit
     detail = run.detail

@@ -93,6 +93,7 @@ class CheckResult(Value):
         failing_rows: Rows that break the check; with a tolerance there may be some on ``pass``. For ``row_count``,
             which is about no row in particular, 0 on ``pass`` and the number of rows missing or too many on ``fail``.
         total_rows: Rows that were looked at: with ``where``, those that match it.
+        quarantined: Failing rows that were set aside before the others were looked at; examples are of them.
         reads: Tables whose state beside the batch the answer rests on (scope ``table``); it holds only as long as
             they stand as they were read.
         evidence: ``manifest`` when proven from file metrics, ``scan`` when rows were read, ``journal`` when it rests
@@ -114,6 +115,7 @@ class CheckResult(Value):
     examples: tuple[dict[str, Any], ...] = ()
     detail: str | None = None
     reads: tuple[str, ...] = ()
+    quarantined: int = 0
     tolerance: Tolerance | None = None
     description: str | None = None
     owner: str | None = None
@@ -167,6 +169,11 @@ class AuditReport(Value):
     def warnings(self) -> tuple[CheckResult, ...]:
         """Failed results of severity ``warn``."""
         return tuple(result for result in self.results if result.warns)
+
+    @property
+    def quarantined(self) -> tuple[CheckResult, ...]:
+        """Results of checks that set rows aside."""
+        return tuple(result for result in self.results if result.quarantined)
 
     @property
     def skipped(self) -> tuple[CheckResult, ...]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch, Claim
-from lakegate.model.checks import Check
+from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
 
@@ -46,6 +46,9 @@ class IngestRequest(Value):
         create_as: Columns to create the table with, where they aren't those of the files; found by planning.
         wait_s: Seconds to wait for another run that is working on the same file.
         replaces: Runs whose rows in the table go when this one is published.
+        quarantine_limit: Rows that may be quarantined, a number or a share of the batch's; more reject the batch.
+            ``None``: any number.
+        masked: Patterns of columns whose values aren't written into the reasons of quarantined rows.
     """
 
     run_id: str
@@ -64,6 +67,8 @@ class IngestRequest(Value):
     on_same_content: OnSameContent = "append"
     wait_s: float = 600.0
     replaces: tuple[str, ...] = ()
+    quarantine_limit: Tolerance | None = None
+    masked: tuple[str, ...] = ()
 
 
 class IngestPlan(Value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from lakegate.model.base import Value
 from lakegate.model.batch import KnownFile
 from lakegate.model.checks import AuditReport, Check, CheckResult
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.tables import ChangeKind
@@ -78,9 +79,14 @@ class StagedTable(Value):
         return self.change in {"append", "create"}
 
 
+def published_tables(staged: Sequence[StagedTable]) -> Sequence[StagedTable]:
+    """Return the tables whose rows a run publishes: without quarantine tables, unless it changes nothing else."""
+    return [one for one in staged if not is_quarantine(one.table)] or staged
+
+
 def total_removed(staged: Iterable[StagedTable]) -> int | None:
     """Return the rows removed from all tables; ``None`` if one number is unknown."""
-    known = [one.rows_removed for one in staged]
+    known = [one.rows_removed for one in published_tables(tuple(staged))]
     return None if None in known else sum(filter(None, known))
 
 
@@ -105,8 +111,9 @@ class Publication(Value):
     """The commit that made a run's tables visible on ``target``.
 
     Attributes:
-        rows: Rows added.
+        rows: Rows added, without quarantined ones.
         rows_removed: Rows removed; ``None`` if unknown.
+        quarantined: Rows that were set aside.
         replayed: Tables that were rebased onto a newer state than the one they were staged on.
         branch_left: Whether the run's branch couldn't be dropped afterwards.
     """
@@ -117,6 +124,7 @@ class Publication(Value):
     tables: tuple[str, ...]
     rows: int
     rows_removed: int | None = 0
+    quarantined: int = 0
     replayed: tuple[str, ...] = ()
     branch_left: bool = False
 
@@ -273,13 +281,18 @@ class Run(Value):
 
     @property
     def table(self) -> str:
-        """Its tables as one text, ``a.b, c.d``."""
-        return ", ".join(self.tables)
+        """Its tables as one text, ``a.b, c.d``, without those of quarantined rows."""
+        return ", ".join([name for name in self.tables if not is_quarantine(name)] or self.tables)
 
     @property
     def report(self) -> AuditReport | None:
         """The audit report of its first table, which is an ingest's only one."""
         return self.reports[0] if self.reports else None
+
+    @property
+    def quarantined(self) -> int:
+        """Rows of its batch that it set aside."""
+        return sum(one.rows for one in self.staged if is_quarantine(one.table)) if self.kind == "ingest" else 0
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:

@@ -206,6 +206,7 @@ class WriteTarget(Value):
         schema: Columns of the existing table that the batch is cast to; ``None`` when the table is created.
         create: How to create the table; ``None`` when it exists.
         snapshot_properties: Extra entries of the snapshot's summary.
+        in_order: Whether rows are written file by file, in their order, as far as the table's layout leaves them so.
     """
 
     table: TableIdentifier
@@ -213,6 +214,7 @@ class WriteTarget(Value):
     table_schema: Schema | None
     create: CreateTable | None = None
     snapshot_properties: dict[str, str] = Field(default_factory=dict)
+    in_order: bool = False
 
 
 class IntegerKey(Value):

@@ -7,17 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
+from lakegate.model.quarantine import KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
+from lakegate.spark import quarantine
 from lakegate.spark.bitmaps import counted_by_bucket
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
@@ -116,11 +119,14 @@ class SparkEngine:
         """Append ``batch`` to ``target`` in one write."""
         with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
             frame, schema = self._source(batch)
-            if target.table_schema is not None:
-                frame = read_as(self.session, batch, target.table_schema, frame=frame, source=schema)
-            writer = frame.writeTo(target.table.sql(CATALOG, ref=target.ref))
-            for key, value in target.snapshot_properties.items():
-                writer = writer.option(f"snapshot-property.{key}", value)
+            if target.in_order and len(batch.files) > 1:
+                # Spark packs small files into tasks as it likes; the parts of a union stay apart, and in order.
+                parts = [batch.only((file,)) for file in batch.files]
+                frames = [self._as(part, target, read_batch(self.session, part), schema) for part in parts]
+                frame = reduce(lambda left, right: left.union(right), frames)
+            else:
+                frame = self._as(batch, target, frame, schema)
+            writer = _writer(frame, target)
             if target.create is None:
                 writer.append()
             else:
@@ -200,6 +206,29 @@ class SparkEngine:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
         with _fetching(rows):
             return examples(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit))
+
+    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
+        """Return data file to its number of rows and how many of them fail one of ``tests``, in one pass."""
+        with _auditing(rows):
+            return self._judged(rows, tests).count_by_file()
+
+    def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
+        """Append those of ``rows`` that fail one of ``tests`` to a quarantine table, with their reasons."""
+        with translated(f"writing {target.table} on branch {target.ref}"):
+            frame = self._judged(rows, tests).failing(tests, given)
+            if target.table_schema is None or target.create is not None:
+                writer = _writer(frame, target)
+                self._create(writer, target.create or CreateTable(location=""))
+                return
+            frame, widens = quarantine.fitted(frame, target.table_schema)
+            # The table takes any schema (see wap/quarantine.py), so that it can follow its table's.
+            writer = _writer(frame, target).option("check-ordering", "false")
+            (writer.option("mergeSchema", "true") if widens else writer).append()
+
+    def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
+        """Append those of ``rows`` that the quarantined rows ``aside`` don't hold."""
+        with translated(f"writing {target.table} on branch {target.ref}"):
+            _writer(quarantine.others(self._rows(rows), self._rows(aside)), target).append()
 
     def transaction(self, branch: str, run_id: str) -> SparkTransaction:
         """Return the transaction of a run on ``branch``, in a session of its own."""
@@ -343,6 +372,11 @@ class SparkEngine:
                     self._sources[batch] = (frame, source_schema(frame, batch))
             return self._sources[batch]
 
+    def _as(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema) -> Any:
+        if target.table_schema is None:
+            return frame
+        return read_as(self.session, batch, target.table_schema, frame=frame, source=source)
+
     def _lookup(
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
     ) -> KeyLookup:
@@ -356,6 +390,15 @@ class SparkEngine:
         if rows.where is not None:
             frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
+
+    def _judged(self, rows: AddedRows, tests: Sequence[RowTest]) -> quarantine.JudgedRows:
+        slow = any(test.is_slow for test in tests)
+        frame = self._rows(rows.model_copy(update={"one_by_one": rows.one_by_one or slow}))
+        return quarantine.judged(frame, tests, self._failing_keys)
+
+    def _failing_keys(self, test: KeyTest) -> tuple[Any, Sequence[str]]:
+        lookup = self._lookup(test.rows, test.columns, test.others, test.other_columns or test.columns)
+        return lookup.keys(ORPHAN if test.orphans else KNOWN)
 
     def _rows(self, rows: Rows) -> Any:
         reader = self.session.read
@@ -405,6 +448,13 @@ class SparkEngine:
 
 def _matching(frame: Any, rows: Rows) -> Any:
     return frame if rows.where is None else frame.where(rows.where)
+
+
+def _writer(frame: Any, target: WriteTarget) -> Any:
+    writer = frame.writeTo(target.table.sql(CATALOG, ref=target.ref))
+    for key, value in target.snapshot_properties.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
+    return writer
 
 
 def _auditing(rows: AddedRows) -> AbstractContextManager[None]:

@@ -170,6 +170,10 @@ class KeyLookup:
         rows = self._batch.selectExpr("*", "_file", *self._named)
         return rows.join(failing, self._names, "left_semi").drop(*self._names).limit(limit)
 
+    def keys(self, condition: str) -> tuple[Any, Sequence[str]]:
+        """Return a DataFrame of the keys that meet ``condition``, each once, and the names of its columns."""
+        return self._judged.where(f"{self._present} AND ({condition})").select(*self._names), self._names
+
     @cached_property
     def _keys(self) -> Any:
         return self._batch.selectExpr(*self._named)

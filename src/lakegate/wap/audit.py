@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from lakegate.checks import Others, Schemas, parse_checks, recheck, run_audit, validate_checks
+from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
 from lakegate.errors import SchemaError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.run import Run, StagedTable
 from lakegate.model.schema import Schema, reserved_names
@@ -49,7 +50,7 @@ def audit(
     require_readable(staged.table, staged.branch, schema)
     report = run_audit(
         run_id=staged.run_id,
-        rows=_rows(staged),
+        rows=added_rows(staged),
         schema=schema,
         added=_added(context, staged),
         checks=checks,
@@ -78,7 +79,7 @@ def audit_again(
         report,
         checks=checks,
         moved=moved,
-        rows=_rows(staged),
+        rows=added_rows(staged),
         schema=context.reader.metadata(staged.pointer).table_schema,
         added=_added(context, staged),
         engine=context.engine,
@@ -87,6 +88,32 @@ def audit_again(
         at=at.hash,
         schemas=schemas_at(context, at, run.staged),
     )
+
+
+def added_rows(staged: StagedTable) -> AddedRows:
+    """Return the rows that a run's checks read: those it added, or the whole table if it changed anything else."""
+    return AddedRows(
+        table=staged.table,
+        ref=staged.branch,
+        after_snapshot_id=staged.parent_snapshot_id if staged.only_adds else None,
+        snapshot_id=staged.pointer.snapshot_id,
+        hash=staged.head,
+    )
+
+
+def as_row_tests(
+    context: Context,
+    staged: StagedTable,
+    checks: Sequence[tuple[str, Check]],
+    *,
+    replaces: Sequence[str] = (),
+    masked: Sequence[str] = (),
+) -> tuple[RowTest, ...]:
+    """Return checks, by their names in the report, as tests that find the rows that :func:`audit` counts."""
+    at = Ref(name=staged.target, hash=staged.base)
+    schema = context.reader.metadata(staged.pointer).table_schema
+    others = _others(context, staged, (), at, replaces)
+    return row_tests(checks, schema, added_rows(staged), others, masked)
 
 
 def resolve_checks(
@@ -131,17 +158,6 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
         )
 
 
-def _rows(staged: StagedTable) -> AddedRows:
-    """Return the rows that a run's checks read: those it added, or the whole table if it changed anything else."""
-    return AddedRows(
-        table=staged.table,
-        ref=staged.branch,
-        after_snapshot_id=staged.parent_snapshot_id if staged.only_adds else None,
-        snapshot_id=staged.pointer.snapshot_id,
-        hash=staged.head,
-    )
-
-
 def _added(context: Context, staged: StagedTable) -> AddedFiles:
     """Return what manifests say about those rows: nothing if the run did more than add files."""
     if not staged.only_adds:
@@ -160,11 +176,11 @@ def _others(
             return ()  # what is audited is the whole table
         own = by_name.get(table) if table != staged.table else None
         if own is not None and not own.only_adds:
-            return (_rows(own),)
+            return (added_rows(own),)
         on_target = context.catalog.get_table(table, at) is not None
         gone = _replaced_files(context, table, replaces, at) if on_target and table == staged.table else ()
         there: tuple[Rows, ...] = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone),) if on_target else ()
-        return there if own is None else (*there, _rows(own))
+        return there if own is None else (*there, added_rows(own))
 
     return find
 

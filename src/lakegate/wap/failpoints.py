@@ -25,6 +25,9 @@ GroupPoint = Literal["queued", "taken"]
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
 """Points at which the run's outcome stands: when it has been recorded, and around what downstream systems are sent."""
 
+QuarantinePoint = Literal["after-quarantine", "after-leaving-out", "after-split"]
+"""Points between the steps of setting rows aside, which only a batch with failing rows comes to."""
+
 VARIABLE = "LAKEGATE_FAULT"
 """``<point>:kill`` (SIGKILL), ``<point>:interrupt`` (SIGINT, as Ctrl-C sends it) or ``<point>:pause`` (SIGSTOP)."""
 
@@ -33,7 +36,7 @@ POINTS: tuple[FaultPoint, ...] = get_args(FaultPoint)
 _SIGNALS = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT, "pause": signal.SIGSTOP}
 
 
-def reach(point: FaultPoint | GroupPoint | AfterwardsPoint) -> None:
+def reach(point: FaultPoint | GroupPoint | AfterwardsPoint | QuarantinePoint) -> None:
     """Do to this process what :data:`VARIABLE` asks for at ``point``."""
     wanted, _, action = os.environ.get(VARIABLE, "").partition(":")
     if wanted == point:

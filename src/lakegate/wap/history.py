@@ -19,7 +19,7 @@ from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import HistoryEvent
 from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY, Publication, Run, total_removed
+from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY, Publication, Run, published_tables, total_removed
 from lakegate.model.tables import TableChange
 from lakegate.wap.context import Context
 
@@ -405,8 +405,9 @@ def publication_of(run: Run, commit: str, replayed: Sequence[TableIdentifier] = 
         target=run.target,
         commit=commit,
         tables=run.tables,
-        rows=sum(one.rows for one in run.staged),
+        rows=sum(one.rows for one in published_tables(run.staged)),
         rows_removed=total_removed(run.staged),
+        quarantined=run.quarantined,
         replayed=tuple(str(table) for table in replayed),
     )
 

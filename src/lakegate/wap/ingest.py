@@ -19,7 +19,6 @@ from lakegate.model.journal import Lease
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
 from lakegate.wap import failpoints
-from lakegate.wap.audit import audit
 from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
@@ -28,6 +27,7 @@ from lakegate.wap.history import find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
+from lakegate.wap.quarantine import audit_and_quarantine
 from lakegate.wap.recover import recover, settle
 from lakegate.wap.stage import stage, wrote_since
 
@@ -153,7 +153,7 @@ def undo(context: Context, run_id: str, *, reason: str) -> Run:
 
 def _require_of(context: Context, run_id: str, table: TableIdentifier | None) -> None:
     known = context.journal.get(run_id)
-    if table is not None and known is not None and known.tables != (str(table),):
+    if table is not None and known is not None and known.tables[:1] != (str(table),):
         raise InputError(
             f"Run {run_id} belongs to {known.table or 'a transaction'}, not to {table}.",
             hint="Give the runs of each table ids of their own.",
@@ -236,8 +236,13 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
             if retried:
                 # Engines report a missing branch in their own words.
                 context.catalog.get_ref(progress.run.branch)
-            report = audit(context, progress.run.staged[0], request.checks, replaces=request.replaces)
-        progress.update(reports=(report,))
+            audited = audit_and_quarantine(context, request, progress.run.staged[0])
+        progress.update(
+            staged=audited.staged,
+            tables=tuple(str(one.table) for one in audited.staged),
+            reports=audited.reports,
+            detail=audited.over_limit,
+        )
     if progress.run.failures:
         _reject(context, progress)
         return False
@@ -257,7 +262,15 @@ def _begin_again(context: Context, progress: Progress, request: IngestRequest) -
     context.journal.release(request.run_id, progress.token)
     base = sync(context, request.target)
     kept = request if progress.run.order is not None else None
-    progress.update(status="running", staged=(), reports=(), branch_kept=False, order=kept)
+    progress.update(
+        status="running",
+        tables=(str(request.table),),
+        staged=(),
+        reports=(),
+        branch_kept=False,
+        order=kept,
+        detail=None,
+    )
     progress.update(request=plan(context, request, base=base).request, base=base.hash)
 
 

@@ -15,6 +15,7 @@ from lakegate.model.schema import UNKNOWN, Column, PartitionTransform, Schema
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
+from lakegate.wap.quarantine import require_not_reserved, require_quarantinable, sets_aside
 from lakegate.wap.stage import missing_namespaces
 
 _TIME_TRANSFORMS = ("years", "months", "days", "hours")
@@ -29,6 +30,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         base: The target at the commit to start from; its head by default.
 
     Raises:
+        ConfigurationError: When the table, or that of its quarantined rows, has a name that is reserved or taken.
         IdentifierError: When the branch's name isn't valid.
         AlreadyExistsError: When the branch exists.
         InputError: When the engine can't see the files, or the partitioning is wrong.
@@ -36,6 +38,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         CheckError: When a check can't be run on the batch.
     """
     validate_ref_name(request.branch)
+    require_not_reserved(request.table)
     engine = context.engine()
     batch = request.batch
     planned: dict[str, object] = {}
@@ -64,6 +67,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
             require_contract(schema, request.contract, name=request.table)
     known = schemas_at(context, base)
     resolved = validate_checks(request.checks, schema, lambda table: schema if table == request.table else known(table))
+    if sets_aside(resolved):
+        require_quarantinable(context, request.table, schema, base)
     planned |= {"base": base.hash, "batch": batch, "checks": resolved}
     if pointer is not None:
         planned["partition_by"] = ()

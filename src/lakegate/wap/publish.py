@@ -23,7 +23,15 @@ from lakegate.model.checks import AuditReport
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import QueuedPublish
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, Publication, Run, StagedTable, changed_rows, total_removed
+from lakegate.model.run import (
+    RUN_ID_PROPERTY,
+    Publication,
+    Run,
+    StagedTable,
+    changed_rows,
+    published_tables,
+    total_removed,
+)
 from lakegate.wap import failpoints
 from lakegate.wap.audit import audit_again
 from lakegate.wap.branches import carry_verdict
@@ -281,6 +289,11 @@ class _Rebased:
         if self._progress is not None:
             self._progress.update(reports=self._reports)
         if run.accepted is None and not all(report.passed for report in reports):
+            failing = [result for report in reports for result in report.failures]
+            if run.kind == "ingest" and all(result.severity == "quarantine" for result in failing):
+                # Begun again on what the target is now, the run sets these rows aside.
+                reason = f"more of its rows fail {failing[0].name} now, which quarantines them"
+                raise not_replayable(self._context, run, run.staged[0].table, reason)
             failed = ", ".join(result.name for report in reports for result in report.failures)
             raise RejectedLateError(
                 f"Branch {run.branch} is not published: {run.table} fails {failed} on what {run.target} is now.",
@@ -300,12 +313,13 @@ class _Rebased:
         run = self._run
         runs = [run, *(one.run for one in others)]
         staged = [one for each in runs for one in each.staged]
-        changed = changed_rows(sum(one.rows for one in staged), total_removed(staged))
+        changed = changed_rows(sum(one.rows for one in published_tables(staged)), total_removed(staged))
+        aside = f", {run.quarantined:,} quarantined" if run.quarantined else ""
         what = f"{len(runs)} runs to {run.table}" if others else run.name or run.table
         return CommitRequest(
             branch=run.target,
             base=head.hash,
-            message=f"Publish {what} ({changed})",
+            message=f"Publish {what} ({changed}{aside})",
             puts=tuple(pointers),
             unchanged=tuple(TableIdentifier.stored(name) for name in self._reads()),
             namespaces=namespaces_for(self._context, pointers, head),

@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
@@ -53,6 +54,21 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
     _require_all_rows(context, staged, request)
     failpoints.reach("after-stage")
     return staged
+
+
+def find_changes(
+    context: Context, base: Ref, branch_name: str, tables: Sequence[TableIdentifier], *, target: str, run_id: str
+) -> tuple[StagedTable, ...]:
+    """Return what a run did on its branch to those of ``tables`` that are there, since ``base``."""
+    branch, pointers = context.catalog.get_ref_with_tables(branch_name, tables)
+    before = context.catalog.get_tables(tables, base)
+    found = []
+    for table in tables:
+        pointer = pointers[table]
+        if pointer is not None:
+            change = _checked_change(context, before[table], pointer, branch)
+            found.append(staged_table(run_id, target, base.hash, branch, before[table], pointer, change))
+    return tuple(found)
 
 
 def wrote_since(context: Context, run: Run) -> bool:
@@ -195,6 +211,8 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         table_schema=schema,
         create=create,
         snapshot_properties={RUN_ID_PROPERTY: request.run_id},
+        in_order=len(request.batch.files) <= MOST_IN_ORDER
+        and any(check.severity == "quarantine" for check in request.checks),
     )
     files = "file" if len(request.batch.files) == 1 else "files"
     text = f"Writing {request.batch.rows:,} rows of {len(request.batch.files)} {files} to branch {request.branch}"

@@ -139,7 +139,11 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
     from lakegate.loading.backfill import Backfill
 
     options = {
-        key: given[key] for key in ("checks", "on_failure", "on_changed", "on_same_content", "partition_by", "format")
+        key: given[key]
+        for key in (
+            *("checks", "on_failure", "on_changed", "on_same_content"),
+            *("quarantine_limit", "partition_by", "format"),
+        )
     }
     return Backfill(
         partial(app.lake, begins=True),

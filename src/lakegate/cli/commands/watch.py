@@ -153,6 +153,7 @@ def _options(given: dict[str, Any]) -> IngestOptions:
         "on_failure": given["on_failure"],
         "on_changed": given["on_changed"],
         "on_same_content": given["on_same_content"],
+        "quarantine_limit": given["quarantine_limit"],
         "format": given["format"],
     }
 

@@ -114,7 +114,7 @@ def _why_not(table: str, run_id: str, home: str | None) -> LakegateError | None:
             run = lake.run(run_id)
     except LakegateError as error:
         return error
-    if run.tables == (table,) and run.run_id == run_id:
+    if run.tables[:1] == (table,) and run.run_id == run_id:
         return None
     return InputError(
         f"Run {run.run_id} belongs to {run.table or 'a transaction'}, not to {table}; it was left unchanged.",

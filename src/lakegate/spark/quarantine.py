@@ -1,0 +1,174 @@
+"""Rows that fail checks, told apart from the others: per row, so that what one check sets aside is what it counted.
+
+All of it is names and SQL text, which Spark Connect and classic sessions both take; only a user's ``Column`` isn't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakegate.model.identifiers import quote
+from lakegate.model.quarantine import COLUMNS, ROW_ID, KeyTest, Provenance, RowTest
+from lakegate.model.schema import Schema
+from lakegate.model.sqltext import sql_string
+from lakegate.spark.scans import LONGEST_TEXT, free_names
+
+_NESTED = frozenset({"array", "map", "struct", "variant"})
+_ROW_ID = "md5(concat({file}, '#', {position}))"
+_REASONS = "array<struct<check: string, column: string, value: string>>"
+_MOST_OFFSETS = 1_000
+
+FailingKeys = Callable[[KeyTest], tuple[Any, Sequence[str]]]
+"""Gives a DataFrame of the keys that fail a test, each once, and its columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRows:
+    """Rows with a truth value for each test, and where each row is.
+
+    Attributes:
+        frame: The DataFrame; the columns of the table come first.
+        columns: The table's columns, and their Spark types.
+        file: Name of the column with the data file.
+        position: Name of the column with the row's place in it.
+        flags: Names of the columns with the tests' answers, in their order.
+    """
+
+    frame: Any
+    columns: Mapping[str, str]
+    file: str
+    position: str
+    flags: Sequence[str]
+
+    @property
+    def fails(self) -> str:
+        """Predicate of the rows that fail some test."""
+        return " OR ".join(self.flags)
+
+    @property
+    def row_id(self) -> str:
+        """SQL of what identifies a row."""
+        return _ROW_ID.format(file=self.file, position=self.position)
+
+    def count_by_file(self) -> dict[str, tuple[int, int]]:
+        """Return data file to the number of its rows and of those that fail."""
+        frame = self.frame.selectExpr(f"{self.file} AS f", f"CAST({self.fails} AS INT) AS failing")
+        counted = frame.groupBy("f").agg({"*": "count", "failing": "sum"})
+        return {file: (rows, failing) for file, rows, failing in counted.collect()}
+
+    def failing(self, tests: Sequence[RowTest], given: Provenance) -> Any:
+        """Return a DataFrame of the rows that fail, as a quarantine table holds them."""
+        source, position = _source_of(given, self.file, self.position)
+        values = (
+            self.row_id,
+            f"CAST({self._reasons(tests)} AS {_REASONS})",
+            sql_string(given.run_id),
+            source,
+            position,
+            f"TIMESTAMP {sql_string(given.at.isoformat())}",
+            "CAST(NULL AS STRING)",
+        )
+        named = (f"{value} AS {name}" for value, name in zip(values, COLUMNS, strict=True))
+        return self.frame.where(self.fails).selectExpr(*map(quote, self.columns), *named)
+
+    def _reasons(self, tests: Sequence[RowTest]) -> str:
+        structs = [
+            f"IF({flag}, named_struct('check', {sql_string(test.check)}, 'column', {_text(column)}, "
+            f"'value', {self._value(column) if column in test.shown else 'CAST(NULL AS STRING)'}), NULL)"
+            for flag, test in zip(self.flags, tests, strict=True)
+            for column in test.columns or (None,)
+        ]
+        return f"array_compact(array({', '.join(structs)}))"
+
+    def _value(self, column: str | None) -> str:
+        """Return SQL of a column's value as text, never longer than examples are."""
+        if column is None:
+            return "CAST(NULL AS STRING)"
+        kind = self.columns.get(column)
+        name = quote(column) if kind is not None else ".".join(map(quote, column.split(".")))
+        if kind == "binary":
+            text = f"hex({name})"
+        elif kind in _NESTED:
+            text = f"to_json(named_struct('value', {name}))"
+        else:
+            text = f"CAST({name} AS STRING)"
+        return f"left({text}, {LONGEST_TEXT})"
+
+
+def judged(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) -> JudgedRows:
+    """Return the rows of ``frame``, which reads an Iceberg table, with what each test says of them."""
+    columns = {field.name: field.dataType.typeName() for field in frame.schema.fields}
+    file, position, *rest = free_names("__lakegate", 2 + 2 * len(tests), taken=columns)
+    flags, keyed = rest[: len(tests)], rest[len(tests) :]
+    made = {flag: test.predicate for flag, test in zip(flags, tests, strict=True) if _is_column(test.predicate)}
+    # Iceberg's metadata columns are only there directly above the table.
+    found = frame.selectExpr("*", f"_file AS {file}", f"_pos AS {position}")
+    if made:
+        found = found.withColumns(made)
+    texts = []
+    for flag, prefix, test in zip(flags, keyed, tests, strict=True):
+        if flag in made:
+            continue
+        if test.keys is None:
+            texts.append(f"coalesce({test.predicate}, FALSE) AS {flag}")
+            continue
+        keys, names = failing_keys(test.keys)
+        own = [f"{prefix}_{index}" for index in range(len(names))]
+        found = found.selectExpr(
+            "*", *(f"{quote(column)} AS {name}" for column, name in zip(test.keys.columns, own, strict=True))
+        )
+        renamed = keys.selectExpr(
+            *(f"{theirs} AS {ours}" for theirs, ours in zip(names, own, strict=True)), f"TRUE AS {prefix}"
+        )
+        found = found.join(renamed, own, "left")
+        where = test.keys.rows.where
+        texts.append(f"coalesce({prefix}{f' AND {where}' if where else ''}, FALSE) AS {flag}")
+    kept = [*map(quote, columns), file, position]
+    answers = (f"coalesce({flag}, FALSE) AS {flag}" for flag in made)
+    return JudgedRows(found.selectExpr(*kept, *answers, *texts), columns, file, position, flags)
+
+
+def others(frame: Any, aside: Any) -> Any:
+    """Return the rows of ``frame``, which reads an Iceberg table, that a quarantine table ``aside`` doesn't hold."""
+    columns = list(frame.columns)
+    file, position, row_id = free_names("__lakegate", 3, taken=columns)
+    found = frame.selectExpr("*", f"_file AS {file}", f"_pos AS {position}")
+    found = found.selectExpr(*map(quote, columns), f"{_ROW_ID.format(file=file, position=position)} AS {row_id}")
+    gone = aside.selectExpr(f"{ROW_ID} AS {row_id}")
+    return found.join(gone, [row_id], "left_anti").selectExpr(*map(quote, columns))
+
+
+def fitted(frame: Any, table: Schema) -> tuple[Any, bool]:
+    """Return quarantined rows with the columns in the order of their table, and whether it lacks one of them."""
+    known = {column.name.lower() for column in table.columns}
+    given = {name.lower(): name for name in frame.columns}
+    new = [name for key, name in given.items() if key not in known]
+    there = [given[column.name.lower()] for column in table.columns if column.name.lower() in given]
+    return frame.selectExpr(*map(quote, (*there, *new))), bool(new)
+
+
+def _source_of(given: Provenance, file: str, position: str) -> tuple[str, str]:
+    """Return SQL of a row's source file and its place there; NULL where they aren't known."""
+    uris = [uri for uri, _ in given.sources]
+    known = sql_string(uris[0]) if len(uris) == 1 else "CAST(NULL AS STRING)"
+    if not 0 < len(given.offsets) <= _MOST_OFFSETS:
+        return known, "CAST(NULL AS BIGINT)"
+    pairs = ", ".join(f"{sql_string(path)}, {offset}L" for path, offset in given.offsets.items())
+    row = f"(element_at(map({pairs}), {file}) + {position})"
+    source, within, start = [], [], 0
+    for uri, rows in given.sources:
+        end = start + rows
+        source.append(f"WHEN {row} < {end} THEN {sql_string(uri)}")
+        within.append(f"WHEN {row} < {end} THEN {row} - {start}")
+        start = end
+    return f"CASE {' '.join(source)} END", f"CASE {' '.join(within)} END"
+
+
+def _text(value: str | None) -> str:
+    return "CAST(NULL AS STRING)" if value is None else sql_string(value)
+
+
+def _is_column(predicate: Any) -> bool:
+    return predicate is not None and not isinstance(predicate, str)

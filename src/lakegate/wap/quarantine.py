@@ -1,0 +1,360 @@
+"""Quarantine: set the rows that fail checks of severity ``quarantine`` aside, so that the others can be published.
+
+No source file is read again. Of the data files that the run staged, those that hold failing rows are read once more;
+their failing rows are appended to the quarantine table, the others to the table, and the files are left out of what the
+run appends, as if they had never been written (docs/decisions/0069). What is left of both tables on the branch are pure
+appends, which are audited, published in one commit, rebased and reverted as any others.
+
+Between the steps the branch is in states that nobody publishes: until the run is recorded with what it leaves, only its
+first state counts, and the next attempt begins there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lakegate.errors import ConfigurationError, EngineError, NotReplayableError, SchemaError
+from lakegate.model.checks import AuditReport, Check, CheckResult, is_tolerated
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, Provenance, is_quarantine, quarantine_of
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
+from lakegate.model.schema import Schema
+from lakegate.model.tables import AddedRows, CreateTable, WriteTarget
+from lakegate.wap import failpoints
+from lakegate.wap.audit import added_rows, as_row_tests, audit
+from lakegate.wap.context import Context
+from lakegate.wap.stage import find_changes, fresh_location
+
+MADE_FOR = "lakegate.quarantine-of"
+"""Property of a quarantine table: the name of the table whose rows it holds."""
+_PROPERTIES = {
+    # So that it can follow the schema of its table.
+    "write.spark.accept-any-schema": "true",
+    # Reasons and values are looked up by reading; metrics of long texts would only fill manifests.
+    "write.metadata.metrics.default": "truncate(16)",
+}
+_MOST_ROUNDS = 10
+_TASK = re.compile(r"(?:.*/)?(\d{5,})-\d+-[0-9a-f-]{36,}-(\d{5,})\.\w+")
+"""How Iceberg names data files (``OutputFileFactory``): the number of the partition that was written, the task's, the
+write's, and the file's within the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What is left to publish of a staged table, and the reports about it.
+
+    Attributes:
+        staged: The table, and its quarantine table if rows were set aside.
+        reports: Theirs, in the same order.
+        over_limit: Why nothing was set aside although rows should be: there are too many.
+    """
+
+    staged: tuple[StagedTable, ...]
+    reports: tuple[AuditReport, ...]
+    over_limit: str | None = None
+
+
+def audit_and_quarantine(context: Context, request: IngestRequest, staged: StagedTable) -> Audited:
+    """Audit a batch; set aside the rows that fail checks of severity ``quarantine``, and audit what is left.
+
+    All other checks judge the rows that are left. Called again with the same arguments, it begins anew.
+
+    Raises:
+        ConfigurationError: When a table of the quarantine table's name exists and isn't one.
+        EngineError: When rows got lost or appeared twice; nothing of the run can be published.
+        LakegateError: As :func:`lakegate.wap.audit.audit`.
+    """
+    report = audit(context, staged, request.checks, replaces=request.replaces)
+    first, aside = report, None
+    counts: Counter[str] = Counter()
+    for _ in range(_MOST_ROUNDS):
+        failing = [
+            (result, check)
+            for check, result in zip(request.checks, report.results, strict=True)
+            if result.severity == "quarantine" and result.blocks
+        ]
+        if not failing:
+            break
+        split = _Split(context, request, staged, [(result.name, check) for result, check in failing], aside)
+        if (problem := split.over_limit()) is not None:
+            tables = (staged,) if aside is None else (staged, aside)
+            return Audited(tables, _reports(context, report, aside), problem)
+        staged, aside = split.run()
+        counts.update({result.name: result.failing_rows for result, _ in failing})
+        # Rows that referred to one that was set aside may fail now: that takes another round.
+        report = audit(context, staged, request.checks, replaces=request.replaces)
+    if aside is None:
+        return Audited((staged,), (report,))
+    _require_sum(request, staged, aside)
+    return Audited((staged, aside), _reports(context, _with_quarantined(report, first, counts), aside))
+
+
+def require_quarantinable(context: Context, table: TableIdentifier, schema: Schema, base: Ref) -> None:
+    """Check that rows of ``table`` can be quarantined.
+
+    Raises:
+        ConfigurationError: When its quarantine table's name is taken.
+        IdentifierError: When its name is too long.
+        SchemaError: When it has a column that a quarantine table has for itself.
+    """
+    taken = next((name for name in schema.names if name.lower() in COLUMNS), None)
+    if taken is not None:
+        raise SchemaError(
+            f"Rows of {table} can't be quarantined: its column '{taken}' has the name of one that its quarantine table "
+            "has for itself.",
+            hint="Rename the column, or use severity='error' or 'warn'.",
+            table=str(table),
+            column=taken,
+        )
+    name = quarantine_of(table)
+    pointer = context.catalog.get_table(name, base)
+    if pointer is not None and context.reader.metadata(pointer).properties.get(MADE_FOR) != str(table):
+        raise ConfigurationError(
+            f"Rows of {table} can't be quarantined: {name} isn't its quarantine table, but another one of that name.",
+            hint=f"Rename or drop {name}; names that end in '__quarantine' are reserved.",
+            table=str(name),
+        )
+
+
+def _with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[str, int]) -> AuditReport:
+    """Return ``report``, which is about what is left, with the rows that were set aside and examples of them."""
+
+    def with_rows(result: CheckResult, before: CheckResult) -> CheckResult:
+        number = counts.get(result.name, 0)
+        if not number or result.blocks:
+            return result
+        detail = f"{number:,} row{'' if number == 1 else 's'} quarantined."
+        return result.model_copy(update={"quarantined": number, "examples": before.examples, "detail": detail})
+
+    results = tuple(with_rows(*pair) for pair in zip(report.results, first.results, strict=True))
+    return report.model_copy(update={"results": results, "seconds": first.seconds + report.seconds})
+
+
+def _reports(context: Context, report: AuditReport, aside: StagedTable | None) -> tuple[AuditReport, ...]:
+    return (report,) if aside is None else (report, audit(context, aside, ()))
+
+
+def _require_sum(request: IngestRequest, staged: StagedTable, aside: StagedTable) -> None:
+    """Check that each row of the source is in one of the tables, and in one only."""
+    if staged.rows + aside.rows == request.batch.rows and staged.only_adds and aside.only_adds:
+        return
+    reason = staged.reason or aside.reason
+    raise EngineError(
+        f"{staged.rows:,} rows of the batch are left in {staged.table} and {aside.rows:,} were quarantined, but its "
+        f"files hold {request.batch.rows:,}{f' ({reason})' if reason else ''}. Nothing was published.",
+        hint="Run the ingest again.",
+        table=str(staged.table),
+        branch=staged.branch,
+        run_id=staged.run_id,
+    )
+
+
+class _Split:
+    """One round of setting rows aside."""
+
+    def __init__(
+        self,
+        context: Context,
+        request: IngestRequest,
+        staged: StagedTable,
+        checks: Sequence[tuple[str, Check]],
+        aside: StagedTable | None,
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._staged = staged
+        self._aside = aside
+        self._name = quarantine_of(staged.table)
+        self._rows = added_rows(staged)
+        self._tests = as_row_tests(context, staged, checks, replaces=request.replaces, masked=request.masked)
+        self._engine = context.engine()
+        with context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"):
+            self._found = self._failing_files()
+
+    @property
+    def _number(self) -> int:
+        return sum(failing for _, failing in self._found.values())
+
+    def over_limit(self) -> str | None:
+        """Return why too many rows would be set aside."""
+        limit, total = self._request.quarantine_limit, self._request.batch.rows
+        number = self._number + (0 if self._aside is None else self._aside.rows)
+        if limit is None or is_tolerated(limit, number, total):
+            return None
+        allowed = limit if isinstance(limit, str) else f"{limit:,} rows"
+        return (
+            f"{number:,} of {total:,} rows would be quarantined, more than quarantine_limit allows ({allowed}): "
+            "the batch is rejected as a whole."
+        )
+
+    def run(self) -> tuple[StagedTable, StagedTable]:
+        """Set the failing rows aside; return both tables as they are then."""
+        context, staged = self._context, self._staged
+        self._reset()
+        text = f"Quarantining {self._number:,} of {staged.rows:,} rows in {self._name}"
+        with context.narrator.step(text):
+            mixed, others = self._mixed(), self._others()
+            self._set_aside(mixed)
+            failpoints.reach("after-quarantine")
+            aside = self._changes()[self._name]
+            self._commit(self._without(self._found), "leave out the data files that hold quarantined rows")
+            failpoints.reach("after-leaving-out")
+            if others:
+                self._engine.keep_others(mixed, added_rows(aside), self._target(staged.table, None))
+            found = self._changes()
+        failpoints.reach("after-split")
+        return found[staged.table], found[self._name]
+
+    def _failing_files(self) -> Mapping[str, tuple[int, int]]:
+        found = self._engine.failing_files(self._rows, self._tests)
+        total = sum(rows for rows, _ in found.values())
+        if total != self._staged.rows:
+            raise EngineError(
+                f"The engine found {total:,} rows in {self._staged.table} on branch {self._staged.branch}, where "
+                f"{self._staged.rows:,} were added.",
+                hint="Run the ingest again.",
+                table=str(self._staged.table),
+                branch=self._staged.branch,
+                run_id=self._staged.run_id,
+            )
+        return {path: counts for path, counts in found.items() if counts[1]}
+
+    def _others(self) -> int:
+        """Return how many rows of the files stay."""
+        return sum(rows - failing for rows, failing in self._found.values())
+
+    def _reset(self) -> None:
+        """Put the branch back to where the write left it: an attempt before this one may have died halfway."""
+        branch = self._context.catalog.get_ref(self._staged.branch)
+        if branch.hash != self._staged.head:
+            self._context.catalog.assign_ref(branch, Ref(name=branch.name, hash=self._staged.head))
+
+    def _mixed(self) -> AddedRows:
+        """Return the rows of just those files that hold failing ones, at a commit made for reading them."""
+        staged = self._staged
+        files = {file.path for file in self._context.reader.added_files(staged.pointer, staged.snapshot_ids).files}
+        if not files - self._found.keys():
+            return self._rows
+        pointer, head = self._commit(self._without(files - self._found.keys()), "look at files that hold failing rows")
+        return self._rows.model_copy(update={"snapshot_id": pointer.snapshot_id, "hash": head.hash})
+
+    def _without(self, paths: Collection[str]) -> TablePointer:
+        staged = self._staged
+        try:
+            return self._context.editor.appended_without(staged.pointer, staged.snapshot_ids, staged.before, paths)
+        except NotReplayableError as error:
+            raise EngineError(
+                f"Rows of {staged.table} can't be quarantined: {error.message}",
+                hint=error.hint,
+                table=str(staged.table),
+                run_id=staged.run_id,
+            ) from error
+
+    def _commit(self, pointer: TablePointer, what: str) -> tuple[TablePointer, Ref]:
+        branch = self._context.catalog.get_ref(self._staged.branch)
+        request = CommitRequest(
+            branch=branch.name,
+            base=branch.hash,
+            message=f"Quarantine: {what}",
+            puts=(pointer,),
+            at_head=True,
+            properties={RUN_ID_PROPERTY: self._staged.run_id},
+        )
+        return pointer, self._context.catalog.commit(request)
+
+    def _set_aside(self, mixed: AddedRows) -> None:
+        branch = self._context.catalog.get_ref(self._staged.branch)
+        before = self._context.catalog.get_table(self._name, branch)
+        create = None
+        if before is None:
+            location = fresh_location(self._context, self._name, self._staged.run_id)
+            create = CreateTable(location=location, properties={**_PROPERTIES, MADE_FOR: str(self._staged.table)})
+        schema = None if before is None else self._context.reader.metadata(before).table_schema
+        target = self._target(self._name, schema).model_copy(update={"create": create})
+        self._engine.set_aside(mixed, self._tests, target, self._provenance())
+
+    def _target(self, table: TableIdentifier, schema: Schema | None) -> WriteTarget:
+        return WriteTarget(
+            table=table,
+            ref=self._staged.branch,
+            table_schema=schema,
+            snapshot_properties={RUN_ID_PROPERTY: self._staged.run_id},
+        )
+
+    def _provenance(self) -> Provenance:
+        sources = [(file.uri, file.rows) for file in self._request.batch.files]
+        files = self._context.reader.added_files(self._staged.pointer, self._staged.snapshot_ids).files
+        in_order = (
+            self._aside is None
+            and len(sources) <= MOST_IN_ORDER
+            and self._staged.pointer.sort_order_id == 0
+            and not self._context.reader.metadata(self._staged.pointer).partition_by
+        )
+        offsets = offsets_of({file.path: file.rows for file in files}) if in_order else {}
+        return Provenance(
+            run_id=self._staged.run_id,
+            at=datetime.now(UTC),
+            sources=sources,
+            offsets={path: offsets[path] for path in self._found if path in offsets},
+        )
+
+    def _changes(self) -> dict[TableIdentifier, StagedTable]:
+        """Return both tables as they are on the branch."""
+        base = Ref(name=self._staged.base, hash=self._staged.base, kind="detached")
+        names = (self._staged.table, self._name)
+        return {
+            one.table: one
+            for one in find_changes(
+                self._context, base, self._staged.branch, names, target=self._staged.target, run_id=self._staged.run_id
+            )
+        }
+
+
+def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
+    """Return how many rows were written before those of each data file; nothing if the names don't say.
+
+    Spark's tasks write their partitions in order, and Iceberg puts their numbers into the names.
+
+    Args:
+        files: Path to number of rows.
+
+    Example:
+        >>> uuid = "0b0e9f0c-0000-4000-8000-000000000000"
+        >>> offsets_of({f"data/00001-9-{uuid}-00001.parquet": 5, f"data/00000-8-{uuid}-00001.parquet": 3})
+        {'data/00000-8-0b0e9f0c-0000-4000-8000-000000000000-00001.parquet': 0, \
+'data/00001-9-0b0e9f0c-0000-4000-8000-000000000000-00001.parquet': 3}
+    """
+    named = {path: match for path in files if (match := _TASK.fullmatch(path)) is not None}
+    places = {path: (int(match[1]), int(match[2])) for path, match in named.items()}
+    if len(set(places.values())) != len(files):
+        return {}
+    offsets, before = {}, 0
+    for path in sorted(places, key=places.__getitem__):
+        offsets[path], before = before, before + files[path]
+    return offsets
+
+
+def sets_aside(checks: Sequence[Check]) -> bool:
+    """Return whether some check sets rows aside."""
+    return any(check.severity == "quarantine" for check in checks)
+
+
+def require_not_reserved(table: TableIdentifier) -> None:
+    """Refuse to write to a quarantine table.
+
+    Raises:
+        ConfigurationError: When ``table`` is called like one.
+    """
+    if is_quarantine(table):
+        raise ConfigurationError(
+            f"{table} can't be written to: names that end in '__quarantine' are reserved for rows that checks set "
+            "aside.",
+            hint="Choose another name. To publish quarantined rows: lakegate quarantine release --help",
+            table=str(table),
+        )

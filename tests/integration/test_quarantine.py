@@ -1,0 +1,179 @@
+"""Quarantine on real Spark, Iceberg and Nessie: failing rows go to their own table, in the commit of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakegate
+from lakegate.model.run import Run
+
+pytestmark = pytest.mark.jvm
+
+
+def rows_of(lake: lakegate.Lake, table: str, columns: str = "*", **at: Any) -> list[dict[str, Any]]:
+    return list(lake.query(f"SELECT {columns} FROM {table}", **at).to_arrow().to_pylist())
+
+
+class World:
+    """A table in a namespace of its own, whose id is given by the rows."""
+
+    def __init__(self, lake: lakegate.Lake, namespace: str, folder: Path) -> None:
+        self.lake = lake
+        self.table = f"{namespace}.trips"
+        self.aside = f"{self.table}__quarantine"
+        self.folder = folder
+
+    def file(self, name: str, ids: Sequence[int | None], fares: Sequence[float | None] | None = None) -> Path:
+        path = self.folder / f"{name}.parquet"
+        columns: dict[str, Any] = {
+            "id": pa.array(ids, pa.int64()),
+            "fare": pa.array([1.0 * (i or 0) for i in ids] if fares is None else fares, pa.float64()),
+        }
+        pq.write_table(pa.table(columns), path)
+        return path
+
+    def ingest(self, path: Path | Sequence[Path], checks: Sequence[str], **options: Any) -> Run:
+        return self.lake.ingest(self.table, path, checks=checks, **options)
+
+    def ids(self, table: str | None = None) -> list[int | None]:
+        found = (row["id"] for row in rows_of(self.lake, table or self.table, "id"))
+        return sorted(found, key=lambda one: (one is None, one))
+
+
+@pytest.fixture
+def world(lake: lakegate.Lake, namespace: str, tmp_path: Path) -> World:
+    return World(lake, namespace, tmp_path)
+
+
+NOT_NULL = "not_null(id, severity='quarantine')"
+POSITIVE = "in_range(fare, min=0, severity='quarantine')"
+
+
+def test_good_rows_are_published_and_failing_ones_set_aside_in_one_commit(world: World) -> None:
+    before = world.lake.branches()
+    path = world.file("a", [1, None, 3, None, 5], [1.0, 2.0, -3.0, -4.5, 5.0])
+
+    run = world.ingest(path, [NOT_NULL, POSITIVE, "row_count(min=1)"])
+
+    assert run.status == "published", run
+    assert run.publication is not None
+    assert (run.publication.rows, run.publication.quarantined) == (2, 3)
+    assert run.tables == (world.table, world.aside)
+    assert world.ids() == [1, 5]
+    aside = sorted(rows_of(world.lake, world.aside), key=lambda row: row["fare"])
+    assert [(row["id"], row["fare"]) for row in aside] == [(None, -4.5), (3, -3.0), (None, 2.0)]
+    assert aside[0]["_reasons"] == [
+        {"check": "not_null_id", "column": "id", "value": None},
+        {"check": "in_range_fare", "column": "fare", "value": "-4.5"},
+    ]
+    assert [(row["_source_file"], row["_position"]) for row in aside] == [(path.as_uri(), at) for at in (3, 2, 1)]
+    assert {row["_run_id"] for row in aside} == {run.run_id}
+    assert {row["_released_by"] for row in aside} == {None}
+    assert len({row["_quarantine_id"] for row in aside}) == 3
+    commit = next(iter(world.lake.log(limit=1)))
+    assert commit.hash == run.publication.commit
+    assert "2 rows, 3 quarantined" in commit.message
+    assert [ref.name for ref in world.lake.branches()] == [ref.name for ref in before]
+    by_name = {result.name: result for result in run.reports[0].results}
+    assert by_name["not_null_id"].quarantined == 2
+    assert by_name["in_range_fare"].quarantined == 2
+    assert len(by_name["in_range_fare"].examples) == 2
+
+    # Once published, the file isn't new; another batch goes into the same tables.
+    assert world.ingest(path, [NOT_NULL]).status == "skipped"
+    more = world.ingest(world.file("b", [7, None]), [NOT_NULL])
+    assert (world.ids(), world.ids(world.aside)) == ([1, 5, 7], [3, None, None, None])
+    assert more.publication is not None
+    assert more.publication.quarantined == 1
+
+
+def test_all_rows_or_none_fail_and_too_many_reject(world: World) -> None:
+    assert world.ingest(world.file("none", [1, 2]), [NOT_NULL]).tables == (world.table,)
+
+    rejected = world.ingest(world.file("many", [3, None, None, 4]), [NOT_NULL], quarantine_limit="49%")
+    assert (rejected.status, rejected.tables) == ("rejected", (world.table,))
+    assert rejected.detail is not None
+    assert "2 of 4 rows would be quarantined, more than quarantine_limit allows (49%)" in rejected.detail
+    assert world.ids() == [1, 2]
+
+    every = world.ingest(world.file("all", [None, None]), [NOT_NULL], quarantine_limit=2)
+    assert every.status == "published"
+    assert every.publication is not None
+    assert (every.publication.rows, every.publication.quarantined) == (0, 2)
+    assert (world.ids(), world.ids(world.aside)) == ([1, 2], [None, None])
+
+    # What is left is judged by all other checks.
+    left = world.ingest(world.file("left", [None, 9]), [NOT_NULL, "row_count(min=2)"])
+    assert [failure.name for failure in left.failures] == ["row_count"]
+    assert world.ids(world.aside) == [None, None]
+
+
+def test_a_new_table_whose_rows_all_fail_is_empty(world: World) -> None:
+    run = world.ingest(world.file("all", [None, None]), [NOT_NULL])
+    assert run.publication is not None
+    assert (run.publication.rows, world.ids(), len(world.ids(world.aside))) == (0, [], 2)
+    assert world.ingest(world.file("next", [1, None]), [NOT_NULL]).status == "published"
+    assert (world.ids(), len(world.ids(world.aside))) == ([1], 3)
+
+
+def test_rows_of_many_files_know_where_they_came_from(world: World) -> None:
+    paths = [world.file(f"f{n}", [*range(10 * n, 10 * n + n), None, 10 * n + 9]) for n in (3, 1, 2)]
+    run = world.ingest(paths, [NOT_NULL])
+    aside = rows_of(world.lake, world.aside)
+    assert sorted((row["_source_file"], row["_position"]) for row in aside) == sorted(
+        (path.as_uri(), n) for path, n in zip(paths, (3, 1, 2), strict=True)
+    )
+    assert run.quarantined == 3
+
+
+def test_keys_that_repeat_or_are_known_are_set_aside(world: World) -> None:
+    unique = "unique(id, severity='quarantine', scope='table')"
+    world.ingest(world.file("a", [1, 2]), [])
+    run = world.ingest(world.file("b", [2, 3, 3, 4, None], [0.0, 1.0, 2.0, 3.0, 4.0]), [unique])
+    assert world.ids() == [1, 2, 4, None]
+    assert world.ids(world.aside) == [2, 3, 3]
+    assert {row["_reasons"][0]["check"] for row in rows_of(world.lake, world.aside)} == {"unique_id"}
+    assert run.reports[0].results[0].quarantined == 3
+
+    # Of rows that refer to each other, setting one aside may set others aside.
+    table = f"{world.table}_tree"
+    path = world.folder / "tree.parquet"
+    nodes = {"id": pa.array([1, 2, 3, 4], pa.int64()), "parent": pa.array([1, 9, 2, 3], pa.int64())}
+    pq.write_table(pa.table(nodes), path)
+    tree = world.lake.ingest(
+        table, path, checks=[f"relationships(parent, to='{table}', field=id, severity='quarantine')"]
+    )
+    assert (world.ids(table), world.ids(f"{table}__quarantine")) == ([1], [2, 3, 4])
+    assert tree.reports[0].results[0].quarantined == 3
+
+
+def test_a_batch_is_rebased_and_reverted_with_its_quarantined_rows(world: World) -> None:
+    world.ingest(world.file("first", [1, None]), [NOT_NULL])
+    path = world.file("mine", [2, None, 3])
+    staged = world.lake.write(world.table, path, checks=[NOT_NULL], run_id=f"mine-{world.folder.name}")
+    world.lake.audit_run(staged.run_id)
+    other = world.ingest(world.file("other", [4, None]), [NOT_NULL])
+    run = world.lake.publish_run(staged.run_id)
+    assert run.publication is not None
+    assert run.publication.replayed == (world.table, world.aside)
+    assert (world.ids(), len(world.ids(world.aside))) == ([1, 2, 3, 4], 3)
+
+    world.lake.revert(run.run_id)
+    assert (world.ids(), len(world.ids(world.aside))) == ([1, 4], 2)
+    assert run.run_id not in {row["_run_id"] for row in rows_of(world.lake, world.aside)}
+    again = world.ingest(path, [NOT_NULL])
+    assert (again.status, again.quarantined) == ("published", 1)
+    assert other.quarantined == 1
+
+
+def test_masked_values_and_those_of_no_example_stay_out_of_the_reasons(world: World) -> None:
+    world.ingest(world.file("a", [1], [-1.0]), ["in_range(fare, min=0, severity='quarantine', examples=0)"])
+    assert rows_of(world.lake, world.aside)[0]["_reasons"] == [
+        {"check": "in_range_fare", "column": "fare", "value": None}
+    ]

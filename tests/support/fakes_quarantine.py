@@ -1,0 +1,146 @@
+"""Setting rows aside in the lakehouse in memory (``fakes.py``): a snapshot's rows are one data file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from lakegate.model.identifiers import quote
+from lakegate.model.quarantine import Provenance, RowTest
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.schema import Column, Schema
+from lakegate.model.tables import AddedRows, Snapshot, WriteTarget
+
+Row = Mapping[str, Any]
+_ASIDE = ("_quarantine_id", "_reasons", "_run_id", "_source_file", "_position", "_quarantined_at", "_released_by")
+
+
+class SettingAside:
+    """The three methods of an engine that tell failing rows apart from the others. Knows predicates and batch keys."""
+
+    catalog: Any
+    versions: dict[str, Any]
+    _ids: Any
+
+    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
+        reasons = self._judge(rows, tests)
+        found: dict[str, tuple[int, int]] = {}
+        for path, place, row in self._placed(rows):
+            del row
+            total, failing = found.get(path, (0, 0))
+            found[path] = (total + 1, failing + bool(reasons[path, place]))
+        return found
+
+    def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
+        reasons = self._judge(rows, tests)
+        source = given.sources[0][0] if len(given.sources) == 1 else None
+        aside = [
+            {
+                **row,
+                "_quarantine_id": f"{path}#{place}",
+                "_reasons": reasons[path, place],
+                "_run_id": given.run_id,
+                "_source_file": source,
+                "_position": place,
+                "_quarantined_at": given.at,
+                "_released_by": None,
+            }
+            for path, place, row in self._placed(rows)
+            if reasons[path, place]
+        ]
+        self._add(target, aside, Schema(columns=(*self._schema(rows).columns, *_columns(_ASIDE))))
+
+    def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
+        gone = {row["_quarantine_id"] for _, _, row in self._placed(aside)}
+        kept = [row for path, place, row in self._placed(rows) if f"{path}#{place}" not in gone]
+        self._add(target, kept, self._schema(rows))
+
+    def _judge(self, rows: AddedRows, tests: Sequence[RowTest]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+        placed = self._placed(rows)
+        reasons: dict[tuple[str, int], list[dict[str, Any]]] = {(path, place): [] for path, place, _ in placed}
+        for test in tests:
+            if test.keys is not None:
+                columns = test.keys.columns
+                counts = Counter(tuple(row[column] for column in columns) for _, _, row in self._placed(test.keys.rows))
+                fails = [counts[tuple(row[column] for column in columns)] > 1 for _, _, row in placed]
+            else:
+                fails = _true_for([row for _, _, row in placed], self._schema(rows).names, test.predicate)
+            for (path, place, row), failing in zip(placed, fails, strict=True):
+                if failing:
+                    reasons[path, place] += [
+                        {
+                            "check": test.check,
+                            "column": column,
+                            "value": str(row[column]) if column in test.shown else None,
+                        }
+                        for column in test.columns
+                    ]
+        return reasons
+
+    def _placed(self, rows: AddedRows) -> list[tuple[str, int, Row]]:
+        version = self._version(rows)
+        groups = [(i, g) for i, g in version.rows.items() if (rows.after_snapshot_id or 0) < i <= rows.snapshot_id]
+        return [(f"mem://data/{i}", place, row) for i, group in groups for place, row in enumerate(group)]
+
+    def _schema(self, rows: AddedRows) -> Schema:
+        schema: Schema = self._version(rows).schema
+        return schema
+
+    def _version(self, rows: AddedRows) -> Any:
+        ref = self.catalog.get_ref(rows.ref) if rows.hash is None else Ref(name=rows.hash, hash=rows.hash)
+        pointer = self.catalog.get_table(rows.table, ref)
+        return self.versions[pointer.metadata_location]
+
+    def _add(self, target: WriteTarget, rows: Sequence[Row], schema: Schema) -> None:
+        from support.fakes import TableVersion
+
+        branch = self.catalog.get_ref(target.ref)
+        pointer = self.catalog.get_table(target.table, branch)
+        if pointer is None:
+            assert target.create is not None
+            version = TableVersion(schema, target.create.location, properties=target.create.properties)
+        else:
+            version = self.versions[pointer.metadata_location]
+        snapshot = Snapshot(
+            snapshot_id=next(self._ids),
+            parent_id=version.snapshots[-1].snapshot_id if version.snapshots else None,
+            time=datetime.now(UTC),
+            operation="append",
+            summary={**target.snapshot_properties, "added-records": str(len(rows)), "added-data-files": "1"},
+        )
+        location = f"mem://metadata/{snapshot.snapshot_id}"
+        self.versions[location] = TableVersion(
+            schema=version.schema,
+            location=version.location,
+            snapshots=(*version.snapshots, snapshot),
+            rows={**version.rows, snapshot.snapshot_id: rows},
+            properties=version.properties,
+        )
+        moved = TablePointer(
+            table=target.table,
+            content_id=None if pointer is None else pointer.content_id,
+            metadata_location=location,
+            snapshot_id=snapshot.snapshot_id,
+            schema_id=0,
+            spec_id=0,
+            sort_order_id=0,
+        )
+        self.catalog.commit(CommitRequest(branch=branch.name, base=branch.hash, message="append", puts=(moved,)))
+
+
+def _columns(names: Sequence[str]) -> tuple[Column, ...]:
+    return tuple(Column(name=name, type="string") for name in names)
+
+
+def _true_for(rows: Sequence[Row], names: Sequence[str], predicate: str) -> list[bool]:
+    with sqlite3.connect(":memory:") as connection:
+        connection.execute(f"CREATE TABLE batch ({', '.join(map(quote, names))})")
+        connection.executemany(
+            f"INSERT INTO batch VALUES ({', '.join('?' * len(names))})", [[row[name] for name in names] for row in rows]
+        )
+        found = connection.execute(f"SELECT coalesce({predicate}, 0) FROM batch ORDER BY rowid").fetchall()
+    connection.close()
+    return [bool(one[0]) for one in found]

@@ -1,0 +1,124 @@
+"""Setting rows aside, in the lakehouse in memory: kills between the steps, refusals, and what a run says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lakegate.checks import parse_checks
+from lakegate.errors import CheckError, ConfigurationError, SchemaError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import IngestRequest
+from lakegate.model.run import Run, new_run_id
+from lakegate.wap.ingest import ingest, resume
+from lakegate.wap.quarantine import offsets_of
+from lakegate.wap.recover import recover
+from support.fakes import FakeLakehouse
+
+TABLE = "nyc.trips"
+ASIDE = f"{TABLE}__quarantine"
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "fare": 1},
+    {"id": None, "fare": 2},
+    {"id": 3, "fare": -1},
+    {"id": None, "fare": -2},
+]
+CHECKS = ("not_null(id, severity='quarantine')", "in_range(fare, min=0, severity='quarantine')")
+
+
+def request(house: FakeLakehouse, name: str, rows: Sequence[dict[str, Any]], **given: Any) -> IngestRequest:
+    run_id = given.pop("run_id", None) or new_run_id()
+    checks = tuple(check for text in given.pop("checks", CHECKS) for check in parse_checks(text))
+    made = IngestRequest(
+        run_id=run_id,
+        table=TableIdentifier.parse(given.pop("table", TABLE)),
+        batch=house.batch(name, rows),
+        checks=checks,
+        branch=f"wap/{TABLE}_{run_id}",
+    )
+    return made.model_copy(update=given)
+
+
+def ids(house: FakeLakehouse, table: str) -> list[int | None]:
+    return [row["id"] for row in house.rows_on("main", table)]
+
+
+def require_whole(house: FakeLakehouse, run: Run) -> None:
+    assert run.status == "published"
+    assert (ids(house, TABLE), ids(house, ASIDE)) == ([1], [None, 3, None])
+    assert [ref.name for ref in house.catalog.list_refs()] == ["main"]
+
+
+@pytest.mark.parametrize("point", ["after-quarantine", "after-leaving-out", "after-split", "before-publish"])
+def test_killed_between_the_steps_a_suspended_run_goes_on_as_if_nothing_had_happened(
+    monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    house = FakeLakehouse()
+    made = request(house, "a", ROWS)
+    house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
+    assert (ids(house, TABLE), ids(house, ASIDE)) == ([], [])
+    require_whole(house, resume(house.context, made.run_id, until="publish"))
+
+
+@pytest.mark.parametrize(
+    ("point", "is_published"),
+    [("after-quarantine", False), ("after-leaving-out", False), ("after-split", False), ("before-publish", True)],
+)
+def test_killed_between_the_steps_all_is_published_or_nothing(
+    monkeypatch: pytest.MonkeyPatch, point: str, is_published: bool
+) -> None:
+    house = FakeLakehouse()
+    made = request(house, "a", ROWS)
+    house.dies_at(monkeypatch, point, lambda: ingest(house.context, made))
+    (run,) = recover(house.context)
+    if is_published:
+        require_whole(house, run)
+    else:
+        assert run.status == "failed"
+        assert (ids(house, TABLE), ids(house, ASIDE)) == ([], [])
+        assert [ref.name for ref in house.catalog.list_refs()] == ["main"]
+        require_whole(house, ingest(house.context, request(house, "a", ROWS)))
+
+
+def test_what_a_run_says_of_the_rows_it_set_aside() -> None:
+    house = FakeLakehouse()
+    run = ingest(house.context, request(house, "a", ROWS))
+    require_whole(house, run)
+    assert run.tables == (TABLE, ASIDE)
+    assert run.publication is not None
+    assert (run.publication.rows, run.publication.quarantined, run.quarantined) == (1, 3, 3)
+    found = [(one.verdict, one.failing_rows, one.quarantined, one.detail) for one in run.reports[0].results]
+    assert found == [("pass", 0, 2, "2 rows quarantined.")] * 2
+    assert [len(one.examples) for one in run.reports[0].results] == [2, 2]
+    # Its file is known of its table, and no other.
+    known = house.journal.known(ASIDE, request(house, "a", ROWS).batch.files)
+    assert not known.published
+
+
+def test_a_limit_in_rows_counts_all_of_a_batch() -> None:
+    house = FakeLakehouse()
+    assert ingest(house.context, request(house, "a", ROWS, quarantine_limit=2)).status == "rejected"
+    assert ingest(house.context, request(house, "a", ROWS, quarantine_limit=3)).status == "published"
+
+
+def test_what_cannot_be_quarantined_is_refused_before_anything_is_written() -> None:
+    house = FakeLakehouse()
+    with pytest.raises(CheckError, match="isn't about single rows"):
+        request(house, "a", ROWS, checks=["row_count(min=1, severity='quarantine')"])
+    with pytest.raises(ConfigurationError, match="names that end in '__quarantine' are reserved"):
+        ingest(house.context, request(house, "a", ROWS, table=ASIDE))
+    named = [{"id": 1, "_Reasons": "x"}]
+    with pytest.raises(SchemaError, match="its column '_Reasons' has the name of one"):
+        ingest(house.context, request(house, "b", named, checks=["not_null(id, severity='quarantine')"]))
+    assert house.writes == 0
+
+
+def test_rows_are_only_placed_where_the_names_of_the_files_say_so() -> None:
+    uuid = "0b0e9f0c-0000-4000-8000-000000000000"
+    first, second = f"s3://b/00000-1-{uuid}-00001.parquet", f"s3://b/00000-1-{uuid}-00002.parquet"
+    third = f"s3://b/00001-2-{uuid}-00001.parquet"
+    assert offsets_of({third: 1, second: 2, first: 4}) == {first: 0, second: 4, third: 6}
+    assert offsets_of({first: 4, "s3://b/other.parquet": 1}) == {}
+    assert offsets_of({first: 4, f"s3://c/00000-1-{uuid}-00001.parquet": 1}) == {}
