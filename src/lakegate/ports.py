@@ -405,6 +405,15 @@ class Engine(Protocol):
             key: A key to prove unique on the way (:attr:`~lakegate.model.tables.ScanResult.is_unique`).
         """
 
+    def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
+        """Return the number of rows and the values of aggregates in SQL over just ``rows``, all in one aggregation."""
+
+    def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
+        """Count the rows of a ``SELECT`` over ``rows``, which it calls ``batch``."""
+
+    def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` rows of a ``SELECT`` over ``rows``, which it calls ``batch``, as JSON-safe values."""
+
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         """Count rows that share their values in ``columns`` (none NULL) with another row."""
 

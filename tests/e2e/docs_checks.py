@@ -32,8 +32,11 @@ when no column has exactly the name. Patterns are best written as `r'…'`.
 | --- | --- | --- | --- | --- |
 """
 _COMMON = """
-All checks are about the rows of the batch. `unique(…, scope='table')` and `relationships` compare them with whole
-tables, as these would be after publishing.
+All checks are about the rows of the batch. `unique(…, scope='table')`, `relationships`, `equal_rowcount` and
+`fewer_rows_than` compare them with whole tables, as these would be after publishing.
+
+A column may be a field of a struct: `not_null(address.zip)`, `unique(address.zip)`. A column whose own name holds dots
+comes first; odd names in a path are in backticks. File metrics say nothing of fields, so the rows are read.
 
 ## What every check takes
 
@@ -53,6 +56,23 @@ tables, as these would be after publishing.
 - `name='…'`: what to call it in reports. By default the check and its columns: `not_null_passenger_count`.
 - `scope='batch'` (default) or, for `unique`, `scope='table'`. `relationships` is always of scope `table`.
 """
+_HISTORY = """
+## Against history
+
+`row_count`, `mean`, `sum`, `stddev`, `quantile`, `null_rate` and `distinct_count` also compare what they measure with
+earlier batches of the table, those that were published and not reverted:
+
+- `deviations=3`: within three sample standard deviations of their mean. A spread of less than 1 % of the mean counts as
+  1 %, so that batches that were all alike don't refuse the next one for a handful of rows.
+- `percent=20`: within 20 % of their mean.
+- `last=20`: how many batches to look at, 5 to 200.
+- `weekday=True`: only batches of the same day of the week (UTC, by when their run began).
+
+Limits by `min` and `max` hold beside them. It takes 5 earlier batches; until then the check is `skipped` and says so.
+The number of rows is known of every run; other measures from the first run on that had the check, and those of a check
+with another `where` are another history. What earlier batches had is in the journal: nothing is read for it. The report
+shows the newest measures, their mean and the band.
+"""
 _RESULTS = """
 ## Results
 
@@ -70,6 +90,7 @@ For each check, in the report, in `--output json` and in the journal:
 | `total_rows` | rows looked at; with `where`, those that match |
 | `evidence` | `manifest`: proven by file metrics. `scan`: rows were read. `journal`: by earlier runs |
 | `reads` | tables that the answer depends on beside the batch; see [audits](../explanation/audits.md#other-tables) |
+| `value`, `measure` | of checks that measure something: the number, and what it is |
 | `examples` | some failing rows, when it failed; `_file` is the data file a row is in |
 
 Checks of your own: [write a check of your own](../how-to/write-your-own-check.md).
@@ -88,14 +109,19 @@ def render() -> str:
         examples = " or ".join(f"`{example}`" for example in one.example.split("  or  "))
         documentation = _code(one.documentation)
         parts.append(f"\n## {one.name}\n\n`{one.signature}`, for example {examples}.\n\n{documentation}\n")
-    return _HEAD + "\n".join(rows) + "\n" + _COMMON + "".join(parts) + _RESULTS
+    return _HEAD + "\n".join(rows) + "\n" + _COMMON + _HISTORY + "".join(parts) + _RESULTS
 
 
 def exports() -> str:
     """Return the module that exports the checks, for whoever imports and for type checkers."""
-    names = built_in()
-    head = "The checks that come with lakegate, one file each. Made by ``tests/e2e/docs_checks.py``: don't edit it."
-    imports = "".join(f"from lakegate.checks.builtin.{name} import {name}\n" for name in names)
+    found = [find_check(name) for name in built_in()]
+    head = "The checks that come with lakegate. Made by ``tests/e2e/docs_checks.py``: don't edit it."
+    names = sorted(one.__name__ for one in found)
+    modules = sorted({one.__module__ for one in found})
+    imports = "".join(
+        f"from {module} import {', '.join(sorted(one.__name__ for one in found if one.__module__ == module))}\n"
+        for module in modules
+    )
     listed = "".join(f'    "{name}",\n' for name in names)
     return f'"""{head}"""\n\n{imports}\n__all__ = [\n{listed}]\n'
 

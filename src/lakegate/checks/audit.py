@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -17,15 +17,22 @@ from typing import Any, TypeAlias
 from lakegate.checks.bitmaps import integer_key
 from lakegate.checks.definition import refuse
 from lakegate.checks.explaining import read_bytes, reason
+from lakegate.checks.history import Past, judge_band, measure_key
 from lakegate.checks.questions import (
+    AboutChange,
+    AboutColumns,
+    Aggregates,
     DuplicateRows,
     FailingRows,
     Filter,
     Finding,
     KeyQuestion,
     OrphanRows,
+    QueryRows,
     Question,
     RowTotal,
+    TotalBeside,
+    is_about_rows,
     within,
 )
 from lakegate.checks.registry import find_check
@@ -63,6 +70,7 @@ def run_audit(
     at: str | None = None,
     schemas: Schemas | None = None,
     explain: bool = False,
+    past: Past | None = None,
 ) -> AuditReport:
     """Run all checks on the rows that a run added.
 
@@ -79,6 +87,7 @@ def run_audit(
         at: Hash of the commit that ``others`` reads at, for the report.
         schemas: Gives the schemas of those tables; the audited one's is ``schema``.
         explain: Whether to say how each check was answered, and why no cheaper way would do.
+        past: What was before the batch; without it, checks against history have too little of it.
 
     Returns:
         The report. A failed check is a result in it, never an exception.
@@ -90,7 +99,8 @@ def run_audit(
     """
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
-    audit = _Audit(rows, schema, added, validate_checks(checks, schema, known), engine, narrator, others)
+    valid = validate_checks(checks, schema, known)
+    audit = _Audit(rows, schema, added, valid, engine, narrator, others, past or Past())
     results = audit.results()
     return AuditReport(
         run_id=run_id,
@@ -156,16 +166,24 @@ def answer_from_manifest(question: Question, added: AddedFiles) -> Finding | Non
         return None
     if isinstance(question, RowTotal):
         return question.judge(added.rows)
+    if isinstance(question, (Aggregates, TotalBeside)):
+        return _from_metrics(question, added) if isinstance(question, Aggregates) else None
     in_batch = isinstance(question, DuplicateRows) and question.scope == "batch"
     if added.rows == 0 or (added.rows == 1 and in_batch):
         return Finding(0)
-    if not isinstance(question, FailingRows) or question.metrics is None:
-        return None
+    failing: object = None
+    if isinstance(question, FailingRows) and question.metrics is not None:
+        with suppress(Exception):  # a user's function, and the scan answers the question as well
+            failing = question.metrics(added)
+    return Finding(failing) if type(failing) is int and 0 <= failing <= added.rows else None
+
+
+def _from_metrics(question: Aggregates, added: AddedFiles) -> Finding | None:
     try:
-        failing: object = question.metrics(added)
+        values = None if question.metrics is None else question.metrics(added)
+        return None if values is None else question.judge(values, added.rows)
     except Exception:  # noqa: BLE001 - a user's function, and the scan answers the question as well
         return None
-    return Finding(failing) if type(failing) is int and 0 <= failing <= added.rows else None
 
 
 def _took(evidence: str, began: float) -> float:
@@ -220,8 +238,11 @@ class _Audit:
         engine: Callable[[], Engine],
         narrator: Narrator | None,
         others: Others | None,
+        past: Past,
     ) -> None:
         self._rows = rows
+        self._schema = schema
+        self._past = past
         self._scanned = rows  # as questions about single rows read them
         self._added = added
         self._schema = schema
@@ -255,7 +276,7 @@ class _Audit:
             elif where is not None:
                 left[index] = question  # metrics of all rows don't say how many of them a filter leaves
                 continue
-            finding = answer_from_manifest(question, self._added)
+            finding = self._known(question)
             if finding is None:
                 left[index] = question
             else:
@@ -263,11 +284,11 @@ class _Audit:
         began = _took("manifest", began)
         for index, question in left.items():
             self._locate(self._checks[index], question)
-        for index, finding in (*self._scan(left), *self._look_up(left)):
-            table = self._other_table(left[index])
-            answers[index] = _Answer(
-                finding, "scan", total=self._seen(index), reads=() if table is None else (str(table),)
-            )
+        found = (*self._scan(left), *self._aggregate(left), *self._ask_queries(left), *self._look_up(left))
+        for index, finding in found:
+            reads = tuple(map(str, self._other_tables(left[index])))
+            answers[index] = _Answer(finding, "scan", total=self._seen(index), reads=reads)
+        self._judge_bands(answers)
         if left:
             began = _took("scan", began)
         if any(self._verdict(index, answer) == "fail" for index, answer in answers.items()):
@@ -309,8 +330,10 @@ class _Audit:
 
     def _verdict(self, index: int, answer: _Answer) -> Verdict:
         # A number of rows is judged even if it's 0.
-        if answer.total == 0 and not isinstance(self._questions[index], RowTotal):
+        if answer.finding.skipped or (answer.total == 0 and not isinstance(self._questions[index], RowTotal)):
             return "skipped"
+        if answer.finding.failed:
+            return "fail"
         total = self.total if answer.total is None else answer.total
         tolerated = is_tolerated(self._checks[index].tolerance, answer.finding.failing_rows, total)
         return "pass" if tolerated else "fail"
@@ -429,12 +452,81 @@ class _Audit:
             return error
         return None
 
+    # The batch as a whole ------------------------------------------------------------------------------------------
+
+    def _known(self, question: Question) -> Finding | None:
+        """Answer what the schema or files' metrics prove."""
+        if isinstance(question, AboutColumns):
+            return question.judge(self._schema)
+        if isinstance(question, AboutChange):
+            return question.judge(self._past.before(), self._schema)
+        return answer_from_manifest(question, self._added)
+
+    def _aggregate(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
+        """Answer all questions about whole columns in one aggregation for each filter."""
+        about = {index: question for index, question in questions.items() if isinstance(question, Aggregates)}
+        for where in dict.fromkeys(self._filters[index] for index in about):
+            these = {index: question for index, question in about.items() if self._filters[index] == where}
+            if where is not None and not self._matching[where]:
+                yield from ((index, Finding(0)) for index in these)
+                continue
+            wanted = list(dict.fromkeys(text for question in these.values() for text in question.expressions))
+            with self._step(f"aggregate {self._rows.table} for {_checks(len(these))}"):
+                total, values = self._engine.aggregate(self._looked_at(where), wanted)
+            self._verified(ScanResult(total=total, failing=()), 0, where)
+            known = dict(zip(wanted, values, strict=True))
+            for index, question in these.items():
+                yield index, self._judged(index, question, [known[text] for text in question.expressions], total)
+
+    def _judged(self, index: int, question: Aggregates, values: Sequence[Any], total: int) -> Finding:
+        try:
+            return question.judge(values, total)
+        except ValueError as error:
+            raise refuse(self._checks[index], str(error), "Choose fewer rows by where=.") from None
+
+    def _ask_queries(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
+        """Answer each question that takes a query of its own."""
+        for index, question in questions.items():
+            if not isinstance(question, QueryRows):
+                continue
+            where = self._filters[index]
+            if where is not None and not self._matching[where]:
+                yield index, Finding(0)
+                continue
+            check = self._checks[index]
+            with self._step(f"query {self._rows.table} for {check.kind}"):
+                try:
+                    counted = self._engine.count_query(self._looked_at(where), question.sql)
+                except (EngineError, QueryError) as error:
+                    if question.by_user and self._refusal(_NO_ROW) is None:
+                        raise refuse(
+                            check, f"the engine can't run it: {error.message}", "Correct the query."
+                        ) from error
+                    raise
+            yield index, Finding(self._verified(counted, 1, where).failing[0])
+
+    def _judge_bands(self, answers: dict[int, _Answer]) -> None:
+        """Compare what was measured with earlier batches."""
+        banded = {i: band for i, one in enumerate(self._questions) if (band := getattr(one, "band", None)) is not None}
+        if not banded:
+            return
+        past = self._past.batches()
+        for index, band in banded.items():
+            answer, check = answers[index], self._checks[index]
+            is_total = isinstance(self._questions[index], RowTotal) and check.where is None
+            key = None if is_total else self._measure(check)
+            finding = judge_band(answer.finding, band, key, past, self._past.began)
+            evidence: Evidence = "journal" if answer.evidence == "manifest" else "scan"
+            answers[index] = replace(answer, finding=finding, evidence=evidence)
+
     # Keys ----------------------------------------------------------------------------------------------------------
 
     def _look_up(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer each question about keys by a job of its own, or by two: what bitmaps can't prove is counted."""
         known: dict[tuple[KeyQuestion, Filter | None], Finding] = {}
         for index, question in questions.items():
+            if isinstance(question, TotalBeside):
+                yield index, self._compare_totals(question)
             if not isinstance(question, (DuplicateRows, OrphanRows)):
                 continue
             where = self._filters[index]
@@ -482,6 +574,21 @@ class _Audit:
             failing, f"The table already holds the keys of {'all' if known == failing else f'{known:,}'} of them."
         )
 
+    def _compare_totals(self, question: TotalBeside) -> Finding:
+        ours = self._count_beside(self._rows.table) + self._count_rows()
+        theirs = ours if question.table == self._rows.table else self._count_beside(question.table)
+        return question.judge(ours, theirs)
+
+    def _count_rows(self) -> int:
+        if self._total is None:
+            self._verified(self._engine.count_failing(self._rows, (_NO_ROW,)), 1)
+        return self.total
+
+    def _count_beside(self, table: TableIdentifier) -> int:
+        with self._step(f"count the rows of {table}"):
+            counted = [self._engine.aggregate(rows, ())[0] for rows in self._located[table]]
+        return sum(counted)
+
     def _looked_at(self, where: Filter | None) -> AddedRows:
         if where is None:
             return self._rows
@@ -494,9 +601,11 @@ class _Audit:
 
     def _locate(self, check: Check, question: Question) -> None:
         """Find the other rows that ``question`` is about, before anything is read."""
-        table = self._other_table(question)
-        if table is None or table in self._located:
-            return
+        for table in self._other_tables(question):
+            if table not in self._located:
+                self._locate_table(check, table)
+
+    def _locate_table(self, check: Check, table: TableIdentifier) -> None:
         if self._others is None:
             raise refuse(check, "this audit sees the rows of the batch only.", "Ask for it with scope='batch'.")
         found = self._others(table)
@@ -504,23 +613,28 @@ class _Audit:
             raise no_such_table(check, table)
         self._located[table] = found
 
-    def _other_table(self, question: Question) -> TableIdentifier | None:
-        """Return the table whose state beside the batch an answer rests on."""
+    def _other_tables(self, question: Question) -> tuple[TableIdentifier, ...]:
+        """Return the tables whose state beside the batch an answer rests on."""
         if isinstance(question, OrphanRows):
-            return question.table
-        return self._rows.table if isinstance(question, DuplicateRows) and question.scope == "table" else None
+            return (question.table,)
+        if isinstance(question, TotalBeside):
+            return tuple(dict.fromkeys((self._rows.table, question.table)))
+        return (self._rows.table,) if isinstance(question, DuplicateRows) and question.scope == "table" else ()
 
     def _parents(self, question: OrphanRows) -> tuple[Rows, ...]:
         # A table that refers to itself: the batch's own rows are among those that are referred to.
         itself = (self._rows,) if question.table == self._rows.table else ()
-        return (*self._located[question.table], *itself)
+        parents: tuple[Rows, ...] = (*self._located[question.table], *itself)
+        if question.condition is None:
+            return parents
+        return tuple(one.model_copy(update={"where": question.condition}) for one in parents)
 
     # Examples ------------------------------------------------------------------------------------------------------
 
     def _add_examples(self, answers: dict[int, _Answer]) -> None:
         """Fetch examples of each check by itself: failing to fetch some must not lose the verdict."""
         failed = [i for i in range(len(self._questions)) if self._verdict(i, answers[i]) == "fail"]
-        failed = [i for i in failed if not isinstance(self._questions[i], RowTotal) and self._shows(i)]
+        failed = [i for i in failed if self._has_examples(self._questions[i]) and self._shows(i)]
         if not failed:
             return
         known: dict[object, tuple[dict[str, Any], ...] | str] = {}
@@ -540,6 +654,10 @@ class _Audit:
                         shown = known[key] = str(error)
                 answers[index] = self._shown(self._checks[index], answers[index], shown)
 
+    @staticmethod
+    def _has_examples(question: Question) -> bool:
+        return isinstance(question, QueryRows) or is_about_rows(question)
+
     def _shows(self, index: int) -> int:
         """Return how many failing rows of a check are shown."""
         number = self._checks[index].examples
@@ -558,6 +676,8 @@ class _Audit:
         rows, engine = self._looked_at(where), self._engine
         if isinstance(question, FailingRows):
             return tuple(engine.examples(self._scanned, self._filtered(index).predicate, limit))
+        if isinstance(question, QueryRows):
+            return tuple(engine.query_examples(rows, question.sql, limit))
         if isinstance(question, OrphanRows):
             others = self._parents(question)
             return tuple(engine.orphan_examples(rows, question.columns, others, question.other_columns, limit))
@@ -568,7 +688,7 @@ class _Audit:
 
     def _result(self, check: Check, name: str, answer: _Answer, verdict: Verdict) -> CheckResult:
         failing, detail = answer.finding.failing_rows, answer.finding.detail
-        if verdict == "skipped":
+        if verdict == "skipped" and detail is None:
             detail = f"No row of the batch matches {check.where}, so there was nothing to check."
         elif verdict == "pass" and failing:
             detail = f"{failing:,} failing row{'' if failing == 1 else 's'} tolerated (at most {check.tolerance})."
@@ -588,7 +708,15 @@ class _Audit:
             description=check.description,
             owner=check.owner,
             tags=check.tags,
+            value=answer.finding.value,
+            measure=None if answer.finding.value is None else self._measure(check),
         )
+
+    @staticmethod
+    def _measure(check: Check) -> str:
+        options = {"min", "max", "deviations", "percent", "last", "weekday"}
+        arguments = {name: value for name, value in check.arguments.items() if name not in options}
+        return measure_key(check.kind, check.columns, arguments, check.where)
 
 
 def _checks(count: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
@@ -263,9 +263,9 @@ class QuotedColumn(str):  # noqa: SLOT000 - a str subclass can't have the slots 
     name: str
     type: ColumnType
 
-    def __new__(cls, name: str, type_: str) -> Self:
-        """Quote ``name``."""
-        made = super().__new__(cls, quote(name))
+    def __new__(cls, name: str, type_: str, path: Sequence[str] = ()) -> Self:
+        """Quote ``name``, or the parts of the ``path`` that leads to a field of a struct."""
+        made = super().__new__(cls, ".".join(map(quote, path)) if path else quote(name))
         made.name = name
         made.type = ColumnType.parse(type_)
         return made

@@ -27,10 +27,14 @@ from typing import (
 
 from lakegate.checks.columns import QuotedColumn
 from lakegate.checks.questions import (
+    AboutChange,
+    AboutColumns,
+    Aggregates,
     CheckProblem,
     Filter,
     Question,
     RowTotal,
+    TotalBeside,
     as_question,
     columns_of_connect,
     is_about_rows,
@@ -52,6 +56,7 @@ _BEYOND = 10**400  # past every float; and far longer numbers can't even be prin
 _MOST_SHOWN = 10
 _PARAMETER = re.compile(r"``(\w+)``")
 _LOOKS_AT: dict[Scope, str] = {"batch": "the rows of the batch", "table": "the whole table"}
+_NO_ROWS = (RowTotal, TotalBeside, Aggregates, AboutColumns, AboutChange)
 _NOT_A_TEXT = {
     "name": "is not a text to call the check by",
     "where": "is not a condition about one row, as text",
@@ -115,6 +120,7 @@ class CheckDefinition(Generic[P]):
         self,
         function: Callable[P, Any],
         *,
+        name: str | None = None,
         example: str | None = None,
         aliases: Sequence[str] = (),
         parameter_aliases: Mapping[str, str] | None = None,
@@ -126,7 +132,7 @@ class CheckDefinition(Generic[P]):
         evidence: str = "scan",
     ) -> None:
         functools.update_wrapper(self, function)
-        self.name = function.__name__
+        self.name = name or function.__name__
         self.aliases = tuple(aliases)
         self.scopes = tuple(scopes)
         self.nulls, self.nans, self.evidence = nulls, nans, evidence
@@ -141,7 +147,7 @@ class CheckDefinition(Generic[P]):
         self._columns = [one.name for one in self._parameters.values() if _has(_COLUMN, one.annotation)]
         # A parameter of its own comes first: a check may be older than the option.
         self._common = [name for name in _COMMON if name == "scope" or name not in self._parameters]
-        self._is_about_rows = get_type_hints(function).get("return") is not RowTotal
+        self._is_about_rows = get_type_hints(function).get("return") not in _NO_ROWS
         self._takes_more = any(one.kind is one.VAR_POSITIONAL for one in self._parameters.values())
         # Those that can be given by position come first.
         arguments = [one for one in self._parameters.values() if one.name not in (*self._columns, "scope")]
@@ -229,7 +235,7 @@ class CheckDefinition(Generic[P]):
             return self._claim(check)
         summary = self.summary[:1].lower() + self.summary[1:].removesuffix(".")
         shown, names = _PARAMETER.subn(lambda match: self._shown(match[1], check), summary)
-        return shown if names or not summary else f"{check}: {summary}"
+        return shown if names or not summary or self.__module__.startswith(BUILT_IN) else f"{check}: {summary}"
 
     def ask(self, check: Check, schema: Schema) -> Question:
         """Return what to ask the engine for a check whose columns are spelled as ``schema`` has them.
@@ -237,8 +243,7 @@ class CheckDefinition(Generic[P]):
         Raises:
             CheckError: When the check can't be asked of these columns, or its function fails.
         """
-        types = {column.name: column.type for column in schema.columns}
-        columns = [QuotedColumn(name, types[name]) for name in check.columns if self._columns]
+        columns = [_quoted(name, schema) for name in check.columns if self._columns]
         named: dict[str, Any] = {} if self._takes_more else dict(zip(self._columns, columns, strict=True))
         named |= {**check.arguments, **({"scope": check.scope} if "scope" in self._parameters else {})}
         is_ours = self.__module__.startswith(BUILT_IN)
@@ -249,6 +254,7 @@ class CheckDefinition(Generic[P]):
                 answer = self._function(*(columns if self._takes_more else ()), **named)
             question = as_question(answer, check.columns, schema, is_ours=is_ours)
             _require_rows(check, is_about=is_about_rows(question))
+            _require_chosen(check, question)
         except LakegateError:
             raise
         except ValueError as error:
@@ -280,6 +286,7 @@ class CheckDefinition(Generic[P]):
         Raises:
             CheckError: When arguments are missing, unknown, given twice or of the wrong kind.
         """
+        keywords = {self._common_name(name): value for name, value in keywords.items()}
         columns, arguments = self._bind(positional, {k: v for k, v in keywords.items() if k not in self._common})
         common = {key: self._plain(keywords[key]) for key in self._common if keywords.get(key) is not None}
         severity, scope, label = self._severity(common), self._scope(common), self._text(common, "name")
@@ -315,7 +322,7 @@ class CheckDefinition(Generic[P]):
     def _shown(self, name: str, check: Check) -> str:
         if name in self._columns:
             return " and ".join(check.columns) if self._takes_more else check.columns[self._columns.index(name)]
-        value = check.arguments.get(name)
+        value = check.arguments.get(name, self._parameters[name].default if name in self._parameters else None)
         if not isinstance(value, list):
             return str(value)
         more = f" and {len(value) - _MOST_SHOWN} more" if len(value) > _MOST_SHOWN else ""
@@ -358,6 +365,11 @@ class CheckDefinition(Generic[P]):
             if columns.count(name) > 1:
                 raise self.error(f"column '{name}' is given twice.")
         return columns
+
+    def _common_name(self, written: str) -> str:
+        """Return the name of an option of every check by which this one calls it, too."""
+        name = self._parameter_aliases.get(written, written)
+        return name if name in self._common else written
 
     def _named(self, keywords: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -486,6 +498,20 @@ class CheckDefinition(Generic[P]):
         if text is None or (isinstance(text, str) and text.strip()):
             return text if text is None or name == "name" else text.strip()
         raise self.error(f"{name}={text!r} {_NOT_A_TEXT[name]}.")
+
+
+def _require_chosen(check: Check, question: Question) -> None:
+    """Refuse a filter on a check that reads no rows."""
+    if check.where is not None and isinstance(question, (AboutColumns, AboutChange, TotalBeside)):
+        raise CheckProblem("it isn't about rows that where= could choose.", "Leave where out.")
+
+
+def _quoted(name: str, schema: Schema) -> QuotedColumn:
+    found = schema.resolve(name)
+    if found is None:
+        raise KeyError(name)
+    path, type_ = found
+    return QuotedColumn(name, type_, path)
 
 
 def _require_rows(check: Check, *, is_about: bool) -> None:

@@ -104,6 +104,10 @@ def _parse_call(text: str) -> ast.Call:
 def _literal(node: ast.expr, text: str) -> Any:
     if isinstance(node, ast.Name):
         return BareName(node.id)
+    if isinstance(node, ast.Attribute):  # a field of a struct: address.zip
+        inner = _literal(node.value, text) if isinstance(node.value, (ast.Name, ast.Attribute)) else None
+        if isinstance(inner, BareName):
+            return BareName(f"{inner}.{node.attr}")
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_literal(item, text) for item in node.elts]
     if isinstance(node, ast.Constant) and isinstance(node.value, (str, int, float, bool, type(None))):

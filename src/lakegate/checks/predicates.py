@@ -52,6 +52,7 @@ _TAKE_PATTERNS = frozenset(
         *("regexp_replace", "regexp_substr", "rlike", "split"),
     )
 )
+_SCRIPTS = frozenset({"TRANSFORM"})
 _OPERATORS = frozenset({"AND", "BETWEEN", "DIV", "ILIKE", "IN", "IS", "LIKE", "NOT", "OR", "REGEXP", "RLIKE"})
 _QUERIES = frozenset({"FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH"})
 _NOT_OF_ONE_ROW: dict[type[Any], str] = {
@@ -130,6 +131,51 @@ def read_predicate(text: str) -> Predicate:
     lone = root.name if isinstance(root, exp.Column) and len(root.parts) == 1 else None
     longest = min((found for pattern in patterns if (found := longest_text(pattern)) is not None), default=None)
     return Predicate(tuple(columns.values()), lone, sql_text(tokens), longest)
+
+
+def read_query(text: str, view: str) -> str:
+    """Look through a query that may read ``view`` only, and return what to give to Spark.
+
+    Raises:
+        PredicateError: When it's no query, reads anything else, or runs code.
+
+    Example:
+        >>> read_query("SELECT id FROM batch WHERE id < 0;", "batch")
+        'SELECT id FROM batch WHERE id < 0'
+    """
+    tokens = _query_tokens(text)
+    try:
+        tree = sqlglot.parse_one(sql_skeleton(tokens), dialect=_DIALECT)
+    except ParseError as error:
+        raise PredicateError(_where(error)) from None
+    except SqlglotError as error:
+        raise PredicateError(f"cannot be read ({type(error).__name__})") from None
+    if not isinstance(tree, exp.Query):
+        raise PredicateError("is not a SELECT")
+    named = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        is_plain = isinstance(table.this, exp.Identifier) and not table.args.get("db")
+        if not is_plain or table.name.lower() not in {view, *named}:
+            raise PredicateError(f"reads {table.sql(_DIALECT)}; it can read {view} only")
+    return sql_text(tokens)
+
+
+def _query_tokens(text: str) -> tuple[SqlToken, ...]:
+    """Return the tokens of a query that runs no code and opens no files."""
+    if "${" in text:
+        raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
+    tokens = _tokens(text)
+    for index, (token, after) in enumerate(pairwise(tokens)):
+        name = token.name.lower()
+        if after.text == "(" and token.kind in {"word", "quoted"}:
+            if name in RUNS_CODE or token.upper in {"IDENTIFIER", "TRANSFORM", "MAP", "REDUCE"}:
+                raise PredicateError(f"calls {name}(), which is not allowed")
+            if may_open_file(name, tokens[index + 1 :]):
+                raise PredicateError(f"calls {name}() with options that are not allowed")
+    _patterns(tokens)
+    if any(token.upper in _SCRIPTS for token in tokens if token.kind == "word"):
+        raise PredicateError("runs a program (TRANSFORM), which is not allowed")
+    return tokens
 
 
 def read_column(plan: Any) -> tuple[str, ...]:

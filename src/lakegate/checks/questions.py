@@ -34,15 +34,40 @@ class Finding:
     Attributes:
         failing_rows: Rows that break the check; 0 means that it passes.
         detail: One sentence of explanation where the number alone doesn't tell.
+        failed: Whether it fails although no row in particular does.
+        skipped: Whether there was nothing to judge; ``detail`` says why.
+        value: What was measured, where it's a number.
     """
 
     failing_rows: int
     detail: str | None = None
+    failed: bool = False
+    skipped: bool = False
+    value: float | None = None
 
     @property
     def verdict(self) -> Verdict:
         """``pass`` when no row fails."""
-        return "fail" if self.failing_rows else "pass"
+        if self.skipped:
+            return "skipped"
+        return "fail" if self.failing_rows or self.failed else "pass"
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """How far a measure may be from those of earlier published batches.
+
+    Attributes:
+        deviations: Sample standard deviations of the last batches' measures.
+        percent: Percent of their mean.
+        last: How many batches are looked at, at most.
+        weekday: Whether only batches of the same day of the week count.
+    """
+
+    deviations: float | None
+    percent: float | None
+    last: int
+    weekday: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,13 +118,77 @@ class OrphanRows:
     columns: tuple[str, ...]
     table: TableIdentifier
     other_columns: tuple[str, ...]
+    condition: str | None = None
+    """Predicate of the rows of ``table`` that count."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowTotal:
-    """A question about the batch as a whole, by its number of rows, which ``judge`` turns into a finding."""
+    """A question about the batch as a whole, by its number of rows, which ``judge`` turns into a finding.
+
+    With ``band``, the number is compared with those of earlier batches, too.
+    """
 
     judge: Callable[[int], Finding]
+    band: Band | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TotalBeside:
+    """A question about the number of rows of the audited table and of another one, which ``judge`` compares."""
+
+    table: TableIdentifier
+    judge: Callable[[int, int], Finding]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregates:
+    """A question about all rows together. All share one aggregation of their own.
+
+    Attributes:
+        expressions: Aggregates in Spark SQL.
+        judge: Turns their values and the number of rows looked at into a finding.
+        metrics: Returns the values when the added files' metrics *prove* them, else ``None``; as of
+            :class:`FailingRows`.
+        band: How far what is measured may be from that of earlier batches.
+    """
+
+    expressions: tuple[str, ...]
+    judge: Callable[[Sequence[Any], int], Finding]
+    metrics: Callable[[AddedFiles], Sequence[Any] | None] | None = None
+    band: Band | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRows:
+    """A question asked by a query of its own over the view ``batch``: its rows are what is wrong.
+
+    Attributes:
+        sql: A ``SELECT``, validated.
+        by_user: As of :class:`FailingRows`.
+        is_rows: Whether each row of the result is one of the batch, with all of its columns.
+    """
+
+    sql: str
+    by_user: bool = False
+    is_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AboutColumns:
+    """A question about the table's columns, not its rows, which the schema answers."""
+
+    judge: Callable[[Schema], Finding]
+
+
+@dataclass(frozen=True, slots=True)
+class AboutChange:
+    """A question about what the run changes in the table's columns, judged by those before and after.
+
+    ``judge`` is given ``None`` for a table that is created.
+    """
+
+    judge: Callable[[Schema | None, Schema], Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +205,11 @@ class Filter:
 
 
 KeyQuestion: TypeAlias = DuplicateRows | OrphanRows
-Question: TypeAlias = FailingRows | KeyQuestion | RowTotal
+Question: TypeAlias = (
+    FailingRows | KeyQuestion | RowTotal | TotalBeside | Aggregates | QueryRows | AboutColumns | AboutChange
+)
+_PLAIN = (DuplicateRows, OrphanRows, RowTotal, TotalBeside, Aggregates, QueryRows, AboutColumns, AboutChange)
+_ABOUT_ROWS = (FailingRows, DuplicateRows, OrphanRows)
 
 
 class CheckProblem(ValueError):  # noqa: N818 - becomes an error once it's known which check has it
@@ -142,7 +235,7 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
     if isinstance(answer, str) or _is_column(answer):
         answer = FailingRows(answer)
     question: Question = answer
-    if isinstance(question, (DuplicateRows, OrphanRows, RowTotal)):
+    if isinstance(question, _PLAIN):
         return question
     if not isinstance(question, FailingRows):
         raise _no_question(answer)
@@ -156,7 +249,7 @@ def as_question(answer: Any, columns: Sequence[str], schema: Schema, *, is_ours:
 
 def is_about_rows(question: Question) -> bool:
     """Return whether a question finds single rows of the batch, which can be shown, tolerated and set aside."""
-    return not isinstance(question, RowTotal)
+    return isinstance(question, _ABOUT_ROWS) or (isinstance(question, QueryRows) and question.is_rows)
 
 
 def read_filter(where: str, schema: Schema | None = None) -> Filter:
@@ -219,11 +312,11 @@ def _too_long(columns: Sequence[str], longest: int, schema: Schema) -> str:
 
     If it can't be answered in time, it's neither a pass nor a failure.
     """
-    texts = {one.name: one.type for one in schema.columns if one.name in columns}
+    found = {name: schema.resolve(name) for name in dict.fromkeys(columns)}
     return "".join(
         f" WHEN length({sql}) > {longest} THEN CAST(raise_error({sql_string(message)}) AS BOOLEAN)"
-        for name, type_ in texts.items()
-        if (sql := _as_text(name, type_)) and (message := _TOO_LONG.format(name, longest))
+        for name, one in found.items()
+        if one is not None and (sql := _as_text(*one)) and (message := _TOO_LONG.format(name, longest))
     )
 
 
@@ -264,10 +357,11 @@ def _no_question(value: Any) -> CheckProblem:
     return CheckProblem(f"its function returned {shown}, which is neither SQL, a Column nor a question.")
 
 
-def _as_text(column: str, type_: str) -> str | None:
+def _as_text(path: Sequence[str], type_: str) -> str | None:
+    column = ".".join(map(quote, path))
     if type_ == "string":
-        return quote(column)
-    return f"CAST({quote(column)} AS STRING)" if "<" in type_ else None
+        return column
+    return f"CAST({column} AS STRING)" if "<" in type_ else None
 
 
 def _looked_through(answer: FailingRows, schema: Schema) -> tuple[FailingRows, Sequence[str]]:

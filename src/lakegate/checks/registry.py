@@ -28,6 +28,7 @@ def check(function: Callable[P, Any], /) -> CheckDefinition[P]: ...
 @overload
 def check(
     *,
+    name: str | None = ...,
     example: str | None = ...,
     aliases: Sequence[str] = ...,
     parameter_aliases: Mapping[str, str] | None = ...,
@@ -54,11 +55,12 @@ def check(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Args:
         function: The check's function; its name is the check's.
-        options: ``example``: a complete check, for hints and help. ``aliases``: other names of the check.
-            ``parameter_aliases``: other names of parameters. ``scopes``: what it may look at, the default first; given
-            to the function as ``scope`` where it has such a parameter. ``each_column``: the text may name several
-            columns, each of which makes a check. ``finds_columns``: :meth:`CheckDefinition.prepare` finds the columns
-            in the arguments. ``nulls``, ``nans``, ``evidence``: for the reference page.
+        options: ``name``: the check's name, where it isn't the function's. ``example``: a complete check, for hints and
+            help. ``aliases``: other names of the check. ``parameter_aliases``: other names of parameters. ``scopes``:
+            what it may look at, the default first; given to the function as ``scope`` where it has such a parameter.
+            ``each_column``: the text may name several columns, each of which makes a check. ``finds_columns``:
+            :meth:`CheckDefinition.prepare` finds the columns in the arguments. ``nulls``, ``nans``, ``evidence``: for
+            the reference page.
 
     Raises:
         TypeError: When the function's parameters can't be a check's, or another module's check has its name.
@@ -95,7 +97,7 @@ def find_check(name: str) -> _Definition:
         'in_range(column, min, max, inclusive=True)'
     """
     if name in built_in():
-        return _built_in(name)
+        return _built_ins()[name]
     point = next(iter(entry_points(group=GROUP, name=name)), None)
     installed, defined = None if point is None else _load(point), USERS.get(name)
     if installed is not None and defined is not None and installed.__module__ != defined.__module__:
@@ -138,20 +140,21 @@ def known_checks() -> tuple[str, ...]:
 
 @cache
 def built_in() -> tuple[str, ...]:
-    """Return the names of the checks that come with lakegate: those of the files in :mod:`lakegate.checks.builtin`."""
-    folder = Path(__file__).with_name(BUILT_IN.rpartition(".")[2])
-    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
+    """Return the names of the checks that come with lakegate: those of :mod:`lakegate.checks.builtin`."""
+    return tuple(sorted(_built_ins()))
 
 
 @cache
-def _built_in(name: str) -> _Definition:
-    definition: _Definition = getattr(import_module(f"{BUILT_IN}.{name}"), name)
-    return definition
+def _built_ins() -> dict[str, _Definition]:
+    folder = Path(__file__).with_name(BUILT_IN.rpartition(".")[2])
+    modules = (import_module(f"{BUILT_IN}.{module.name}") for module in pkgutil.iter_modules([str(folder)]))
+    found = (one for module in modules for one in vars(module).values() if isinstance(one, CheckDefinition))
+    return {one.name: one for one in found}
 
 
 @cache
 def _aliases() -> dict[str, _Definition]:
-    return {alias: _built_in(name) for name in built_in() for alias in _built_in(name).aliases}
+    return {alias: one for one in _built_ins().values() for alias in one.aliases}
 
 
 @cache

@@ -11,7 +11,7 @@ from lakegate.checks.questions import DuplicateRows, KeyQuestion, OrphanRows
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
-from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema
 from lakegate.model.words import did_you_mean
 
@@ -105,6 +105,10 @@ def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
 
 def _find(check: Check, name: str, schema: Schema) -> Column:
     column = schema.find(name)
+    nested = schema.resolve(name) if column is None else None
+    if nested is not None:
+        path, type_ = nested
+        column = Column(name=".".join(part if part.isidentifier() else quote(part) for part in path), type=type_)
     if column is None:
         shown = ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
         hint = f"{did_you_mean(name, schema.names)}Columns: {shown}."
@@ -153,8 +157,8 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
                 f"table {question.table} has no column '{other_name}'.",
                 did_you_mean(other_name, other.names) + "Name its columns in to_columns=…, in order.",
             )
-        ours = schema.find(name)
-        if ours is not None and not _compare_exactly(ColumnType.parse(ours.type), ColumnType.parse(theirs.type)):
+        ours = _find(check, name, schema)
+        if not _compare_exactly(ColumnType.parse(ours.type), ColumnType.parse(theirs.type)):
             raise refuse(
                 check,
                 f"column '{name}' is of type {ours.type}, '{theirs.name}' of {question.table} of type {theirs.type}; "

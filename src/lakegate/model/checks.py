@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from keyword import iskeyword
 from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
@@ -66,7 +67,7 @@ class Check(Value):
         return self.label or "_".join((self.kind, *self.columns))
 
     def __str__(self) -> str:
-        words = [column if column.isidentifier() else repr(column) for column in self.columns]
+        words = [column if _is_plain(column) else repr(column) for column in self.columns]
         words += [f"{key}={value!r}" for key, value in self.arguments.items()]
         # Description, owner and tags are left out: with them or without, the same is asked.
         words += [
@@ -101,6 +102,8 @@ class CheckResult(Value):
         examples: Some failing rows, column name to JSON-safe value.
         detail: One sentence of explanation where the numbers alone do not tell.
         tolerance: Failing rows up to which the check passes, as the check has it.
+        value: What was measured, where it's a number.
+        measure: What that is, as text: equal measures of several runs are one history.
         description: As the check has it; so are ``owner`` and ``tags``.
     """
 
@@ -120,6 +123,8 @@ class CheckResult(Value):
     description: str | None = None
     owner: str | None = None
     tags: tuple[str, ...] = ()
+    value: float | None = None
+    measure: str | None = None
 
     @property
     def blocks(self) -> bool:
@@ -179,6 +184,13 @@ class AuditReport(Value):
     def skipped(self) -> tuple[CheckResult, ...]:
         """Results of checks that had nothing to judge."""
         return tuple(result for result in self.results if result.verdict == "skipped")
+
+
+def _is_plain(column: str) -> bool:
+    """Return whether a column's name is read back without quotes."""
+    parts = column.split(".")
+    is_path = all(part.isascii() and part.isidentifier() and not iskeyword(part) for part in parts)
+    return column.isidentifier() or is_path
 
 
 def parse_tolerance(given: object) -> Tolerance:

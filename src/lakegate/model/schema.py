@@ -31,6 +31,8 @@ def reserved_names(names: Iterable[str]) -> tuple[str, ...]:
 
 _PLAIN_NAME = re.compile(r"\w+")
 _FIELD_NAME = re.compile(r"(?:\w+|`(?:[^`]|``)*`): ")
+_PATH_PART = re.compile(r"(`)((?:[^`]|``)*)`|([^.`]+)")
+_WHOLE_PATH = re.compile(r"(?:`(?:[^`]|``)*`|[^.`]+)(?:\.(?:`(?:[^`]|``)*`|[^.`]+))*")
 _WORD = re.compile(r"[a-z_]\w*")
 
 
@@ -42,6 +44,43 @@ def struct_text(fields: Iterable[tuple[str, str]]) -> str:
         'struct<id: long, `map<x: y`: int>'
     """
     return f"struct<{', '.join(f'{_field_name(name)}: {kind}' for name, kind in fields)}>"
+
+
+def struct_fields(text: str) -> list[tuple[str, str]]:
+    """Return names and types of a struct's fields; none of a type that is no struct.
+
+    Example:
+        >>> struct_fields("struct<a: list<struct<x: int, y: int>>, `b: c`: decimal(9, 2)>")
+        [('a', 'list<struct<x: int, y: int>>'), ('b: c', 'decimal(9, 2)')]
+    """
+    if not (text.startswith("struct<") and text.endswith(">")):
+        return []
+    fields, rest = [], text.removeprefix("struct<")[:-1]
+    while match := _FIELD_NAME.match(rest):
+        end = _end_of_type(rest, match.end())
+        name = match[0][:-2]
+        fields.append((name[1:-1].replace("``", "`") if name.startswith("`") else name, rest[match.end() : end]))
+        rest = rest[end + 2 :]
+    return fields
+
+
+def _end_of_type(text: str, start: int) -> int:
+    """Return where the type that starts at ``start`` ends: at a comma outside of all brackets and quotes."""
+    depth, quoted = 0, False
+    for index in range(start, len(text)):
+        character = text[index]
+        quoted ^= character == "`"
+        if not quoted:
+            depth += (character in "<(") - (character in ">)")
+            if character == "," and not depth:
+                return index
+    return len(text)
+
+
+def _path(name: str) -> list[str]:
+    """Return the parts of a path, without their backticks; nothing when it can't be read."""
+    parts = [part.replace("``", "`") if quoted else plain for quoted, part, plain in _PATH_PART.findall(name)]
+    return parts if _WHOLE_PATH.fullmatch(name) else []
 
 
 def type_words(text: str) -> frozenset[str]:
@@ -85,6 +124,35 @@ class Schema(Value):
         """
         by_case = next((column for column in self.columns if column.name == name), None)
         return by_case or next((column for column in self.columns if column.name.lower() == name.lower()), None)
+
+    def resolve(self, name: str) -> tuple[tuple[str, ...], str] | None:
+        """Return the path and the type of a column or of a field in a struct, or ``None`` when there is none.
+
+        A column whose own name holds dots comes before a field; odd names in a path are in backticks.
+
+        Example:
+            >>> schema = Schema(columns=(Column(name="address", type="struct<zip: string, geo: struct<lat: double>>"),))
+            >>> schema.resolve("Address.geo.lat")
+            (('address', 'geo', 'lat'), 'double')
+        """
+        column = self.find(name)
+        if column is not None:
+            return (column.name,), column.type
+        first, *rest = _path(name) or [""]
+        column = self.find(first)
+        if column is None or not rest:
+            return None
+        path, kind = [column.name], column.type
+        for part in rest:
+            fields = struct_fields(kind)
+            found = next((one for one in fields if one[0] == part), None) or next(
+                (one for one in fields if one[0].lower() == part.lower()), None
+            )
+            if found is None:
+                return None
+            path.append(found[0])
+            kind = found[1]
+        return tuple(path), kind
 
     def nearest(self, name: str) -> str | None:
         """Return the column name most like ``name``, or ``None`` when none is close."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import reduce
@@ -33,6 +34,7 @@ from lakegate.spark.scans import (
     difference,
     examples,
     free_names,
+    path,
     require_columns,
 )
 from lakegate.spark.sessions import (
@@ -148,6 +150,39 @@ class SparkEngine:
             counts = (f"count_if({predicate}) AS c{index}" for index, predicate in enumerate(predicates))
             total, *failing = frame.selectExpr("count(1) AS total", *counts).collect()[0]
         return ScanResult(total=total, failing=tuple(failing))
+
+    def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
+        """Return the number of rows and the values of aggregates, in one aggregation."""
+        with _auditing(rows):
+            named = (f"{expression} AS a{index}" for index, expression in enumerate(expressions))
+            total, *values = self._rows(rows).selectExpr("count(1) AS total", *named).collect()[0]
+        return total, tuple(values)
+
+    def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
+        """Count the rows of a query over ``batch``, and those of ``batch``."""
+        with _auditing(rows), self._batch_view(rows) as view:
+            failing = f"SELECT count(1) FROM ({sql}\n)"  # noqa: S608 - validated, and in parentheses
+            text = f"WITH batch AS (SELECT * FROM {view}) SELECT (SELECT count(1) FROM batch), ({failing})"  # noqa: S608
+            total, found = self.session.sql(text).collect()[0]
+        return ScanResult(total=total, failing=(found,))
+
+    def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
+        """Return up to ``limit`` rows of a query over ``batch``."""
+        with _fetching(rows), self._batch_view(rows) as view:
+            text = f"WITH batch AS (SELECT * FROM {view}) SELECT * FROM ({sql}\n) LIMIT {limit:d}"  # noqa: S608
+            frame = self.session.sql(text)
+            return examples(frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate"))))
+
+    @contextmanager
+    def _batch_view(self, rows: AddedRows) -> Iterator[str]:
+        """Give rows a name that SQL can read them by, while it's needed."""
+        name = f"__lakegate_batch_{uuid.uuid4().hex}"
+        self._rows(rows).createOrReplaceTempView(name)
+        try:
+            yield name
+        finally:
+            with suppress(Exception):  # the session may be gone, and the view with it
+                self.session.catalog.dropTempView(name)
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         """Count the rows that share their values in ``columns`` with another row; a NULL equals nothing."""
@@ -417,10 +452,9 @@ class SparkEngine:
         return _matching(reader.table(rows.table.sql(CATALOG, ref=ref)), rows)
 
     def _grouped(self, rows: AddedRows, columns: Sequence[str]) -> Any:
-        keys = {f"k{index}": quote(column) for index, column in enumerate(columns)}
-        return (
-            self._rows(rows).selectExpr(*(f"{column} AS {key}" for key, column in keys.items())).groupBy(*keys).count()
-        )
+        frame = self._rows(rows)
+        keys = {f"k{index}": path(column, frame.columns) for index, column in enumerate(columns)}
+        return frame.selectExpr(*(f"{column} AS {key}" for key, column in keys.items())).groupBy(*keys).count()
 
     def _create(self, writer: Any, create: CreateTable) -> None:
         writer = writer.using("iceberg").tableProperty("location", create.location)
@@ -457,7 +491,7 @@ def _writer(frame: Any, target: WriteTarget) -> Any:
     return writer
 
 
-def _auditing(rows: AddedRows) -> AbstractContextManager[None]:
+def _auditing(rows: Rows) -> AbstractContextManager[None]:
     return translated(f"auditing {rows.table} on branch {rows.ref}")
 
 

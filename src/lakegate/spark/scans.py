@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -28,6 +29,7 @@ from lakegate.model.tables import Rows, ScanResult
 LONGEST_TEXT = 2_000
 """Characters of a value that are shown; cells of megabytes would be kept in the journal, and sent in alerts."""
 
+_PATH_PART = re.compile(r"(`)((?:[^`]|``)*)`|([^.`]+)")
 _AS_TEXT = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _NESTED = frozenset({"array", "map", "struct"})
 _EXACT_AS_TEXT = ("tinyint", "smallint", "int", "bigint", "decimal", "date", "timestamp", "timestamp_ntz", "boolean")
@@ -154,8 +156,8 @@ class KeyLookup:
         self._names = free_names("__lakegate_key", len(columns), taken=batch.columns)
         self._present = " AND ".join(f"{name} IS NOT NULL" for name in self._names)
         self._batch = batch
-        self._named = self._selected(columns)
-        self._others = [frame.selectExpr(*self._selected(other_columns)) for frame in others]
+        self._named = self._selected(columns, batch.columns)
+        self._others = [frame.selectExpr(*self._selected(other_columns, frame.columns)) for frame in others]
 
     def count(self, *conditions: str) -> ScanResult:
         """Count the rows whose key meets each of ``conditions``: :data:`KNOWN`, :data:`FOUND` or :data:`ORPHAN`."""
@@ -213,8 +215,8 @@ class KeyLookup:
             if max(len(low), len(high)) <= _LONGEST_BOUND:
                 yield f"{name} BETWEEN CAST({sql_string(low)} AS {kind}) AND CAST({sql_string(high)} AS {kind})"
 
-    def _selected(self, columns: Sequence[str]) -> list[str]:
-        return [f"{quote(column)} AS {name}" for column, name in zip(columns, self._names, strict=True)]
+    def _selected(self, columns: Sequence[str], of: Sequence[str]) -> list[str]:
+        return [f"{path(column, of)} AS {name}" for column, name in zip(columns, self._names, strict=True)]
 
 
 def free_names(stem: str, count: int, *, taken: Collection[str]) -> list[str]:
@@ -232,7 +234,7 @@ def free_names(stem: str, count: int, *, taken: Collection[str]) -> list[str]:
 def require_columns(frame: Any, rows: Rows, columns: Sequence[str]) -> Any:
     """Return ``frame``, which reads ``rows``, if it has all of ``columns``."""
     known = {name.lower() for name in frame.columns}
-    missing = next((column for column in columns if column.lower() not in known), None)
+    missing = next((column for column in columns if root(column, frame.columns).lower() not in known), None)
     if missing is None:
         return frame
     raise CheckError(
@@ -241,6 +243,27 @@ def require_columns(frame: Any, rows: Rows, columns: Sequence[str]) -> Any:
         table=str(rows.table),
         column=missing,
     )
+
+
+def path(column: str, names: Collection[str]) -> str:
+    """Return a column quoted for SQL; where no column of ``names`` is called so, the path to a field of a struct.
+
+    Example:
+        >>> path("a.b", ["A.B"]), path("a.b", ["a"]), path("a.`b.c`", ["a"])
+        ('`a.b`', '`a`.`b`', '`a`.`b.c`')
+    """
+    if column.lower() in {name.lower() for name in names}:
+        return quote(column)
+    parts = [part.replace("``", "`") if ticks else plain for ticks, part, plain in _PATH_PART.findall(column)]
+    return ".".join(map(quote, parts))
+
+
+def root(column: str, names: Collection[str]) -> str:
+    """Return the column of ``names`` that a path leads through: itself, or the struct."""
+    if column.lower() in {name.lower() for name in names}:
+        return column
+    ticks, part, plain = next(iter(_PATH_PART.findall(column)), ("", "", column))
+    return part.replace("``", "`") if ticks else plain
 
 
 def _comparable_as_text(kind: str) -> bool:

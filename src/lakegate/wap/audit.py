@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 
 from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
+from lakegate.checks.history import Past, PastBatch
 from lakegate.errors import SchemaError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
@@ -16,6 +18,9 @@ from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_files
+
+_MOST_RUNS = 400
+_BRINGS_NO_BATCH = frozenset({"revert", "restore"})
 
 
 def audit(
@@ -61,6 +66,7 @@ def audit(
         at=at.hash,
         schemas=schemas_at(context, at, beside),
         explain=explain,
+        past=_past(context, staged, at),
     )
     failpoints.reach("after-audit")
     return report
@@ -138,6 +144,36 @@ def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) ->
         return None if pointer is None else context.reader.metadata(pointer).table_schema
 
     return find
+
+
+def _past(context: Context, staged: StagedTable, at: Ref) -> Past:
+    """Return what was before the rows of ``staged``, by the journal and the target's catalog."""
+    table = str(staged.table)
+
+    def batches() -> tuple[PastBatch, ...]:
+        runs = context.journal.runs(table=table, status="published", limit=_MOST_RUNS)
+        return tuple(
+            _batch(run, table) for run in runs if run.run_id != staged.run_id and run.kind not in _BRINGS_NO_BATCH
+        )
+
+    def before() -> Schema | None:
+        pointer = context.catalog.get_table(staged.table, at)
+        return None if pointer is None else context.reader.metadata(pointer).table_schema
+
+    began = context.journal.get(staged.run_id)
+    return Past(batches, before, began.started_at if began else datetime.now(UTC))
+
+
+def _batch(run: Run, table: str) -> PastBatch:
+    rows = sum(one.rows for one in run.staged if str(one.table) == table)
+    measured = {
+        result.measure: result.value
+        for report in run.reports
+        if report.table == table
+        for result in report.results
+        if result.measure is not None and result.value is not None
+    }
+    return PastBatch(run.run_id, run.started_at, rows, measured)
 
 
 def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> None:

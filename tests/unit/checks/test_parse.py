@@ -126,7 +126,7 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("not_null", "not of the form", "not_null(column, …)"),
         ("not_null(", "never closed", "not_null(passenger_count)"),
         ("not_null(Trip Distance)", "cannot be read", "quoted"),
-        ("not_null(a.b)", "'a.b' is not a literal value or a plain column name", "quoted"),
+        ("not_null(a[0])", "'a[0]' is not a literal value or a plain column name", "quoted"),
         ("not_null(a); not_null(b)", "cannot be read", "not_null(column, …)"),
         ("x.not_null(a)", "not of the form", "kind(column"),
         ("not_nul(a)", "no check called 'not_nul'", "Did you mean 'not_null'?"),
@@ -179,7 +179,7 @@ def test_what_users_write(text: str, canonical: list[str]) -> None:
         ("relationships(to='ns.t')", "needs a column", "relationships(column, …, to=…"),
         ("relationships(a)", "needs to=…, quoted text", "relationships(tailnum, to='nyc.planes')"),
         ("relationships(a, to=planes)", "text needs quotes: 'planes'", "to='nyc.planes'"),
-        ("relationships(a, to=nyc.planes)", "'nyc.planes' is not a literal value", "to='nyc.planes'"),
+        ("relationships(a, to=nyc.planes)", "text needs quotes: 'nyc.planes'", "to='nyc.planes'"),
         ("relationships(a, to='planes')", "'planes' cannot name a table", "to='nyc.planes'"),
         ("relationships(a, to=5)", "to=5 isn't quoted text", "to='nyc.planes'"),
         (

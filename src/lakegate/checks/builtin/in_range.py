@@ -25,6 +25,8 @@ _ON_GRID = (Family.INTEGER, Family.DECIMAL)
 
 @check(
     example="in_range(fare_amount, 0, 500)  or  in_range(pickup, min='2024-01-01')",
+    aliases=("accepted_range",),
+    parameter_aliases={"min_value": "min", "max_value": "max"},
     nans="fails",
     evidence="manifest for a pass, else scan",
 )

@@ -17,7 +17,9 @@ _INNERMOST_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
 _COMMENTS_FLAG = re.compile(r"\(\?[a-zA-Z-]*x")
 
 
-@check(example="matches(code, r'^[A-Z]{3}$')", nans="–")
+@check(
+    example="matches(code, r'^[A-Z]{3}$')", aliases=("match_regex",), parameter_aliases={"regex": "pattern"}, nans="–"
+)
 def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
     r"""``column`` matches /``pattern``/.
 
@@ -48,7 +50,12 @@ def matches(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -
 
 
 @matches.prepare
-def _prepare(check: Check) -> Check:
+def with_usable_pattern(check: Check) -> Check:
+    """Return ``check``, whose pattern the engine can surely read.
+
+    Raises:
+        ValueError: With what's wrong with it.
+    """
     pattern = check.arguments["pattern"]
     if problem := _broken(pattern) if pattern else "is empty":
         raise ValueError(f"the pattern {pattern!r} {problem}.")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited
-from lakegate.checks.questions import OrphanRows
+from lakegate.checks.questions import OrphanRows, read_filter
 from lakegate.checks.registry import check
 from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check
@@ -44,12 +44,46 @@ def relationships(
     return OrphanRows(columns, TableIdentifier.parse(to), others)
 
 
+@check(
+    example="relationships_where(tailnum, to='nyc.planes', to_condition='active')",
+    parameter_aliases={"field": "to_columns", "from_condition": "where"},
+    scopes=("table",),
+    nans="equals NaN",
+    evidence="scan (a job of its own)",
+)
+def relationships_where(
+    column: ColumnName,
+    *more: ColumnName,
+    to: str,
+    to_columns: OtherColumns | None = None,
+    to_condition: str | None = None,
+    **options: Unpack[CheckOptions],
+) -> OrphanRows:
+    """Every key of the batch exists among the rows of another table that have ``to_condition``.
+
+    As ``relationships``, which looks at all rows of the other table. Which rows of the batch are looked at, ``where``
+    says; dbt's ``from_condition`` is understood, too. ``to_condition`` is a condition about one row, as ``where`` is.
+
+    Example:
+        >>> str(relationships_where("dest", to="nyc.airports", to_columns="faa", to_condition="open"))
+        "relationships_where(dest, to='nyc.airports', to_columns='faa', to_condition='open', scope='table')"
+    """
+    columns = tuple(audited(name).name for name in (column, *more))
+    others = (to_columns,) if isinstance(to_columns, str) else tuple(to_columns or columns)
+    condition = None if to_condition is None else read_filter(to_condition).sql
+    return OrphanRows(columns, TableIdentifier.parse(to), others, condition)
+
+
+@relationships_where.prepare
 @relationships.prepare
 def _prepare(check: Check) -> Check:
     others = _others(check)
     if len(others) != len(check.columns):
         raise ValueError(f"{_count(check.columns)} cannot be compared with {_count(others)}.")
-    rest = {key: value for key, value in check.arguments.items() if key != "to" and others != check.columns}
+    if "to_condition" in check.arguments:
+        read_filter(check.arguments["to_condition"])
+    named = {} if others == check.columns else {"to_columns": check.arguments["to_columns"]}
+    rest = named | {key: value for key, value in check.arguments.items() if key not in ("to", "to_columns")}
     try:
         arguments = {"to": str(TableIdentifier.parse(check.arguments["to"])), **rest}
     except IdentifierError as error:
@@ -57,12 +91,15 @@ def _prepare(check: Check) -> Check:
     return check.model_copy(update={"arguments": arguments})
 
 
+@relationships_where.claim
 @relationships.claim
 def _claim(check: Check) -> str:
     table, others = check.arguments["to"], _others(check)
+    given = check.arguments.get("to_condition")
+    condition = f" with {given}" if given else ""
     if len(others) == 1:
-        return f"every {check.columns[0]} is a {others[0]} of {table}"
-    return f"every ({', '.join(check.columns)}) is a ({', '.join(others)}) of {table}"
+        return f"every {check.columns[0]} is a {others[0]} of {table}{condition}"
+    return f"every ({', '.join(check.columns)}) is a ({', '.join(others)}) of {table}{condition}"
 
 
 def _others(check: Check) -> tuple[str, ...]:

@@ -3,16 +3,34 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from lakegate.checks.definition import CheckOptions
-from lakegate.checks.questions import Finding, RowTotal
+from lakegate.checks.history import LAST, band_of, prepare_band
+from lakegate.checks.questions import Finding, RowTotal, TotalBeside
 from lakegate.checks.registry import check
+from lakegate.errors import IdentifierError
 from lakegate.model.checks import Check
+from lakegate.model.identifiers import TableIdentifier
 
 
-@check(example="row_count(min=1)", nulls="–", nans="–", evidence="manifest, both ways")
-def row_count(min: int | None = None, max: int | None = None, **options: Unpack[CheckOptions]) -> RowTotal:
-    """The batch has at least ``min`` and at most ``max`` rows, either of which may be left out.
+@check(
+    example="row_count(min=1)  or  row_count(percent=30, weekday=True)",
+    nulls="–",
+    nans="–",
+    evidence="manifest, both ways",
+)
+def row_count(
+    min: int | None = None,
+    max: int | None = None,
+    *,
+    deviations: float | None = None,
+    percent: float | None = None,
+    last: int = LAST,
+    weekday: bool = False,
+    **options: Unpack[CheckOptions],
+) -> RowTotal:
+    """The batch has at least ``min`` and at most ``max`` rows, or about as many as earlier ones.
 
-    A failure is about no row in particular: its failing rows are the number of rows missing or too many.
+    A failure is about no row in particular: its failing rows are the number of rows missing or too many. See [checks
+    against history](#against-history) for ``deviations``, ``percent``, ``last`` and ``weekday``.
 
     Example:
         >>> str(row_count(min=1))
@@ -21,18 +39,80 @@ def row_count(min: int | None = None, max: int | None = None, **options: Unpack[
 
     def judge(total: int) -> Finding:
         off = _further(total, min or 0, total if max is None else max)
-        return Finding(off, f"The batch has {_rows(total)}; expected {_expected(min, max)}." if off else None)
+        told = f"The batch has {_rows(total)}; expected {_expected(min, max)}." if off else None
+        return Finding(off, told, value=float(total))
 
-    return RowTotal(judge)
+    return RowTotal(judge, band_of(deviations, percent, last, weekday=weekday))
+
+
+@check(example="volume_anomalies()", nulls="–", nans="–", evidence="manifest and journal")
+def volume_anomalies(
+    deviations: float = 3, last: int = LAST, *, weekday: bool = False, **options: Unpack[CheckOptions]
+) -> RowTotal:
+    """The batch has about as many rows as earlier ones: within ``deviations`` standard deviations of their mean.
+
+    The same as ``row_count(deviations=3)``; see [checks against history](#against-history).
+
+    Example:
+        >>> str(volume_anomalies(deviations=2, weekday=True))
+        'volume_anomalies(deviations=2, weekday=True)'
+    """
+    return RowTotal(lambda total: Finding(0, value=float(total)), band_of(deviations, None, last, weekday=weekday))
+
+
+@volume_anomalies.prepare
+def _prepare_anomalies(check: Check) -> Check:
+    prepare_band(check.model_copy(update={"arguments": {"deviations": 3, **check.arguments}}), ())
+    return check
+
+
+@check(name="equal_rowcount", example="equal_rowcount(to='staging.trips')", scopes=("table",), nulls="–", nans="–",
+       evidence="scan (a job of its own)")  # fmt: skip
+def equal_rowcount(to: str, **options: Unpack[CheckOptions]) -> TotalBeside:
+    """The table has as many rows as table ``to``, both as they would be after publishing.
+
+    Example:
+        >>> str(equal_rowcount("staging.trips"))
+        "equal_rowcount(to='staging.trips', scope='table')"
+    """
+
+    def judge(ours: int, theirs: int) -> Finding:
+        return Finding(0, f"The table has {_rows(ours)}, {to} {_rows(theirs)}.", failed=ours != theirs)
+
+    return TotalBeside(TableIdentifier.parse(to), judge)
+
+
+@check(example="fewer_rows_than(to='staging.trips')", scopes=("table",), nulls="–", nans="–",
+       evidence="scan (a job of its own)")  # fmt: skip
+def fewer_rows_than(to: str, **options: Unpack[CheckOptions]) -> TotalBeside:
+    """The table has fewer rows than table ``to``, both as they would be after publishing.
+
+    Example:
+        >>> str(fewer_rows_than("staging.trips"))
+        "fewer_rows_than(to='staging.trips', scope='table')"
+    """
+
+    def judge(ours: int, theirs: int) -> Finding:
+        return Finding(0, f"The table has {_rows(ours)}, {to} {_rows(theirs)}.", failed=ours >= theirs)
+
+    return TotalBeside(TableIdentifier.parse(to), judge)
+
+
+@equal_rowcount.prepare
+@fewer_rows_than.prepare
+def _prepare_totals(check: Check) -> Check:
+    try:
+        return check.model_copy(update={"arguments": {"to": str(TableIdentifier.parse(check.arguments["to"]))}})
+    except IdentifierError as error:
+        raise ValueError(error.message) from None
 
 
 @row_count.prepare
 def _prepare(check: Check) -> Check:
     limits = check.arguments
-    if not limits:
-        raise ValueError("it needs min, max or both.")
+    prepare_band(check, {"min", "max"})
     for name, value in limits.items():
-        if value < 0:
+        if name in {"min", "max"} and value < 0:
             raise ValueError(f"{name}={value} is not a number of rows.")
     if limits.get("min", 0) > limits.get("max", limits.get("min", 0)):
         raise ValueError(f"min={limits['min']} is more than max={limits['max']}.")
@@ -41,7 +121,10 @@ def _prepare(check: Check) -> Check:
 
 @row_count.claim
 def _claim(check: Check) -> str:
-    return f"the batch has {_expected(check.arguments.get('min'), check.arguments.get('max'))}"
+    low, high = check.arguments.get("min"), check.arguments.get("max")
+    parts = [] if low is None and high is None else [_expected(low, high)]
+    parts += ["about as many rows as earlier ones"] * bool(check.arguments.keys() & {"deviations", "percent"})
+    return f"the batch has {' and '.join(parts)}"
 
 
 def _further(total: int, low: int, high: int) -> int:

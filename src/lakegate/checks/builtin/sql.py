@@ -28,25 +28,47 @@ def sql(predicate: str, **options: Unpack[CheckOptions]) -> FailingRows:
         >>> str(sql("fare_amount < 0"))
         "sql(fare_amount, predicate='fare_amount < 0')"
     """
-    read = _read(predicate)
+    read = predicate_of(predicate)
     return FailingRows(f"({read.sql})", by_user=True, longest_text=read.longest_text)
 
 
 @sql.prepare
 def _prepare(check: Check) -> Check:
-    text = check.arguments["predicate"].strip()
+    return with_columns(check, "predicate")
+
+
+def with_columns(check: Check, argument: str) -> Check:
+    """Return ``check`` with the columns that its predicate refers to.
+
+    Args:
+        check: As it was written.
+        argument: Name of the argument that is the predicate.
+
+    Raises:
+        ValueError: With the reason, when it can't be used, or the check names other columns.
+    """
+    text = check.arguments[argument].strip()
     if not text:
         raise ValueError("the predicate is empty.")
-    found = _read(text).columns
+    found = predicate_of(text).columns
     named = check.columns or found
     if len(named) != len(found) or {name.lower() for name in named} != {name.lower() for name in found}:
         raise ValueError(f"the predicate refers to {', '.join(found) or 'no column'}, not to {', '.join(named)}.")
-    return check.model_copy(update={"columns": named, "arguments": {"predicate": text}})
+    return check.model_copy(update={"columns": named, "arguments": {argument: text}})
 
 
 @sql.validate
 def _validate(check: Check, schema: Schema) -> None:
-    alone = _read(check.arguments["predicate"]).lone_column
+    require_truth_value(check.arguments["predicate"], schema)
+
+
+def require_truth_value(text: str, schema: Schema) -> None:
+    """Refuse a predicate that is nothing but a column of another type than ``boolean``.
+
+    Raises:
+        CheckProblem: When it is.
+    """
+    alone = predicate_of(text).lone_column
     column = None if alone is None else schema.find(alone)
     if column is not None and column.type != "boolean":
         raise CheckProblem(
@@ -55,7 +77,12 @@ def _validate(check: Check, schema: Schema) -> None:
         )
 
 
-def _read(text: str) -> Predicate:
+def predicate_of(text: str) -> Predicate:
+    """Read a user's predicate.
+
+    Raises:
+        ValueError: With the reason, when it isn't one about a row.
+    """
     # sqlglot takes 0.4 s to import, and this module is loaded just to list the checks.
     from lakegate.checks.predicates import PredicateError, read_predicate
 

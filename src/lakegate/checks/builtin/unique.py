@@ -10,6 +10,7 @@ from lakegate.model.checks import Check, Scope
 
 @check(
     example="unique(vendor_id, trip_id)",
+    aliases=("unique_combination_of_columns",),
     scopes=("batch", "table"),
     nans="equals NaN",
     evidence="scan (a job of its own)",

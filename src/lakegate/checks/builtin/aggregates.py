@@ -1,0 +1,475 @@
+"""Checks of a whole column: its mean, sum, extremes, shares and counts, in a range or near those of earlier batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Unpack
+
+from lakegate.checks.builtin.in_range import Range
+from lakegate.checks.columns import Family, QuotedColumn, count_nulls
+from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
+from lakegate.checks.history import LAST, band_of, prepare_band
+from lakegate.checks.questions import Aggregates, CheckProblem, Finding
+from lakegate.checks.registry import check
+from lakegate.model.checks import Check
+from lakegate.model.tables import AddedFiles
+
+_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
+_NO_VALUES = "The column has no values, so there was nothing to measure."
+_EXACT = "CAST({} AS DECIMAL(38, {}))"
+_WORDS = {
+    "min": "smallest value",
+    "max": "greatest value",
+    "stddev": "standard deviation",
+    "null_rate": "share of NULLs",
+    "not_null_proportion": "share of values that aren't NULL",
+    "distinct_count": "number of distinct values",
+}
+Number = int | float
+
+
+@check(example="mean(fare_amount, 5, 50)  or  mean(fare_amount, deviations=3)", nulls="left out", nans="fails")
+def mean(
+    column: ColumnName,
+    min: Number | None = None,
+    max: Number | None = None,
+    *,
+    deviations: float | None = None,
+    percent: float | None = None,
+    last: int = LAST,
+    weekday: bool = False,
+    **options: Unpack[CheckOptions],
+) -> Aggregates:
+    """The mean of ``column`` is at least ``min`` and at most ``max``, or near that of earlier batches.
+
+    NULLs are left out; a column with a NaN has no mean, and fails; one without any values is skipped. Means of whole
+    numbers and decimals are exact, those of floats are what adding up doubles gives. See [checks against
+    history](#against-history) for ``deviations``, ``percent``, ``last`` and ``weekday``.
+
+    Example:
+        >>> str(mean("fare_amount", 5, 50))
+        'mean(fare_amount, min=5, max=50)'
+    """
+    found = _number(column)
+    expressions: tuple[str, ...]
+    if found.type.family is Family.FLOATING:
+        expressions = (f"avg(CAST({column} AS DOUBLE))",)
+    else:
+        expressions = (_exact_sum(found), f"count({column})")
+
+    def measured(values: Sequence[Any]) -> Fraction | float | None:
+        if len(values) == 1:
+            return values[0]  # type: ignore[no-any-return]
+        total, count = values
+        return None if not count else Fraction(_summed(total, found)) / count
+
+    return _measure(
+        "mean", found, expressions, measured, (min, max), band_of(deviations, percent, last, weekday=weekday)
+    )
+
+
+@check(
+    name="sum",
+    example="sum(fare_amount, min=0)",
+    nulls="left out",
+    nans="fails",
+)
+def column_sum(
+    column: ColumnName,
+    min: Number | None = None,
+    max: Number | None = None,
+    *,
+    deviations: float | None = None,
+    percent: float | None = None,
+    last: int = LAST,
+    weekday: bool = False,
+    **options: Unpack[CheckOptions],
+) -> Aggregates:
+    """The sum of ``column`` is at least ``min`` and at most ``max``, or near that of earlier batches.
+
+    As ``mean`` otherwise. A sum of more than 38 digits is an error (exit code 2). In Python: ``column_sum``.
+
+    Example:
+        >>> str(column_sum("fare_amount", min=0))
+        'sum(fare_amount, min=0)'
+    """
+    found = _number(column)
+    is_float = found.type.family is Family.FLOATING
+    expression = f"sum(CAST({column} AS DOUBLE))" if is_float else _exact_sum(found)
+
+    def measured(values: Sequence[Any]) -> Fraction | float | None:
+        total, count = values
+        if is_float or not count:
+            return total if count else None
+        return Fraction(_summed(total, found))
+
+    return _measure(
+        "sum",
+        found,
+        (expression, f"count({column})"),
+        measured,
+        (min, max),
+        band_of(deviations, percent, last, weekday=weekday),
+    )
+
+
+@check(example="stddev(fare_amount, max=100)", nulls="left out", nans="fails")
+def stddev(
+    column: ColumnName,
+    min: Number | None = None,
+    max: Number | None = None,
+    *,
+    deviations: float | None = None,
+    percent: float | None = None,
+    last: int = LAST,
+    weekday: bool = False,
+    **options: Unpack[CheckOptions],
+) -> Aggregates:
+    """The sample standard deviation of ``column`` is at least ``min`` and at most ``max``, or near earlier ones.
+
+    Reckoned in doubles. It takes two values: with fewer, the check is skipped.
+
+    Example:
+        >>> str(stddev("fare_amount", max=100))
+        'stddev(fare_amount, max=100)'
+    """
+    found = _number(column)
+
+    def measured(values: Sequence[Any]) -> float | None:
+        spread, count = values
+        return spread if count > 1 else None
+
+    expressions = (f"stddev_samp(CAST({column} AS DOUBLE))", f"count({column})")
+    return _measure(
+        "stddev", found, expressions, measured, (min, max), band_of(deviations, percent, last, weekday=weekday)
+    )
+
+
+@check(example="quantile(fare_amount, 0.95, max=120)", nulls="left out", nans="fails")
+def quantile(
+    column: ColumnName,
+    q: float,
+    min: Number | None = None,
+    max: Number | None = None,
+    *,
+    deviations: float | None = None,
+    percent: float | None = None,
+    last: int = LAST,
+    weekday: bool = False,
+    **options: Unpack[CheckOptions],
+) -> Aggregates:
+    """The ``q`` quantile of ``column`` is at least ``min`` and at most ``max``, or near that of earlier batches.
+
+    The smallest value that at least the share ``q`` of the values (0 to 1) isn't greater than: a value of the column,
+    never one between two, as a double. ``q=0.5`` is the (lower) median.
+
+    Example:
+        >>> str(quantile("fare_amount", 0.95, max=120))
+        'quantile(fare_amount, q=0.95, max=120)'
+    """
+    found = _number(column)
+    expressions = (
+        f"percentile_disc({q!r}D) WITHIN GROUP (ORDER BY CAST({column} AS DOUBLE))",
+        f"isnan(max(CAST({column} AS DOUBLE)))",
+    )
+
+    def measured(values: Sequence[Any]) -> float | None:
+        value, has_nan = values
+        return math.nan if has_nan else value
+
+    return _measure(
+        f"quantile {q!r}", found, expressions, measured, (min, max), band_of(deviations, percent, last, weekday=weekday)
+    )
+
+
+@check(name="min", example="min(pickup, min='2024-01-01')", nulls="left out", nans="fails")
+def column_min(
+    column: ColumnName, min: Limit | None = None, max: Limit | None = None, **options: Unpack[CheckOptions]
+) -> Aggregates:
+    """The smallest value of ``column`` is at least ``min`` and at most ``max``, either of which may be left out.
+
+    For numbers, decimals, dates, times and text, compared as by ``accepted_range``. NULLs are left out; a column with a
+    NaN fails; one without any values is skipped. In Python: ``column_min``.
+
+    Example:
+        >>> str(column_min("pickup", min="2024-01-01"))
+        "min(pickup, min='2024-01-01')"
+    """
+    return _extreme("min", "smallest", audited(column), min, max)
+
+
+@check(name="max", example="max(fare_amount, max=1000)", nulls="left out", nans="fails")
+def column_max(
+    column: ColumnName, min: Limit | None = None, max: Limit | None = None, **options: Unpack[CheckOptions]
+) -> Aggregates:
+    """The greatest value of ``column`` is at least ``min`` and at most ``max``, either of which may be left out.
+
+    As ``min`` otherwise. In Python: ``column_max``.
+
+    Example:
+        >>> str(column_max("fare_amount", max=1000))
+        'max(fare_amount, max=1000)'
+    """
+    return _extreme("max", "greatest", audited(column), min, max)
+
+
+@check(example="null_rate(tip, max=0.05)  or  null_rate(tip, percent=50)", nulls="counted", nans="–",
+       evidence="manifest, both ways")  # fmt: skip
+def null_rate(
+    column: ColumnName,
+    min: Number | None = None,
+    max: Number | None = None,
+    *,
+    deviations: float | None = None,
+    percent: float | None = None,
+    last: int = LAST,
+    weekday: bool = False,
+    **options: Unpack[CheckOptions],
+) -> Aggregates:
+    """The share of NULLs in ``column``, 0 to 1, is at least ``min`` and at most ``max``, or near earlier ones.
+
+    Exact, without rounding. Without any rows, the check is skipped.
+
+    Example:
+        >>> str(null_rate("tip", max=0.05))
+        'null_rate(tip, max=0.05)'
+    """
+    found = audited(column)
+    band = band_of(deviations, percent, last, weekday=weekday)
+    return _share("null_rate", found, Fraction, (min, max), band)
+
+
+@check(example="not_null_proportion(tip, min=0.95)", nulls="counted", nans="–", evidence="manifest, both ways")
+def not_null_proportion(
+    column: ColumnName, min: Number, max: Number = 1, **options: Unpack[CheckOptions]
+) -> Aggregates:
+    """The share of values in ``column`` that aren't NULL, 0 to 1, is at least ``min`` and at most ``max``.
+
+    Exact, without rounding. Without any rows, the check is skipped.
+
+    Example:
+        >>> str(not_null_proportion("tip", 0.95))
+        'not_null_proportion(tip, min=0.95)'
+    """
+    found = audited(column)
+    return _share("share of values", found, lambda nulls, rows: Fraction(rows - nulls, rows), (min, max), None)
+
+
+@check(example="distinct_count(vendor_id, 1, 3)", nulls="left out", nans="equals NaN")
+def distinct_count(
+    column: ColumnName,
+    min: int | None = None,
+    max: int | None = None,
+    *,
+    deviations: float | None = None,
+    percent: float | None = None,
+    last: int = LAST,
+    weekday: bool = False,
+    **options: Unpack[CheckOptions],
+) -> Aggregates:
+    """``column`` has at least ``min`` and at most ``max`` distinct values, or about as many as earlier batches.
+
+    NULL is no value; 0.0 and -0.0 are one. Text compares exactly. For columns that ``unique`` takes.
+
+    Example:
+        >>> str(distinct_count("vendor_id", 1, 3))
+        'distinct_count(vendor_id, min=1, max=3)'
+    """
+    found = audited(column)
+    if not found.type.groupable:
+        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, whose values cannot be compared.")
+    band = band_of(deviations, percent, last, weekday=weekday)
+    return _measure(
+        "number of distinct values", found, (f"count(DISTINCT {column})",), lambda values: values[0], (min, max), band
+    )
+
+
+@check(example="not_constant(fare_amount)", nulls="left out", nans="equals NaN")
+def not_constant(column: ColumnName, **options: Unpack[CheckOptions]) -> Aggregates:
+    """``column`` holds at least two different values.
+
+    NULLs are left out. A column without any values, and a batch of a single value, are skipped.
+
+    Example:
+        >>> str(not_constant("fare_amount"))
+        'not_constant(fare_amount)'
+    """
+    found = audited(column)
+    if found.type.family is Family.OTHER:
+        raise CheckProblem(
+            f"column '{found.name}' is of type {found.type.text}, which has no order.", "Use distinct_count."
+        )
+
+    def judge(values: Sequence[Any], _: int) -> Finding:
+        is_same, count = values
+        if count < 2:  # noqa: PLR2004 - it takes two to differ
+            return Finding(0, "It takes two values to differ.", skipped=True)
+        return Finding(0, f"All {count:,} values are the same." if is_same else None, failed=bool(is_same))
+
+    return Aggregates((f"min({column}) <=> max({column})", f"count({column})"), judge)
+
+
+def _measure(
+    what: str,
+    column: QuotedColumn,
+    expressions: tuple[str, ...],
+    measured: Callable[[Sequence[Any]], Fraction | float | None],
+    limits: tuple[Number | None, Number | None],
+    band: Any,
+    metrics: Callable[[AddedFiles], Sequence[Any] | None] | None = None,
+) -> Aggregates:
+    def judge(values: Sequence[Any], _: int) -> Finding:
+        value = measured(values)
+        if value is None:
+            return Finding(0, _NO_VALUES, skipped=True)
+        if isinstance(value, float) and math.isnan(value):
+            return Finding(0, f"The {what} of {column.name} is NaN.", failed=True)
+        is_off = not _within(value, limits)
+        shown = f"The {what} of {column.name} is {shown_number(value)}"
+        expected = f"; expected {_expected(limits)}" if limits != (None, None) else ""
+        return Finding(0, f"{shown}{expected}.", failed=is_off, value=float(value))
+
+    return Aggregates(expressions, judge, metrics=metrics, band=band)
+
+
+def _share(
+    what: str,
+    column: QuotedColumn,
+    share: Callable[[int, int], Fraction],
+    limits: tuple[Number | None, Number | None],
+    band: Any,
+) -> Aggregates:
+    def measured(values: Sequence[Any]) -> Fraction | None:
+        nulls, rows = values
+        return share(nulls, rows) if rows else None
+
+    def by_metrics(added: AddedFiles) -> Sequence[int] | None:
+        nulls = count_nulls(added, column)
+        return None if nulls is None else (nulls, added.rows)
+
+    expressions = (f"count_if({column} IS NULL)", "count(1)")
+    return _measure(what, column, expressions, measured, limits, band, metrics=by_metrics)
+
+
+def _extreme(function: str, word: str, column: QuotedColumn, low: Limit | None, high: Limit | None) -> Aggregates:
+    kind = column.type
+    if kind.family in (Family.BOOLEAN, Family.OTHER):
+        raise CheckProblem(f"column '{column.name}' is of type {kind.text}, which has no {word} value.")
+    try:
+        allowed = Range.of(kind, low, high, inclusive=True)
+    except ValueError as error:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {kind.text}, and {error}.",
+            "Give ends of the column's type, the smaller one first: numbers, or quoted dates and times.",
+        ) from None
+    value = f"{function}({column})"
+    has_nan = f" OR isnan(max({column}))" if kind.family is Family.FLOATING else ""
+
+    def judge(values: Sequence[Any], _: int) -> Finding:
+        is_off, text = values
+        if text is None:
+            return Finding(0, _NO_VALUES, skipped=True)
+        return Finding(0, f"The {word} value of {column.name} is {text}.", failed=bool(is_off))
+
+    return Aggregates((f"({allowed.outside(value)}{has_nan})", f"CAST({value} AS STRING)"), judge)
+
+
+def _number(column: str) -> QuotedColumn:
+    found = audited(column)
+    if found.type.family not in _NUMBERS:
+        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, not a number.", "Use it for numbers.")
+    return found
+
+
+def _exact_sum(column: QuotedColumn) -> str:
+    return f"try_sum({_EXACT.format(column, column.type.scale)})"
+
+
+def _summed(total: Decimal | None, column: QuotedColumn) -> Decimal:
+    if total is None:
+        raise CheckProblem(
+            f"the sum of {column.name} has more than 38 digits.", "Use a where, or a cast in custom_sql."
+        )
+    return total
+
+
+def _within(value: Fraction | float, limits: tuple[Number | None, Number | None]) -> bool:
+    # A float is compared as one: 0.1 in a column of doubles is the same number as 0.1 in the check.
+    low, high = (
+        None if end is None else (float(end) if isinstance(value, float) else Fraction(str(end))) for end in limits
+    )
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
+def shown_number(value: Fraction | float) -> str:
+    """Return a number in at most ten digits.
+
+    Example:
+        >>> shown_number(Fraction(1, 3)), shown_number(1200.0), shown_number(0.1)
+        ('0.3333333333', '1200', '0.1')
+    """
+    return f"{float(value):.10g}"
+
+
+def _expected(limits: tuple[Number | None, Number | None]) -> str:
+    low, high = limits
+    if low is None:
+        return f"at most {high}"
+    return f"at least {low}" if high is None else f"{low} to {high}"
+
+
+@mean.claim
+@column_sum.claim
+@stddev.claim
+@quantile.claim
+@column_min.claim
+@column_max.claim
+@null_rate.claim
+@not_null_proportion.claim
+@distinct_count.claim
+def _claim(check: Check) -> str:
+    given, column = check.arguments, check.columns[0]
+    what = _WORDS.get(check.kind, check.kind)
+    subject = f"the {given['q']} quantile of {column}" if check.kind == "quantile" else f"the {what} of {column}"
+    limits = [f"{word} {given[name]}" for name, word in (("min", "at least"), ("max", "at most")) if name in given]
+    near = ["about what it was in earlier batches"] * bool(given.keys() & {"deviations", "percent"})
+    return f"{subject} is {' and '.join([*limits, *near])}"
+
+
+@mean.prepare
+@column_sum.prepare
+@stddev.prepare
+@null_rate.prepare
+@distinct_count.prepare
+def _prepare_measure(check: Check) -> Check:
+    return prepare_band(_prepare_limits(check), {"min", "max"})
+
+
+@quantile.prepare
+def _prepare_quantile(check: Check) -> Check:
+    if not 0 <= check.arguments["q"] <= 1:
+        raise ValueError(f"q={check.arguments['q']} isn't a share from 0 to 1.")
+    return _prepare_measure(check)
+
+
+@column_min.prepare
+@column_max.prepare
+def _prepare_extreme(check: Check) -> Check:
+    if not check.arguments.keys() & {"min", "max"}:
+        raise ValueError("it needs min, max or both.")
+    return check
+
+
+@not_null_proportion.prepare
+def _prepare_limits(check: Check) -> Check:
+    low, high = check.arguments.get("min"), check.arguments.get("max")
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"min={low} is more than max={high}.")
+    if check.kind in {"null_rate", "not_null_proportion"}:
+        for name in ("min", "max"):
+            if not 0 <= check.arguments.get(name, 0) <= 1:
+                raise ValueError(f"{name}={check.arguments[name]} isn't a share from 0 to 1.")
+    return check

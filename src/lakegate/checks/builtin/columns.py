@@ -1,0 +1,203 @@
+"""Checks of the table's columns: which there are, of which types, and what a run changes in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Unpack
+
+from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited
+from lakegate.checks.questions import AboutChange, AboutColumns, Finding
+from lakegate.checks.registry import check
+from lakegate.model.checks import Check
+from lakegate.model.schema import Column, Schema, type_words
+
+_SPARK = {"bigint": "long", "integer": "int", "tinyint": "int", "smallint": "int", "byte": "int", "short": "int",
+          "real": "float", "timestamp_ntz": "timestamp", "timestamp_ltz": "timestamptz", "varchar": "string",
+          "text": "string", "bool": "boolean", "numeric": "decimal"}  # fmt: skip
+_KNOWN = frozenset(
+    {"boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "timestamp_ns",
+     "timestamptz_ns", "string", "uuid", "binary", "decimal", "fixed", "struct", "list", "map", "variant", "unknown",
+     "geometry", "geography"}
+)  # fmt: skip
+_NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
+_SPACES = re.compile(r"\s*([<>(),:])\s*")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_SHOWN = 10
+
+
+@check(example="columns_match(['id: long not null', 'fare: double', 'note'])",
+       parameter_aliases={"columns": "expected"}, nulls="–", nans="–",
+       evidence="manifest, both ways")  # fmt: skip
+def columns_match(
+    expected: Sequence[str],
+    *,
+    mode: Literal["strict", "additive"] = "strict",
+    ordered: bool = False,
+    **options: Unpack[CheckOptions],
+) -> AboutColumns:
+    """The table has the ``expected`` columns: their names, and types and NOT NULL where they are written.
+
+    A column is ``'name'``, ``'name: type'`` or ``'name: type not null'``; types are Iceberg's (``long``, ``decimal(9,
+    2)``, ``list<string>``) or Spark's names for them. ``mode='strict'`` refuses columns that aren't listed,
+    ``mode='additive'`` allows them. With ``ordered=True``, those listed must be in this order (others may be between).
+    Names compare exactly, with case.
+
+    Example:
+        >>> str(columns_match(["id: long", "fare"], mode="additive"))
+        "columns_match(expected=['id: long', 'fare'], mode='additive')"
+    """
+    wanted = [_Wanted.parse(text) for text in expected]
+
+    def judge(schema: Schema) -> Finding:
+        problems = [problem for one in wanted if (problem := one.problem(schema)) is not None]
+        names = [one.name for one in wanted]
+        extra = [name for name in schema.names if name not in names] if mode == "strict" else []
+        problems += [f"{name} isn't expected" for name in extra]
+        if ordered and not problems:
+            found = [name for name in schema.names if name in names]
+            problems = [f"the order is {', '.join(found)}"] if found != names else []
+        return _found(problems)
+
+    return AboutColumns(judge)
+
+
+@columns_match.prepare
+def _prepare_columns(check: Check) -> Check:
+    wanted = [_Wanted.parse(text) for text in check.arguments["expected"]]
+    if not wanted:
+        raise ValueError("the list is empty.")
+    names = [one.name for one in wanted]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"column '{twice}' is listed twice.")
+    return check
+
+
+@columns_match.claim
+def _claim_columns(check: Check) -> str:
+    others = " and no others" if check.arguments.get("mode", "strict") == "strict" else ""
+    return f"the table has the columns {', '.join(check.arguments['expected'])}{others}"
+
+
+@check(example="column_exists(fare_amount)", nulls="–", nans="–", evidence="manifest, both ways")
+def column_exists(column_name: OtherColumns, **options: Unpack[CheckOptions]) -> AboutColumns:
+    """The table has the column ``column_name``.
+
+    Or all of a list of them; ``address.zip`` is a field of a struct. Case counts. (Every check that names a column
+    needs it; without it the command is refused, which is no verdict.)
+
+    Example:
+        >>> str(column_exists("fare_amount"))
+        "column_exists(column_name='fare_amount')"
+    """
+    names = [column_name] if isinstance(column_name, str) else list(column_name)
+
+    def judge(schema: Schema) -> Finding:
+        found = {name: schema.resolve(name) for name in names}
+        there = {name for name, one in found.items() if one is not None and ".".join(one[0]) == name.replace("`", "")}
+        return _found([f"{name} is missing" for name in names if name not in there])
+
+    return AboutColumns(judge)
+
+
+@check(name="type", example="type(fare_amount, 'double')", nulls="–", nans="–", evidence="manifest, both ways")
+def column_type(column: ColumnName, type: str, **options: Unpack[CheckOptions]) -> AboutColumns:
+    """``column`` is of type ``type``.
+
+    Types have Iceberg's names, or Spark's. In Python: ``column_type``.
+
+    Example:
+        >>> str(column_type("fare_amount", "double"))
+        "type(fare_amount, type='double')"
+    """
+    found = audited(column)
+    problem = None if _plain(found.type.text) == _plain(type) else f"{found.name} is of type {found.type.text}"
+    return AboutColumns(lambda _: _found([problem] if problem else []))
+
+
+@column_type.prepare
+def _prepare_type(check: Check) -> Check:
+    _plain(check.arguments["type"])
+    return check
+
+
+@check(example="schema_changes()", nulls="–", nans="–", evidence="manifest, both ways")
+def schema_changes(allow: Literal["none", "added"] = "none", **options: Unpack[CheckOptions]) -> AboutChange:
+    """The run leaves the table's columns as they were: none added, gone, or of another type or place.
+
+    With ``allow='added'``, new columns are fine. The run that creates the table is skipped: there was nothing before.
+
+    Example:
+        >>> str(schema_changes(allow="added"))
+        "schema_changes(allow='added')"
+    """
+
+    def judge(before: Schema | None, after: Schema) -> Finding:
+        if before is None:
+            return Finding(0, "The run creates the table.", skipped=True)
+        types = {column.name: column for column in after.columns}
+        problems = [f"{one.name} is gone" for one in before.columns if one.name not in types]
+        for one in before.columns:
+            now = types.get(one.name)
+            if now is not None and now.type != one.type:
+                problems.append(f"{one.name} was of type {one.type} and is {now.type}")
+            elif now is not None and now.required != one.required:
+                problems.append(f"{one.name} {'became' if now.required else 'is no longer'} NOT NULL")
+        added = [column.name for column in after.columns if before.find(column.name) is None]
+        if allow == "none":
+            problems += [f"{name} is new" for name in added]
+        kept = [name for name in after.names if name in before.names]
+        if not problems and kept != [name for name in before.names if name in types]:
+            problems.append(f"the order is {', '.join(after.names)}")
+        return _found(problems)
+
+    return AboutChange(judge)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    name: str
+    type: str | None
+    required: bool
+
+    @classmethod
+    def parse(cls, text: str) -> _Wanted:
+        if not text.strip():
+            raise ValueError(f"{text!r} is not a column.")
+        name, _, type_ = text.partition(": ")
+        required = bool(_NOT_NULL.search(type_))
+        type_ = _NOT_NULL.sub("", type_).strip()
+        return cls(name.strip(), _plain(type_) if type_ else None, required)
+
+    def problem(self, schema: Schema) -> str | None:
+        found: Column | None = next((one for one in schema.columns if one.name == self.name), None)
+        if found is None:
+            return f"{self.name} is missing"
+        if self.type is not None and _plain(found.type) != self.type:
+            return f"{self.name} is of type {found.type}"
+        if self.required and not found.required:
+            return f"{self.name} may be NULL"
+        return None
+
+
+def _plain(text: str) -> str:
+    """Return a type as Iceberg names it, without spaces.
+
+    Raises:
+        ValueError: When there is no such type.
+    """
+    plain = _SPACES.sub(r"\1", text.strip().lower())
+    words = type_words(_SPACES.sub(lambda match: ": " if match[1] == ":" else match[1], text.strip().lower()))
+    unknown = sorted(words - _KNOWN - _SPARK.keys())
+    if unknown or not words:
+        raise ValueError(f"there is no type '{unknown[0] if unknown else text}'.")
+    return _WORD.sub(lambda match: _SPARK.get(match[0], match[0]), plain) if "<" not in plain else plain
+
+
+def _found(problems: Sequence[str]) -> Finding:
+    if not problems:
+        return Finding(0)
+    more = f" and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return Finding(0, f"{'; '.join(problems[:_SHOWN])}{more}.", failed=True)

@@ -1,0 +1,208 @@
+"""Checks that take a query of their own: rows in order, ranges that don't overlap, values far off, and users' SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Unpack
+
+from lakegate.checks.builtin.rows import moment
+from lakegate.checks.columns import Family
+from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited
+from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows
+from lakegate.checks.registry import check
+from lakegate.model.checks import Check
+from lakegate.model.identifiers import quote
+
+_DURATION = re.compile(r"([1-9][0-9]{0,5})\s*(minute|hour|day|week)s?")
+_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
+_LONGEST = 20_000  # characters of a query
+
+
+@check(example="sequential_values(invoice_number)", nulls="left out", nans="–", evidence="scan (a job of its own)")
+def sequential_values(
+    column: ColumnName,
+    interval: int = 1,
+    *,
+    partition_by: OtherColumns | None = None,
+    **options: Unpack[CheckOptions],
+) -> QueryRows:
+    """Sorted, each value of ``column`` is the one before it plus ``interval``: no gaps, nothing twice.
+
+    For whole numbers, and for dates, whose interval is in days. A row fails when the value before its own isn't its own
+    less the interval. With ``partition_by``, each group of rows with the same values there is a sequence of its own.
+
+    Example:
+        >>> str(sequential_values("invoice_number"))
+        'sequential_values(invoice_number)'
+    """
+    found = audited(column)
+    if found.type.family not in (Family.INTEGER, Family.DATE):
+        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, neither a whole number nor a date.")
+    previous = f"lag({column}) OVER ({_partition(partition_by)}ORDER BY {column})"
+    step = f"date_add(__lakegate_previous, {interval})"
+    if found.type.family is Family.INTEGER:
+        step = f"CAST(__lakegate_previous AS DECIMAL(38, 0)) + {interval}"
+    return _rows_where(
+        f"SELECT *, {previous} AS __lakegate_previous FROM batch WHERE {column} IS NOT NULL",  # noqa: S608
+        f"__lakegate_previous IS NOT NULL AND {column} <> {step}",
+    )
+
+
+@sequential_values.prepare
+def _prepare_sequence(check: Check) -> Check:
+    if not 0 < check.arguments.get("interval", 1) < 2**31:
+        raise ValueError("interval must be greater than zero.")
+    return check
+
+
+@check(example="mutually_exclusive_ranges(valid_from, valid_to, partition_by=price_id)", nulls="left out", nans="–",
+       evidence="scan (a job of its own)")  # fmt: skip
+def mutually_exclusive_ranges(
+    lower: ColumnName,
+    upper: ColumnName,
+    *,
+    partition_by: OtherColumns | None = None,
+    gaps: bool = True,
+    **options: Unpack[CheckOptions],
+) -> QueryRows:
+    """The ranges from ``lower`` to ``upper`` don't overlap; one may begin where another ends.
+
+    A range that ends before it begins fails, too. With ``gaps=False``, each must begin where the one before it ends.
+    With ``partition_by``, only ranges of rows with the same values there are compared. A row with a NULL in either
+    column is left out: compare open ranges by a ``where``, or give them an end.
+
+    Example:
+        >>> str(mutually_exclusive_ranges("valid_from", "valid_to", partition_by="price_id"))
+        "mutually_exclusive_ranges(valid_from, valid_to, partition_by='price_id')"
+    """
+    low, high = audited(lower), audited(upper)
+    if low.type.family is not high.type.family or low.type.family in (Family.OTHER, Family.BOOLEAN):
+        raise CheckProblem(f"'{low.name}' is of type {low.type.text}, '{high.name}' of type {high.type.text}.")
+    order = f"{_partition(partition_by)}ORDER BY {lower}, {upper} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    begins = "<>" if not gaps else "<"
+    return _rows_where(
+        f"SELECT *, max({upper}) OVER ({order}) AS __lakegate_previous FROM batch "  # noqa: S608 - quoted names
+        f"WHERE {lower} IS NOT NULL AND {upper} IS NOT NULL",
+        f"{upper} < {lower} OR {lower} {begins} __lakegate_previous",
+    )
+
+
+@check(
+    example="outliers(fare_amount, deviations=4)", nulls="left out", nans="fails", evidence="scan (a job of its own)"
+)
+def outliers(column: ColumnName, deviations: float = 3, **options: Unpack[CheckOptions]) -> QueryRows:
+    """Every value of ``column`` is within ``deviations`` sample standard deviations of the batch's mean.
+
+    Reckoned in doubles. NaN fails, and isn't counted in mean and deviation; nor are infinities, which fail. Where all
+    values are the same, none fails.
+
+    Example:
+        >>> str(outliers("fare_amount", 4))
+        'outliers(fare_amount, deviations=4)'
+    """
+    found = audited(column)
+    if found.type.family not in _NUMBERS:
+        raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, not a number.")
+    number = f"CAST({column} AS DOUBLE)"
+    finite = f"CASE WHEN abs({number}) < CAST('Infinity' AS DOUBLE) THEN {number} END"
+    return _rows_where(
+        f"SELECT *, avg({finite}) OVER () AS __lakegate_mean, coalesce(stddev_samp({finite}) OVER (), 0D) AS "  # noqa: S608
+        f"__lakegate_spread FROM batch WHERE {column} IS NOT NULL",
+        f"coalesce(NOT abs({number}) < CAST('Infinity' AS DOUBLE), TRUE) OR "
+        f"abs({number} - __lakegate_mean) > {deviations!r}D * __lakegate_spread * (1 + 1e-12D)",
+    )
+
+
+@outliers.prepare
+def _prepare_outliers(check: Check) -> Check:
+    if not check.arguments.get("deviations", 3) > 0:
+        raise ValueError("deviations must be greater than zero.")
+    return check
+
+
+@check(example="recency(pickup, '1 day')", parameter_aliases={"interval": "within"}, aliases=("freshness",),
+       nulls="left out", nans="–")  # fmt: skip
+def recency(column: ColumnName, within: str, **options: Unpack[CheckOptions]) -> Aggregates:
+    """The latest ``column`` is no older than ``within``.
+
+    Such as ``'30 minutes'``, ``'2 hours'``, ``'1 day'`` or ``'1 week'``. Compared with the time of the audit; a time
+    without a zone is taken as UTC. Of a date, all of its day counts. A batch without any value fails. (When nothing
+    arrives at all there is nothing to audit: alerts for that are `expect_every` of the table's settings.)
+
+    Example:
+        >>> str(recency("pickup", "1 day"))
+        "recency(pickup, within='1 day')"
+    """
+    found = audited(column)
+    oldest = moment(found, datetime.now(UTC) - _duration(within))
+
+    def judge(values: Sequence[Any], _: int) -> Finding:
+        is_old, newest = values
+        if newest is None:
+            return Finding(0, f"{found.name} has no values.", failed=True)
+        return Finding(0, f"The latest {found.name} is {newest}.", failed=bool(is_old))
+
+    return Aggregates((f"max({column}) < {oldest}", f"CAST(max({column}) AS STRING)"), judge)
+
+
+@recency.prepare
+def _prepare_recency(check: Check) -> Check:
+    _duration(check.arguments["within"])
+    return check
+
+
+@check(
+    example="custom_sql('SELECT id FROM batch GROUP BY id HAVING count(*) > 1')",
+    nulls="as SQL",
+    nans="as Spark SQL",
+    evidence="scan (a job of its own)",
+)
+def custom_sql(query: str, **options: Unpack[CheckOptions]) -> QueryRows:
+    """``query`` returns no rows.
+
+    A read-only Spark SQL query over ``batch``, the rows that are checked (those that ``where`` leaves). Each row of its
+    result is a failure. It may aggregate, join ``batch`` with itself and use WITH; it can't read other tables, so that
+    its answer holds whatever is published meanwhile: use ``relationships`` and ``equal_rowcount`` for these.
+
+    Example:
+        >>> str(custom_sql("SELECT 1 FROM batch HAVING count(*) > 5"))
+        "custom_sql(query='SELECT 1 FROM batch HAVING count(*) > 5')"
+    """
+    return QueryRows(_query(query), by_user=True)
+
+
+@custom_sql.prepare
+def _prepare_query(check: Check) -> Check:
+    _query(check.arguments["query"])
+    return check
+
+
+def _query(text: str) -> str:
+    from lakegate.checks.predicates import PredicateError, read_query
+
+    if len(text) > _LONGEST:
+        raise ValueError(f"the query has more than {_LONGEST:,} characters.")
+    try:
+        return read_query(text, "batch")
+    except PredicateError as error:
+        raise ValueError(f"the query {error}.") from None
+    except RecursionError:
+        raise ValueError("the query is nested too deeply.") from None
+
+
+def _rows_where(query: str, failing: str) -> QueryRows:
+    return QueryRows(f"SELECT * FROM ({query}) WHERE {failing}", is_rows=True)  # noqa: S608 - made here
+
+
+def _partition(columns: str | object) -> str:
+    names = [columns] if isinstance(columns, str) else list(columns or [])  # type: ignore[call-overload]
+    return f"PARTITION BY {', '.join(map(quote, names))} " if names else ""
+
+
+def _duration(text: str) -> timedelta:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} isn't a time span such as '30 minutes', '2 hours' or '1 day'.")
+    return timedelta(**{f"{match[2]}s": int(match[1])})

@@ -1,0 +1,151 @@
+"""Checks of single rows that compare columns with each other, with lists, with the time and with conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Unpack
+
+from lakegate.checks.builtin.sql import predicate_of, require_truth_value, with_columns
+from lakegate.checks.columns import ColumnType, Family, QuotedColumn, literal, typed
+from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
+from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.registry import check
+from lakegate.model.checks import Check
+
+_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
+_TIMES = {Family.DATE: "DATE", Family.TIMESTAMP: "TIMESTAMP_NTZ", Family.TIMESTAMPTZ: "TIMESTAMP"}
+
+
+@check(example="expression_is_true('tip <= fare')", parameter_aliases={"predicate": "expression"}, finds_columns=True,
+       nulls="passes", nans="as Spark SQL")  # fmt: skip
+def expression_is_true(expression: str, **options: Unpack[CheckOptions]) -> FailingRows:
+    """Every row has ``expression``.
+
+    dbt's polarity: a row for which the expression is *false* fails; true and NULL pass. (``sql`` is the other way
+    round.) The expression is Spark SQL about one row, with the limits of ``sql``.
+
+    Example:
+        >>> str(expression_is_true("tip <= fare"))
+        "expression_is_true(tip, fare, expression='tip <= fare')"
+    """
+    read = predicate_of(expression)
+    return FailingRows(f"NOT ({read.sql})", by_user=True, longest_text=read.longest_text)
+
+
+@expression_is_true.prepare
+def _prepare_expression(check: Check) -> Check:
+    return with_columns(check, "expression")
+
+
+@expression_is_true.validate
+def _validate_expression(check: Check, schema: Any) -> None:
+    require_truth_value(check.arguments["expression"], schema)
+
+
+@check(example="not_accepted_values(status, ['test', 'void'])", nans="passes")
+def not_accepted_values(
+    column: ColumnName, values: Sequence[Limit | bool | None], **options: Unpack[CheckOptions]
+) -> FailingRows:
+    """``column`` is none of ``values``.
+
+    Values are written as for ``accepted_values``; a ``None`` in the list is left out: NULL passes anyway.
+
+    Example:
+        >>> str(not_accepted_values("status", ["test", "void"]))
+        "not_accepted_values(status, values=['test', 'void'])"
+    """
+    found = audited(column)
+    if found.type.family is Family.OTHER:
+        raise CheckProblem(
+            f"column '{found.name}' is of type {found.type.text}, which has no literals.", "Use sql('…')."
+        )
+    try:
+        refused = dict.fromkeys(typed(value, found.type) for value in values)
+    except ValueError as error:
+        raise CheckProblem(
+            f"column '{found.name}' is of type {found.type.text}, and {error}.", "Give values of the column's type."
+        ) from None
+    return FailingRows(f"{column} IN ({', '.join(literal(value, found.type) for value in refused)})")
+
+
+@not_accepted_values.prepare
+def _prepare_values(check: Check) -> Check:
+    values = [value for value in check.arguments["values"] if value is not None]
+    if any(isinstance(value, list) for value in values):
+        raise ValueError("a value can't be a list.")
+    if not values:
+        raise ValueError("the list is empty.")
+    return check.model_copy(update={"arguments": {"values": values}})
+
+
+@check(example="column_pair_greater(dropoff, pickup)", nans="NaN is greater than any number, and equals NaN")
+def column_pair_greater(
+    column: ColumnName, other: ColumnName, *, or_equal: bool = False, **options: Unpack[CheckOptions]
+) -> FailingRows:
+    """``column`` is greater than ``other`` in every row.
+
+    With ``or_equal=True`` they may be equal. A row with a NULL in either passes. Both must be of types that compare:
+    numbers, texts, truth values, dates and times (not a time with a zone and one without).
+
+    Example:
+        >>> str(column_pair_greater("dropoff", "pickup"))
+        'column_pair_greater(dropoff, pickup)'
+    """
+    left, right = audited(column), audited(other)
+    if not _comparable(left.type, right.type):
+        raise CheckProblem(
+            f"column '{left.name}' is of type {left.type.text}, '{right.name}' of type {right.type.text}; they don't "
+            "compare exactly.",
+            "Use expression_is_true('…') with a cast.",
+        )
+    return FailingRows(f"{left} {'<' if or_equal else '<='} {right}")
+
+
+@column_pair_greater.claim
+def _claim_pair(check: Check) -> str:
+    equal = " or equal to" if check.arguments.get("or_equal") else ""
+    return f"{check.columns[0]} is greater than{equal} {check.columns[1]}"
+
+
+@check(example="not_in_future(pickup)", each_column=True, nans="–")
+def not_in_future(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` is never later than now: the time of the audit, in UTC.
+
+    For dates, times, and times with a zone. A time without a zone is taken as UTC. A date of today passes.
+
+    Example:
+        >>> str(not_in_future("pickup"))
+        'not_in_future(pickup)'
+    """
+    found = audited(column)
+    return FailingRows(f"{found} > {moment(found, datetime.now(UTC))}")
+
+
+def moment(column: QuotedColumn, time: datetime) -> str:
+    """Return a time (UTC) as a literal of a column's type.
+
+    Raises:
+        CheckProblem: When the column has no times.
+    """
+    kind = column.type.family
+    if kind not in _TIMES:
+        raise CheckProblem(
+            f"column '{column.name}' is of type {column.type.text}, neither a date nor a time.",
+            "Use it for columns of dates and times.",
+        )
+    if kind is Family.DATE:
+        return literal(time.date(), column.type)
+    return literal(time if kind is Family.TIMESTAMPTZ else time.replace(tzinfo=None), column.type)
+
+
+def _comparable(left: ColumnType, right: ColumnType) -> bool:
+    if Family.OTHER in (left.family, right.family):
+        return False
+    if left.family is right.family:
+        return True
+    exact = {Family.INTEGER, Family.DECIMAL}
+    if {left.family, right.family} == exact:
+        whole = max(one.precision - one.scale if one.family is Family.DECIMAL else 20 for one in (left, right))
+        return whole + max(left.scale, right.scale) <= 38  # noqa: PLR2004 - digits of a Spark decimal
+    return {left.text, right.text} == {"int", "double"}

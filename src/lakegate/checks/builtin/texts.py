@@ -1,0 +1,160 @@
+"""Checks of texts: empty or not, their length, their case, and formats that everybody knows."""
+
+from __future__ import annotations
+
+from typing import Literal, Unpack
+
+from lakegate.checks.builtin.matches import with_usable_pattern
+from lakegate.checks.columns import Family, QuotedColumn
+from lakegate.checks.definition import CheckOptions, ColumnName, audited
+from lakegate.checks.patterns import longest_text
+from lakegate.checks.questions import CheckProblem, FailingRows
+from lakegate.checks.registry import check
+from lakegate.model.checks import Check
+from lakegate.model.sqltext import sql_string
+
+_EMAIL = r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,8}\z"
+_UUID = r"\A[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\z"
+_BLANK = r"(?U)\A\s*\z"
+_CASES = {"lower": "lower({0})", "upper": "upper({0})"}
+
+
+@check(example="not_empty_string(name)", each_column=True, nans="–")
+def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` is never an empty text.
+
+    Nor one of blanks only (spaces, tabs, line breaks and the rest of Unicode's white space), except with
+    ``trim=False``. NULL is no text, and passes: add ``not_null`` to refuse it.
+
+    Example:
+        >>> str(not_empty_string("name"))
+        'not_empty_string(name)'
+    """
+    text = _text(column)
+    return FailingRows(f"{text} RLIKE {sql_string(_BLANK)}" if trim else f"{text} = ''")
+
+
+@check(example="length_between(code, 2, 8)", nans="–")
+def length_between(
+    column: ColumnName, min: int | None = None, max: int | None = None, **options: Unpack[CheckOptions]
+) -> FailingRows:
+    """``column`` has at least ``min`` and at most ``max`` characters, either of which may be left out.
+
+    Characters are Unicode code points: an emoji made of several counts as several. Blanks at the end count, too.
+
+    Example:
+        >>> str(length_between("code", 2, 8))
+        'length_between(code, min=2, max=8)'
+    """
+    length = f"char_length({_text(column)})"
+    terms = [f"{length} < {min}"] * (min is not None) + [f"{length} > {max}"] * (max is not None)
+    return FailingRows(" OR ".join(terms))
+
+
+@length_between.prepare
+def _prepare_length(check: Check) -> Check:
+    low, high = check.arguments.get("min"), check.arguments.get("max")
+    if low is None and high is None:
+        raise ValueError("it needs min, max or both.")
+    for name, value in check.arguments.items():
+        if not 0 <= value < 2**31:
+            raise ValueError(f"{name}={value} is not a number of characters.")
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"min={low} is more than max={high}.")
+    return check
+
+
+@length_between.claim
+def _claim_length(check: Check) -> str:
+    low, high = check.arguments.get("min"), check.arguments.get("max")
+    parts = [f"at least {low:,}"] * (low is not None) + [f"at most {high:,}"] * (high is not None)
+    return f"{check.columns[0]} has {' and '.join(parts)} characters"
+
+
+@check(example="casing(code, 'upper')", nans="–")
+def casing(column: ColumnName, case: Literal["lower", "upper"], **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` is in ``case`` letters only.
+
+    As Spark's ``lower`` and ``upper`` change it: digits, signs and letters that have no case pass.
+
+    Example:
+        >>> str(casing("code", "upper"))
+        "casing(code, case='upper')"
+    """
+    text = _text(column)
+    return FailingRows(f"{text} <> {_CASES[case].format(text)}")
+
+
+@check(example="not_match_regex(comment, r'<script')", nans="–")
+def not_match_regex(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
+    r"""``column`` doesn't match /``pattern``/ anywhere.
+
+    Patterns are those of ``match_regex``, with the same limits.
+
+    Example:
+        >>> str(not_match_regex("comment", r"<script"))
+        "not_match_regex(comment, pattern='<script')"
+    """
+    return FailingRows(f"{_text(column)} RLIKE {sql_string(pattern)}", by_user=True, longest_text=longest_text(pattern))
+
+
+not_match_regex.prepare(with_usable_pattern)
+
+
+@check(example="match_like(code, 'AB-%')", nans="–")
+def match_like(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
+    r"""``column`` is LIKE ``pattern``, as a whole.
+
+    ``%`` stands for any text and ``_`` for any character; write ``\%`` and ``\_`` for these signs themselves. Case
+    counts.
+
+    Example:
+        >>> str(match_like("code", "AB-%"))
+        "match_like(code, pattern='AB-%')"
+    """
+    return FailingRows(f"NOT ({_text(column)} LIKE {sql_string(pattern)})", by_user=True)
+
+
+@match_like.prepare
+def _prepare_like(check: Check) -> Check:
+    pattern = check.arguments["pattern"]
+    rest = pattern.replace("\\\\", "").replace("\\%", "").replace("\\_", "")
+    if "\\" in rest:
+        raise ValueError(f"the pattern {pattern!r} holds a backslash that is before neither %, _ nor a backslash.")
+    return check
+
+
+@check(example="valid_email(contact)", each_column=True, nans="–")
+def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` looks like an e-mail address.
+
+    As HTML's ``<input type="email">`` takes it: one ``@``, up to 64 characters of ASCII before it, up to nine labels of
+    letters, digits and hyphens after it. Whether anybody reads mail there, no pattern says. An empty text fails.
+
+    Example:
+        >>> str(valid_email("contact"))
+        'valid_email(contact)'
+    """
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_EMAIL)})")
+
+
+@check(example="valid_uuid(request_id)", each_column=True, nans="–")
+def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
+    """``column`` is a UUID as text: 32 hexadecimal digits in five groups, in either case.
+
+    Columns of Iceberg's type ``uuid`` always pass. Braces and ``urn:uuid:`` fail.
+
+    Example:
+        >>> str(valid_uuid("request_id"))
+        'valid_uuid(request_id)'
+    """
+    return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_UUID)})")
+
+
+def _text(column: str) -> QuotedColumn:
+    found = audited(column)
+    if found.type.family is not Family.TEXT:
+        raise CheckProblem(
+            f"column '{found.name}' is of type {found.type.text}, not text.", "Use it for columns of text."
+        )
+    return found

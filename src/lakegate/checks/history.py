@@ -1,0 +1,160 @@
+"""Checks against history: how far a measure of a batch is from those of earlier published ones.
+
+Nothing is read for it but the journal: each run's report says what its checks measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from statistics import fmean, stdev
+from typing import TypeAlias
+
+from lakegate.checks.questions import Band, Finding
+from lakegate.model.checks import Check
+from lakegate.model.schema import Schema
+
+LAST = 20
+"""Earlier batches that are looked at, unless a check says how many."""
+FEWEST = 5
+"""Earlier batches that it takes; with fewer, a check is skipped."""
+_MOST = 200
+_LEAST_SPREAD = 0.01  # of the mean: batches that were all alike say nothing about how much they may differ
+_SHOWN = 8
+_ROOM = 1e-12
+_OPTIONS = ("deviations", "percent", "last", "weekday")
+
+
+@dataclass(frozen=True, slots=True)
+class PastBatch:
+    """An earlier published batch.
+
+    Attributes:
+        run_id: The run that published it.
+        at: When that began.
+        rows: Its number of rows.
+        values: What was measured, by :attr:`Band.key`.
+    """
+
+    run_id: str
+    at: datetime
+    rows: int
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+History: TypeAlias = Callable[[], Sequence[PastBatch]]
+"""Gives the earlier batches of the audited table, the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was before the batch.
+
+    Attributes:
+        batches: Gives the earlier batches of the audited table.
+        before: Gives the table's columns before the run; ``None`` for a table that the run creates.
+        began: When the run began.
+    """
+
+    batches: History = tuple
+    before: Callable[[], Schema | None] = lambda: None
+    began: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+def band_of(
+    deviations: float | None,
+    percent: float | None,
+    last: int,
+    *,
+    weekday: bool,
+) -> Band | None:
+    """Return the band that a check's options ask for, if they do."""
+    if deviations is None and percent is None:
+        return None
+    return Band(deviations, percent, last, weekday)
+
+
+def prepare_band(check: Check, others: Collection[str]) -> Check:
+    """Return ``check``, whose options about history can be used.
+
+    Args:
+        check: As it was written.
+        others: Arguments of which one is needed when it isn't about history.
+
+    Raises:
+        ValueError: With what's wrong with them.
+    """
+    given = check.arguments
+    if "deviations" in given and "percent" in given:
+        raise ValueError("give deviations or percent, not both.")
+    if not given.keys() & {"deviations", "percent", *others}:
+        raise ValueError(f"it needs {', '.join(sorted(others))}, deviations or percent.")
+    for name in ("deviations", "percent"):
+        if name in given and not 0 < given[name] < math.inf:
+            raise ValueError(f"{name}={given[name]} must be greater than zero.")
+    if not FEWEST <= given.get("last", LAST) <= _MOST:
+        raise ValueError(f"last={given['last']} isn't a number of batches from {FEWEST} to {_MOST}.")
+    if given.keys() & {"last", "weekday"} and not given.keys() & {"deviations", "percent"}:
+        raise ValueError("last and weekday need deviations or percent.")
+    return check
+
+
+def judge_band(finding: Finding, band: Band, key: str | None, past: Sequence[PastBatch], at: datetime) -> Finding:
+    """Return ``finding``, judged by earlier batches, too.
+
+    Args:
+        finding: What was measured; nothing to compare when it has no value.
+        band: How far it may be from earlier ones.
+        key: What is measured; ``None`` for the number of all rows, which is known of every run.
+        past: Earlier batches, the newest first.
+        at: When the run began, for its day of the week.
+    """
+    if finding.value is None:
+        return finding
+    same_day = [one for one in past if not band.weekday or one.at.weekday() == at.weekday()]
+    known = [
+        float(one.rows) if key is None else one.values[key] for one in same_day if key is None or key in one.values
+    ]
+    known = known[: band.last]
+    days = f" of a {at:%A}" if band.weekday else ""
+    if len(known) < FEWEST:
+        why = f"It takes {FEWEST} earlier batches{days} to compare with; the journal knows {len(known)}."
+        return replace(finding, detail=_joined(finding.detail, why), skipped=not finding.failed)
+    mean = fmean(known)
+    if band.deviations is not None:
+        room = band.deviations * max(stdev(known), _LEAST_SPREAD * abs(mean))
+        words = f"{band.deviations:g} deviations"
+    else:
+        room = abs(mean) * (band.percent or 0) / 100
+        words = f"{band.percent:g} %"
+    low, high = mean - room, mean + room
+    slack = _ROOM * max(abs(low), abs(high))
+    is_off = not low - slack <= finding.value <= high + slack
+    newest = ", ".join(_number(value) for value in known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
+    place = f"{'outside' if is_off else 'within'} {_number(low)} to {_number(high)}"
+    told = (
+        f"{_number(finding.value)} is {place} (the mean of the last {len(known)} batches{days}, "
+        f"{_number(mean)}, ± {words}; the newest had {newest})."
+    )
+    return replace(finding, detail=_joined(finding.detail, told), failed=finding.failed or is_off)
+
+
+def measure_key(kind: str, columns: Sequence[str], arguments: Mapping[str, object], where: str | None) -> str:
+    """Return what a check measures, of which rows, as text: what is equal is one history.
+
+    Example:
+        >>> measure_key("quantile", ("fare",), {"q": 0.5}, "fare > 0")
+        "quantile(fare, q=0.5, where='fare > 0')"
+    """
+    told = {**arguments, **({"where": where} if where else {})}
+    return f"{kind}({', '.join([*columns, *(f'{name}={value!r}' for name, value in sorted(told.items()))])})"
+
+
+def _joined(*texts: str | None) -> str:
+    return " ".join(filter(None, texts))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - figures to read
