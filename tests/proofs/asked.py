@@ -15,7 +15,7 @@ from math import isinf, isnan
 from typing import Any
 
 from lakegate import checks
-from lakegate.model.checks import Check
+from lakegate.model.checks import Check, Verdict
 from lakegate.model.identifiers import quote
 from proofs.values import Kind, key
 
@@ -44,10 +44,17 @@ _OPERATORS = {"<": lambda a, b: a < b, "=": lambda a, b: a == b, ">=": lambda a,
 
 @dataclass(frozen=True)
 class Asked:
-    """A check, and the number of rows that fail it."""
+    """A check, the number of rows that fail it, its verdict, and how many rows it looks at if these aren't all."""
 
     check: Check
     failing: int
+    verdict: Verdict | None = None
+    total: int | None = None
+
+    @property
+    def expected(self) -> Verdict:
+        """The verdict."""
+        return self.verdict or ("fail" if self.failing else "pass")
 
 
 def ask(

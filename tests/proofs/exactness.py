@@ -27,6 +27,7 @@ from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema
 from lakegate.spark.sessions import CATALOG
 from proofs.asked import Asked, Row, ask
+from proofs.reference import ask_more
 from proofs.result import ProofResult
 from proofs.values import KINDS, Kind, decimals, some_kind, written
 
@@ -181,7 +182,9 @@ class Case:
     def _note(
         self, status: str, checks: Sequence[Check], asked: Sequence[Asked], rows: Sequence[Row], *, keep: bool
     ) -> None:
-        fails = any(check.severity == "error" and one.failing for check, one in zip(checks, asked, strict=True))
+        fails = any(
+            check.severity == "error" and one.expected == "fail" for check, one in zip(checks, asked, strict=True)
+        )
         if status != ("rejected" if fails else "published"):
             self.failures.append(f"the run is {status}, although {'a' if fails else 'no'} check fails")
         self.seen[status] += 1
@@ -317,7 +320,8 @@ class Case:
     def _asked(self, rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Asked], list[Check]]:
         schema = Schema(columns=tuple(Column(name=name, type=_iceberg(kind)) for name, kind in self._kinds.items()))
         asked = []
-        for one in ask(self.r, self._kinds, rows, others, self._parents):
+        more = ask_more(self.r, self._kinds, rows) if rows else ()
+        for one in (*ask(self.r, self._kinds, rows, others, self._parents), *more):
             try:
                 validate_checks([one.check], schema)
             except CheckError:
@@ -326,7 +330,8 @@ class Case:
         asked = list({str(one.check): one for one in asked}.values())
         lenient = self.r.random() < 0.8
         return asked, [
-            one.check.model_copy(update={"severity": "warn"}) if lenient and one.failing else one.check for one in asked
+            one.check.model_copy(update={"severity": "warn"}) if lenient and one.expected == "fail" else one.check
+            for one in asked
         ]
 
     def _compare(
@@ -339,11 +344,14 @@ class Case:
         for one, result in zip(asked, results, strict=True):
             self.seen[f"verdicts by {result.evidence}"] += 1
             found = (result.verdict, result.failing_rows, result.total_rows)
-            if found != ("fail" if one.failing else "pass", one.failing, rows):
+            total = rows if one.total is None else one.total
+            if found != (one.expected, one.failing, total):
                 self.failures.append(
-                    f"{by}: {result.check} by {result.evidence}: {found}, but {one.failing} of {rows} rows fail"
+                    f"{by}: {result.check} by {result.evidence}: {found}, but {one.failing} of {total} rows fail: "
+                    f"{one.expected} ({result.detail})"
                 )
-            if result.verdict == "fail" and one.check.kind != "row_count" and not result.examples:
+            shows = result.verdict == "fail" and one.failing and one.check.kind != "row_count"
+            if shows and not result.examples:
                 self.failures.append(f"{by}: {result.check} fails without examples")
 
     def _compare_rows(self) -> None:
@@ -362,7 +370,7 @@ class Case:
 
 def _fetch_examples(lake: Lake, *, really: bool) -> None:
     engine: Any = lake._components.engine  # noqa: SLF001 - the proofs look behind the API
-    for name in ("examples", "duplicate_examples", "known_examples", "orphan_examples"):
+    for name in ("examples", "duplicate_examples", "known_examples", "orphan_examples", "query_examples"):
         if really:
             vars(engine).pop(name, None)
         else:

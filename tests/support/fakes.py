@@ -183,6 +183,19 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
         return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
 
+    def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
+        assert isinstance(rows, AddedRows)
+        total, *values = self._select(rows, f"SELECT {', '.join(['count(*)', *expressions])} FROM batch")[0]
+        return total, tuple(values)
+
+    def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
+        (failing,) = self._select(rows, f"SELECT count(*) FROM ({sql})")[0]
+        return ScanResult(total=self._select(rows, "SELECT count(*) FROM batch")[0][0], failing=(failing,))
+
+    def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
+        found = self._select(rows, f"SELECT * FROM ({sql}) LIMIT {limit}")
+        return tuple({f"c{index}": value for index, value in enumerate(row)} for row in found)
+
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         names = ", ".join(map(quote, columns))
         present = " AND ".join(f"{quote(c)} IS NOT NULL" for c in columns)

@@ -56,7 +56,7 @@ EXAMPLES = 10
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
 
-def run_audit(
+def run_audit(  # noqa: PLR0913 - each is asked for by name
     *,
     run_id: str,
     rows: AddedRows,
@@ -241,7 +241,6 @@ class _Audit:
         past: Past,
     ) -> None:
         self._rows = rows
-        self._schema = schema
         self._past = past
         self._scanned = rows  # as questions about single rows read them
         self._added = added

@@ -57,6 +57,9 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
     if not added.complete:
         return "Manifests don't say how far its keys lie apart: more than adding rows was done."
     types = {column.name: column.type for column in schema.columns}
+    nested = next((name for name in columns if name not in types), None)
+    if nested is not None:
+        return f"Metrics of files don't cover '{nested}', a field of a struct."
     parts: list[tuple[str, tuple[int, int]]] = []
     for name in columns:
         kind = ColumnType.parse(types[name])

@@ -116,6 +116,8 @@ def audited(column: str) -> QuotedColumn:
 class CheckDefinition(Generic[P]):
     """A check's function after ``@check``; calling it with the function's arguments returns a :class:`Check`."""
 
+    __name__: str
+
     def __init__(
         self,
         function: Callable[P, Any],

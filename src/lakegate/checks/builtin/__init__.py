@@ -1,7 +1,18 @@
 """The checks that come with lakegate. Made by ``tests/e2e/docs_checks.py``: don't edit it."""
 
 from lakegate.checks.builtin.accepted_values import accepted_values
-from lakegate.checks.builtin.aggregates import column_max, column_min, column_sum, distinct_count, mean, not_constant, not_null_proportion, null_rate, quantile, stddev
+from lakegate.checks.builtin.aggregates import (
+    column_max,
+    column_min,
+    column_sum,
+    distinct_count,
+    mean,
+    not_constant,
+    not_null_proportion,
+    null_rate,
+    quantile,
+    stddev,
+)
 from lakegate.checks.builtin.columns import column_exists, column_type, columns_match, schema_changes
 from lakegate.checks.builtin.in_range import in_range
 from lakegate.checks.builtin.matches import matches
@@ -11,7 +22,15 @@ from lakegate.checks.builtin.relationships import relationships, relationships_w
 from lakegate.checks.builtin.row_count import equal_rowcount, fewer_rows_than, row_count, volume_anomalies
 from lakegate.checks.builtin.rows import column_pair_greater, expression_is_true, not_accepted_values, not_in_future
 from lakegate.checks.builtin.sql import sql
-from lakegate.checks.builtin.texts import casing, length_between, match_like, not_empty_string, not_match_regex, valid_email, valid_uuid
+from lakegate.checks.builtin.texts import (
+    casing,
+    length_between,
+    match_like,
+    not_empty_string,
+    not_match_regex,
+    valid_email,
+    valid_uuid,
+)
 from lakegate.checks.builtin.unique import unique
 
 __all__ = [

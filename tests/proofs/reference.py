@@ -1,0 +1,221 @@
+"""More random checks of a batch, each with what a slow reading of its rows in Python says of them.
+
+Those of whole columns, of texts, of rows beside each other, of fields in structs, and with options.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil, fsum, isfinite, isnan, sqrt
+from typing import Any
+
+from lakegate import checks
+from lakegate.model.identifiers import quote
+from proofs.asked import Asked, Row
+from proofs.values import Kind, key
+
+_LARGEST_SUM = 10**30
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NUMBERS = ("int", "bigint", "decimal", "float", "double")
+
+
+def ask_more(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
+    """Yield checks of ``batch``; its columns are ``columns``."""
+    for name, kind in columns.items():
+        values = [row[name] for row in batch]
+        there = [value for value in values if value is not None]
+        yield from _shares(r, name, kind, values, there)
+        if kind.ranges and there:
+            yield from _extremes(r, name, there)
+        if kind.spark.startswith(_NUMBERS):
+            yield from _measures(r, name, there)
+        if kind.spark == "string":
+            yield from _texts(r, name, there)
+        if kind.spark in ("int", "bigint", "date"):
+            yield from _sequences(r, name, there)
+        if kind.spark in ("date", "timestamp", "timestamp_ntz"):
+            late = sum(_is_late(value) for value in there)
+            yield Asked(checks.not_in_future(name), late)
+        if kind.spark.startswith("struct"):
+            yield from _fields(name, values)
+    yield from _pairs(r, columns, batch)
+    yield from _options(r, columns, batch)
+
+
+def _shares(r: random.Random, name: str, kind: Kind, values: Sequence[Any], there: Sequence[Any]) -> Iterator[Asked]:
+    nulls = Fraction(len(values) - len(there), len(values))
+    limit = r.choice((0, 0.25, 0.5, 1, float(nulls)))
+    yield _whole(checks.null_rate(name, max=limit), fails=nulls > Fraction(str(limit)))
+    yield _whole(checks.not_null_proportion(name, limit), fails=1 - nulls < Fraction(str(limit)))
+    yield Asked(checks.custom_sql(f"SELECT 1 FROM batch WHERE {quote(name)} IS NULL"), len(values) - len(there))
+    distinct = {key(value) for value in there} if kind.groups else set()
+    if kind.groups:
+        expected = max(0, len(distinct) + r.choice((0, 0, 1, -1)))
+        yield _whole(checks.distinct_count(name, expected, expected), fails=expected != len(distinct))
+        yield _whole(checks.not_constant(name), fails=len(distinct) == 1, skipped=len(there) < 2)
+    if kind.listed and there:
+        refused = [value for value in r.choices(there, k=2) if not isinstance(value, float) or isfinite(value)]
+        if refused:
+            written = [value.isoformat() if isinstance(value, datetime) else value for value in refused]
+            yield Asked(checks.not_accepted_values(name, written), sum(value in refused for value in there))
+
+
+def _extremes(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Asked]:
+    has_nan = any(_is_nan(value) for value in there)
+    finite = [value for value in there if not isinstance(value, float) or isfinite(value)]
+    if not finite:
+        return
+    limit = r.choice(finite)
+    written = limit.isoformat() if isinstance(limit, datetime) else limit
+    numbers = [value for value in there if not _is_nan(value)]
+    yield _whole(checks.column_min(name, min=written), fails=has_nan or min(numbers) < limit)
+    yield _whole(checks.column_max(name, max=written), fails=has_nan or max(numbers) > limit)
+
+
+def _measures(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Asked]:
+    none = not there
+    has_nan = any(_is_nan(value) for value in there)
+    if has_nan:
+        yield _whole(checks.mean(name, max=1e300), fails=True)
+        yield _whole(checks.column_sum(name, min=-1e300), fails=True)
+        yield _whole(checks.quantile(name, 0.5, max=1e300), fails=True)
+        return
+    is_float = any(isinstance(value, float) for value in there)
+    if not is_float and sum(abs(Fraction(value)) for value in there) < _LARGEST_SUM:
+        total = sum((Fraction(value) for value in there), Fraction(0))
+        mean = total / len(there) if there else Fraction(0)
+        for found, make in ((total, checks.column_sum), (mean, checks.mean)):
+            limit = r.choice((float(found), float(found) + 1, 0, int(found)))
+            yield _whole(make(name, min=limit), fails=found < Fraction(str(limit)), skipped=none)
+            yield _whole(make(name, max=limit), fails=found > Fraction(str(limit)), skipped=none)
+    elif is_float and all(abs(value) < 1e12 for value in there):
+        mean_of = fsum(there) / len(there)
+        yield _whole(checks.mean(name, mean_of - 1, mean_of + 1), fails=False)
+        yield _whole(checks.mean(name, min=mean_of + 1), fails=True)
+    share = r.choice((0.0, 0.25, 0.5, 0.9, 1.0))
+    ordered = sorted(map(float, there))
+    if ordered:
+        at = ordered[max(0, ceil(Fraction(str(share)) * len(ordered)) - 1)]
+        if isfinite(at):
+            yield _whole(checks.quantile(name, share, at, at), fails=False)
+            yield _whole(checks.quantile(name, share, min=at + abs(at) + 1), fails=True)
+    spread = [float(value) for value in there if isfinite(value) and abs(value) < 1e12]
+    if len(spread) == len(there) > 1:
+        mean_of = fsum(spread) / len(spread)
+        deviation = sqrt(fsum((value - mean_of) ** 2 for value in spread) / (len(spread) - 1))
+        border = 1.5 * deviation
+        if deviation > 1e-3 and all(abs(abs(value - mean_of) - border) > 1e-6 * border for value in spread):
+            yield Asked(checks.outliers(name, 1.5), sum(abs(value - mean_of) > border for value in spread))
+            yield _whole(checks.stddev(name, max=deviation * 1.01), fails=False)
+            yield _whole(checks.stddev(name, min=deviation * 1.01), fails=True)
+
+
+def _texts(r: random.Random, name: str, there: Sequence[str]) -> Iterator[Asked]:
+    yield Asked(checks.not_empty_string(name), sum(not value.strip() for value in there))
+    yield Asked(checks.not_empty_string(name, trim=False), sum(not value for value in there))
+    low, high = sorted((r.randint(0, 20), r.randint(0, 40)))
+    yield Asked(checks.length_between(name, low, high), sum(not low <= len(value) <= high for value in there))
+    yield Asked(checks.casing(name, "lower"), sum(value != value.lower() for value in there))
+    yield Asked(checks.casing(name, "upper"), sum(value != value.upper() for value in there))
+    yield Asked(checks.not_match_regex(name, "[a-c]'?"), sum(bool(re.search("[a-c]'?", value)) for value in there))
+    like = re.compile(r"a.*", re.DOTALL)
+    yield Asked(checks.match_like(name, "a%"), sum(not like.fullmatch(value) for value in there))
+    yield Asked(checks.match_like(name, r"_\%%"), sum(value[1:2] != "%" for value in there))
+    yield Asked(checks.valid_uuid(name), sum(not _UUID.fullmatch(value) for value in there))
+    yield Asked(checks.valid_email(name), len(there))  # none of the texts is one
+
+
+def _sequences(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Asked]:
+    numbers = sorted(value.toordinal() if isinstance(value, date) else value for value in there)
+    step = r.choice((1, 1, 2))
+    gaps = sum(after != before + step for before, after in itertools.pairwise(numbers))
+    yield Asked(checks.sequential_values(name, step), gaps)
+
+
+def _fields(name: str, values: Sequence[Any]) -> Iterator[Asked]:
+    inner = [None if value is None else value["a"] for value in values]
+    path = f"{quote(name)}.a"
+    yield Asked(checks.not_null(path), sum(value is None for value in inner))
+    yield Asked(checks.in_range(path, 1, 1), sum(value is not None and value != 1 for value in inner))
+    counted = Counter(value for value in inner if value is not None)
+    yield Asked(checks.unique(path), sum(count for count in counted.values() if count > 1))
+    floats = [None if value is None else value["f"] for value in values]
+    outside = sum(value is not None and not -1 <= value <= 1 for value in floats)
+    yield Asked(checks.in_range(f"{quote(name)}.f", -1, 1), outside)
+    texts = [None if value is None else value["unknown"] for value in values]
+    yield Asked(checks.matches(f"{quote(name)}.unknown", "^x"), sum(value == "" for value in texts))
+
+
+def _pairs(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
+    alike = [
+        (left, right)
+        for left, kind in columns.items()
+        for right, other in columns.items()
+        if left != right and kind.spark == other.spark and kind.ranges
+    ]
+    if not alike:
+        return
+    left, right = r.choice(alike)
+    pairs = [(row[left], row[right]) for row in batch if row[left] is not None and row[right] is not None]
+    equal = r.random() < 0.5
+    fails = sum(_rank(a) < _rank(b) or (not equal and _rank(a) == _rank(b)) for a, b in pairs)
+    yield Asked(checks.column_pair_greater(left, right, or_equal=equal), fails)
+    if columns[left].spark not in ("float", "double"):
+        failing, latest = 0, None
+        for low, high in sorted(pairs):
+            failing += high < low or (latest is not None and low < latest)
+            latest = high if latest is None else max(latest, high)
+        yield Asked(checks.mutually_exclusive_ranges(left, right), failing)
+
+
+def _options(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
+    name, other = r.choice(sorted(columns)), r.choice(sorted(columns))
+    condition, want = r.choice((("IS NULL", True), ("IS NOT NULL", False)))
+    chosen = [row for row in batch if (row[other] is None) is want]
+    where = f"{quote(other)} {condition}"
+    nulls = sum(row[name] is None for row in chosen)
+    verdict = None if chosen else "skipped"
+    yield Asked(checks.not_null(name, where=where), nulls, verdict, len(chosen))
+    if columns[name].groups:
+        counted = Counter(key(row[name]) for row in chosen if row[name] is not None)
+        repeated = sum(count for count in counted.values() if count > 1)
+        yield Asked(checks.unique(name, where=where), repeated, verdict, len(chosen))
+        tolerance = r.randint(1, 5)
+        fails = "fail" if repeated > tolerance else "pass"
+        yield Asked(checks.unique(name, where=where, tolerance=tolerance), repeated, verdict or fails, len(chosen))
+    share = r.choice((10, 50, 100))
+    everything = sum(row[name] is None for row in batch)
+    passes = everything * 100 <= share * len(batch)
+    yield Asked(checks.not_null(name, tolerance=f"{share}%"), everything, "pass" if passes else "fail")
+    low = r.randint(0, 5)
+    off = max(low - len(chosen), 0)
+    yield Asked(checks.row_count(low, where=where), off, None, len(chosen))
+
+
+def _whole(check: checks.Check, *, fails: bool, skipped: bool = False) -> Asked:
+    return Asked(check, 0, "skipped" if skipped else "fail" if fails else "pass")
+
+
+def _is_late(value: Any) -> bool:
+    now = datetime.now(UTC)
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) > now
+    return bool(value > now.date())
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and isnan(value)
+
+
+def _rank(value: Any) -> Any:
+    """Return what orders values as Spark does: NaN is greater than all numbers, and equals itself."""
+    if isinstance(value, float):
+        return (isnan(value), 0.0 if isnan(value) else value)
+    return (False, value) if isinstance(value, (int, Decimal)) else value
