@@ -6,7 +6,7 @@ Nothing is read for it but the journal: each run's report says what its checks m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import fmean, stdev
@@ -76,7 +76,7 @@ def band_of(
     return Band(deviations, percent, last, weekday)
 
 
-def prepare_band(check: Check, others: Collection[str]) -> Check:
+def prepare_band(check: Check, others: Sequence[str]) -> Check:
     """Return ``check``, whose options about history can be used.
 
     Args:
@@ -90,7 +90,7 @@ def prepare_band(check: Check, others: Collection[str]) -> Check:
     if "deviations" in given and "percent" in given:
         raise ValueError("give deviations or percent, not both.")
     if not given.keys() & {"deviations", "percent", *others}:
-        raise ValueError(f"it needs {', '.join(sorted(others))}, deviations or percent.")
+        raise ValueError(f"it needs {', '.join(others)}, deviations or percent.")
     for name in ("deviations", "percent"):
         if name in given and not 0 < given[name] < math.inf:
             raise ValueError(f"{name}={given[name]} must be greater than zero.")

@@ -372,7 +372,7 @@ def _extreme(function: str, word: str, column: QuotedColumn, low: Limit | None, 
         is_off, text = values
         if text is None:
             return Finding(0, _NO_VALUES, skipped=True)
-        return Finding(0, f"The {word} value of {column.name} is {text}.", failed=bool(is_off))
+        return Finding(0, f"The {word} value of {column.name} is {text!r}.", failed=bool(is_off))
 
     return Aggregates((f"({allowed.outside(value)}{has_nan})", f"CAST({value} AS STRING)"), judge)
 
@@ -445,7 +445,7 @@ def _claim(check: Check) -> str:
 @null_rate.prepare
 @distinct_count.prepare
 def _prepare_measure(check: Check) -> Check:
-    return prepare_band(_prepare_limits(check), {"min", "max"})
+    return prepare_band(_prepare_limits(check), ("min", "max"))
 
 
 @quantile.prepare

@@ -110,7 +110,7 @@ def _prepare_totals(check: Check) -> Check:
 @row_count.prepare
 def _prepare(check: Check) -> Check:
     limits = check.arguments
-    prepare_band(check, {"min", "max"})
+    prepare_band(check, ("min", "max"))
     for name, value in limits.items():
         if name in {"min", "max"} and value < 0:
             raise ValueError(f"{name}={value} is not a number of rows.")
