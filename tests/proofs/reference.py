@@ -17,6 +17,7 @@ from math import ceil, fsum, isfinite, isnan, sqrt
 from typing import Any
 
 from lakegate import checks
+from lakegate.model.checks import Verdict
 from lakegate.model.identifiers import quote
 from proofs.asked import Asked, Row
 from proofs.values import Kind, key
@@ -181,14 +182,14 @@ def _options(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]
     chosen = [row for row in batch if (row[other] is None) is want]
     where = f"{quote(other)} {condition}"
     nulls = sum(row[name] is None for row in chosen)
-    verdict = None if chosen else "skipped"
+    verdict: Verdict | None = None if chosen else "skipped"
     yield Asked(checks.not_null(name, where=where), nulls, verdict, len(chosen))
     if columns[name].groups:
         counted = Counter(key(row[name]) for row in chosen if row[name] is not None)
         repeated = sum(count for count in counted.values() if count > 1)
         yield Asked(checks.unique(name, where=where), repeated, verdict, len(chosen))
         tolerance = r.randint(1, 5)
-        fails = "fail" if repeated > tolerance else "pass"
+        fails: Verdict = "fail" if repeated > tolerance else "pass"
         yield Asked(checks.unique(name, where=where, tolerance=tolerance), repeated, verdict or fails, len(chosen))
     share = r.choice((10, 50, 100))
     everything = sum(row[name] is None for row in batch)

@@ -56,7 +56,7 @@ EXAMPLES = 10
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
 
-def run_audit(  # noqa: PLR0913 - each is asked for by name
+def run_audit(
     *,
     run_id: str,
     rows: AddedRows,
@@ -307,7 +307,7 @@ class _Audit:
         question, where = self._questions[index], self._filters[index]
         fetched = bool(result.examples)
         size = read_bytes(result.columns, self._added)
-        if result.evidence == "manifest":
+        if result.evidence != "scan":
             size = size if fetched else 0
             return Explanation(check=result.check, method="manifest", reason=None, jobs=fetched, bytes=size)
         why: str | None = reason(self._checks[index], question, where, self._schema, self._added)

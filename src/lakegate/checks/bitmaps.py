@@ -54,12 +54,10 @@ def why_not(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str | 
 
 
 def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | str:
-    if not added.complete:
-        return "Manifests don't say how far its keys lie apart: more than adding rows was done."
+    if not added.complete or not set(columns) <= set(schema.names):
+        why = "one is a field of a struct" if added.complete else "more than adding rows was done"
+        return f"Manifests don't say how far its keys lie apart: {why}."
     types = {column.name: column.type for column in schema.columns}
-    nested = next((name for name in columns if name not in types), None)
-    if nested is not None:
-        return f"Metrics of files don't cover '{nested}', a field of a struct."
     parts: list[tuple[str, tuple[int, int]]] = []
     for name in columns:
         kind = ColumnType.parse(types[name])

@@ -6,16 +6,32 @@ from collections.abc import Iterable, Sequence
 
 from lakegate.checks.bitmaps import why_not
 from lakegate.checks.columns import ColumnType, Family
-from lakegate.checks.questions import DuplicateRows, FailingRows, Filter, OrphanRows, Question
+from lakegate.checks.questions import (
+    Aggregates,
+    DuplicateRows,
+    FailingRows,
+    Filter,
+    OrphanRows,
+    QueryRows,
+    Question,
+    TotalBeside,
+)
 from lakegate.model.checks import Check
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles
 
+_OWN_WAY: dict[type, str] = {
+    Aggregates: "It is about all values of a column, which metrics of files don't add up to.",
+    QueryRows: "It compares rows with each other, which takes a query of its own.",
+    TotalBeside: "The rows of both tables are counted.",
+}
 _CUT_SHORT = (Family.TEXT, Family.OTHER)
 
 
 def reason(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:
     """Return why files' metrics alone didn't answer a check, or why its key wasn't proven unique by bitmaps."""
+    if type(question) in _OWN_WAY:
+        return _OWN_WAY[type(question)]
     if isinstance(question, OrphanRows):
         return f"Its keys are looked up in {question.table}."
     if isinstance(question, DuplicateRows):
