@@ -17,8 +17,6 @@ from lakegate.components import Components
 from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
 from lakegate.contracts.profile import profile
 from lakegate.contracts.propose import propose
-from lakegate.contracts.reader import LoadedContract, read_contract
-from lakegate.contracts.store import FOLDER, SUFFIXES
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
@@ -380,7 +378,7 @@ class Lake:
             >>> lake.test_contract("trips.yaml", "trips/*.parquet").passed
             True
         """
-        loaded = self._contract(contract)
+        loaded = self._components.contracts.named(contract)
         csv = loaded.settings.csv
         with self._components.narrator.step(f"Trying {loaded.file}"):
             engine = self._components.file_engine
@@ -1710,20 +1708,6 @@ class Lake:
             quarantine_limit=_limit(options.get("quarantine_limit"), configured.quarantine_limit),
             masked=("*",) if self.settings.ui.examples == 0 else self.settings.ui.masked,
         )
-
-    def _contract(self, given: str | Path) -> LoadedContract:
-        path = Path(given)
-        if path.suffix not in SUFFIXES:
-            table = TableIdentifier.parse(str(given))
-            found = self._components.contracts.find(table)
-            if found is not None:
-                return found
-            raise NotFoundError(
-                f"{table} has no contract in {self.home / FOLDER}.",
-                hint=f"Propose one: lakegate check init {table}",
-                table=str(table),
-            )
-        return read_contract(path)
 
     def _discover(self, paths: Paths, file_format: FileFormat | None, csv: CsvOptions) -> Batch:
         from lakegate.sources import discover

@@ -49,7 +49,7 @@ def propose(
     rows = columns[0].rows if columns else 0
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
     lines += [
-        f"# Proposed from {rows:,} rows of {_line(source)}. All of them pass; read it, and correct what was chance.",
+        f"# Proposed from {rows:,} rows of {comment(source)}. All of them pass; read it, and correct what was chance.",
         f"version: {VERSION}",
         f"table: {scalar(str(table))}",
         "# owner: who looks after the table",
@@ -97,14 +97,14 @@ def _column(column: ColumnProfile) -> Iterator[str]:
     yield f"- name: {scalar(column.name)}"
     if column.type != "unknown":
         yield f"  type: {scalar(column.type)}"
-    yield from (f"  # {_line(fact)}" for fact in _facts(column))
+    yield from (f"  # {comment(fact)}" for fact in _facts(column))
     if column.rows and not column.nulls:
         yield "  required: true"
     checks = list(_checks(column))
     if checks:
         yield "  checks:"
         for text, why in checks:
-            yield f"    - {text}  # {_line(why)}"
+            yield f"    - {text}  # {comment(why)}"
 
 
 def _facts(column: ColumnProfile) -> Iterator[str]:
@@ -218,6 +218,6 @@ def _share(part: int, whole: int) -> str:
     return f"{rounded} %" if rounded else "less than 0.1 %"
 
 
-def _line(text: str) -> str:
+def comment(text: str) -> str:
     """Return text for a comment: what comes from data can't end it."""
     return "".join(one if one.isprintable() else "�" for one in text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lakegate.config import FILE_NAME, Settings, TableSettings
 from lakegate.contracts.reader import LoadedContract, read_contract
-from lakegate.errors import ConfigurationError, IdentifierError
+from lakegate.errors import ConfigurationError, IdentifierError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
 
 FOLDER = "contracts"
@@ -37,6 +37,26 @@ class Contracts:
         """
         path = self.files().get(table)
         return None if path is None else self._load(table, path)
+
+    def named(self, given: str | Path) -> LoadedContract:
+        """Return the contract in a file, or that of a table.
+
+        Raises:
+            NotFoundError: The table has none.
+            ConfigurationError: As :meth:`find`.
+            IdentifierError: It's neither a ``.yaml`` file nor a table's name.
+        """
+        if Path(given).suffix in SUFFIXES:
+            return read_contract(Path(given))
+        table = TableIdentifier.parse(str(given))
+        found = self.find(table)
+        if found is None:
+            raise NotFoundError(
+                f"{table} has no contract in {self._home / FOLDER}.",
+                hint=f"Propose one: lakegate check init {table}",
+                table=str(table),
+            )
+        return found
 
     def all(self) -> Mapping[TableIdentifier, LoadedContract]:
         """Return all contracts by table.

@@ -27,13 +27,15 @@ _SCHEMA = "contract.schema.json"
     "check",
     examples=(
         "lakegate check list",
+        "lakegate check init nyc.trips",
         "lakegate check test nyc.trips january/*.parquet",
+        "lakegate check import orders.odcs.yaml",
         "lakegate check schema > contract.schema.json",
     ),
     default="list",
 )
 def check() -> None:
-    """List the project's contracts, try one on files, or print the JSON Schema by which editors complete them.
+    """List the project's contracts, propose one, try one on files, or convert them from dbt, and from and to ODCS.
 
     A contract is one YAML file a table, contracts/NAMESPACE.TABLE.yaml: columns, checks, partitioning, freshness and
     owner. Every command reads it where lakegate.toml's section of the table would be.
@@ -152,6 +154,78 @@ def _require_free(app: App, table: str, path: Path) -> None:
             hint=f"Remove the section first, and move its checks into the contract. {hint}",
             table=table,
         )
+
+
+@check.command(
+    "import",
+    examples=(
+        "lakegate check import orders.odcs.yaml",
+        "lakegate check import models/schema.yml --namespace shop",
+        "lakegate check import orders.odcs.yaml --stdout",
+    ),
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--namespace", metavar="NAME", help="Namespace of the tables. Default: as the file says, else default.")
+@click.option("--stdout", "prints", is_flag=True, help="Print the contracts instead of writing them to contracts/.")
+def import_contracts(app: App, /, *, file: Path, namespace: str | None, prints: bool) -> None:
+    """Make contracts of FILE: an ODCS contract (3.0, 3.1), or a properties file of dbt (schema.yml).
+
+    One contract for each table. What can't be translated is listed with its line, and in a comment of the contract.
+    Never overwrites a contract.
+    """
+    from lakegate.contracts.draft import gathered
+    from lakegate.contracts.foreign import read_foreign
+    from lakegate.contracts.store import FOLDER
+
+    drafts = read_foreign(file, namespace=namespace)
+    folder = app.folder() / FOLDER
+    paths = [folder / f"{draft.table}.yaml" for draft in drafts]
+    if not prints:
+        for draft, path in zip(drafts, paths, strict=True):
+            _require_free(app, draft.table, path)
+        folder.mkdir(parents=True, exist_ok=True)
+    texts = [draft.text(file.name) for draft in drafts]
+    if prints and not app.json:
+        click.echo("---\n".join(texts), nl=False)
+    for path, text in zip(paths, texts, strict=True) if not prints else ():
+        path.write_text(text, encoding="utf-8")
+    if app.json:
+        echo_json(
+            [
+                {
+                    "table": draft.table,
+                    "file": None if prints else str(path),
+                    "contract": text,
+                    "untranslated": [
+                        {"line": one.line, "what": one.what, "why": one.why} for one in draft.untranslated
+                    ],
+                }
+                for draft, path, text in zip(drafts, paths, texts, strict=True)
+            ]
+        )
+        return
+    if not prints:
+        for path in paths:
+            click.echo(str(path))
+    lost = gathered({one for draft in drafts for one in draft.untranslated})
+    click.echo("".join(f"{line}\n" for line in ["", f"Not translated of {file}:", *lost] if lost), nl=False, err=True)
+
+
+@check.command(
+    "export",
+    examples=("lakegate check export nyc.trips > trips.odcs.yaml", "lakegate check export proposal.yaml"),
+    formats=(),
+)
+@click.argument("contract", metavar="CONTRACT|TABLE")
+def export(app: App, /, *, contract: str) -> None:
+    """Print a contract in ODCS 3.1, the Open Data Contract Standard.
+
+    What no metric of ODCS says is of type custom, for the engine lakegate: nothing is left out.
+    """
+    from lakegate.contracts.odcs_writer import write_odcs
+    from lakegate.contracts.store import Contracts
+
+    click.echo(write_odcs(Contracts(app.folder(), app.settings()).named(contract)), nl=False)
 
 
 @check.command(

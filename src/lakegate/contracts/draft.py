@@ -1,0 +1,253 @@
+"""A contract while it's made of another format: what could be translated, and what couldn't, each with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakegate.checks.definition import CheckDefinition
+from lakegate.checks.registry import find_check, known_checks
+from lakegate.contracts.document import Mark, Node
+from lakegate.contracts.model import VERSION, column_type
+from lakegate.contracts.propose import comment, scalar
+from lakegate.errors import CheckError
+from lakegate.model.checks import Check
+
+_MOST_LINES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Untranslated:
+    """What a contract of lakegate doesn't say, or says in another way.
+
+    Attributes:
+        line: Where it is in the file.
+        what: The key, check or property.
+        why: Why it isn't in the contract, or how it differs there.
+    """
+
+    line: int
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.what}: {self.why}"
+
+
+@dataclass(slots=True)
+class DraftColumn:
+    """A column as far as it could be translated."""
+
+    name: str
+    type: str | None = None
+    required: bool = False
+    description: str | None = None
+    tags: tuple[str, ...] = ()
+    checks: list[Check] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Draft:
+    """One table of a file of another format.
+
+    Attributes:
+        table: The table's name.
+        line: Where it begins in the file.
+        untranslated: What isn't in the contract, or differs there.
+    """
+
+    table: str
+    line: int
+    description: str | None = None
+    owner: str | None = None
+    tags: tuple[str, ...] = ()
+    freshness: str | None = None
+    partition_by: tuple[str, ...] = ()
+    columns: list[DraftColumn] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    untranslated: list[Untranslated] = field(default_factory=list)
+
+    def lose(self, mark: Mark, what: str, why: str) -> None:
+        """Note what can't be translated."""
+        self.untranslated.append(Untranslated(mark.line, what, why))
+
+    def add(
+        self, mark: Mark, what: str, kind: str, columns: Sequence[str], arguments: Mapping[str, Any]
+    ) -> tuple[Check, ...]:
+        """Add a check of ``columns``, or note why it can't be one.
+
+        Args:
+            mark: Where it is in the file.
+            what: How the file calls it.
+            kind: The check.
+            columns: Its columns; a check of one goes to that column's list.
+            arguments: Its arguments and options; those that are ``None`` are left out.
+        """
+        given = {name: value for name, value in arguments.items() if value is not None}
+        try:
+            made = find_check(kind).make(tuple(columns), given)
+        except CheckError as error:
+            self.lose(mark, what, error.message)
+            return ()
+        for check in made:
+            listed = next((one for one in self.columns if check.columns == (one.name,)), None)
+            known = self.checks if listed is None or not find_check(check.kind).columns else listed.checks
+            if check not in known:
+                known.append(check)
+        return made
+
+    def text(self, source: str) -> str:
+        """Return the contract.
+
+        Args:
+            source: The file that it was made of, for the comment at the top.
+        """
+        lines = [
+            f"# Made of {comment(source)}, line {self.line}.",
+            f"version: {VERSION}",
+            f"table: {scalar(self.table)}",
+        ]
+        texts = {"description": self.description, "owner": self.owner, "freshness": self.freshness}
+        lines += [f"{key}: {scalar(value)}" for key, value in texts.items() if value is not None]
+        lists = {"tags": self.tags, "partition_by": self.partition_by}
+        lines += [f"{key}: {_flow(list(values))}" for key, values in lists.items() if values]
+        if self.untranslated:
+            lines.append("# Not translated:")
+            lines += [f"# - {comment(str(one))}" for one in gathered(self.untranslated)]
+        if self.columns:
+            lines.append("columns:")
+        for column in self.columns:
+            lines += [f"  {line}" for line in _column(column)]
+        if self.checks:
+            lines.append("checks:")
+            lines += [f"  - {entry(check, in_column=False)}" for check in self.checks]
+        return "\n".join(lines) + "\n"
+
+
+def gathered(found: Iterable[Untranslated]) -> list[str]:
+    """Return what wasn't translated in the order of the file, the same of many lines once."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    for one in sorted(found, key=lambda one: one.line):
+        lines.setdefault((one.what, one.why), []).append(one.line)
+    said = []
+    for (what, why), at in lines.items():
+        distinct = list(dict.fromkeys(at))
+        shown = ", ".join(map(str, distinct[:_MOST_LINES])) + (" …" if len(distinct) > _MOST_LINES else "")
+        said.append(f"line{'s' * (len(distinct) > 1)} {shown}: {what}: {why}")
+    return said
+
+
+def _column(column: DraftColumn) -> Iterator[str]:
+    yield f"- name: {scalar(column.name)}"
+    for key in ("type", "description"):
+        if (value := getattr(column, key)) is not None:
+            yield f"  {key}: {scalar(value)}"
+    if column.tags:
+        yield f"  tags: {_flow(list(column.tags))}"
+    if column.required:
+        yield "  required: true"
+    if column.checks:
+        yield "  checks:"
+        yield from (f"    - {entry(check, in_column=True)}" for check in column.checks)
+
+
+def entry(check: Check, *, in_column: bool) -> str:
+    """Return a check as an entry of a contract's list.
+
+    Example:
+        >>> entry(Check(kind="unique", columns=("a", "b")), in_column=False)
+        '{unique: {columns: [a, b]}}'
+    """
+    options = check_options(check)
+    columns = {} if in_column or not takes_columns(check) else {"columns": list(check.columns)}
+    arguments = {**columns, **check.arguments, **options}
+    return f"{{{check.kind}: {_flow(arguments)}}}" if arguments else check.kind
+
+
+def takes_columns(check: Check) -> bool:
+    """Return whether a check is told its columns, and doesn't find them in its arguments."""
+    return bool(find_check(check.kind).columns)
+
+
+def check_options(check: Check) -> dict[str, Any]:
+    """Return the options of a check that aren't the defaults, by the name they are written with."""
+    definition: CheckDefinition[Any] = find_check(check.kind)
+    own = {"kind", "columns", "arguments", "label", "severity", "scope"}
+    found: dict[str, Any] = {}
+    if check.severity != "error":
+        found["severity"] = check.severity
+    if check.scope != definition.scopes[0]:
+        found["scope"] = check.scope
+    if check.label:
+        found["name"] = check.label
+    for name, value in check:
+        if name not in own and value not in (None, ()):
+            found[name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{scalar(key)}: {_flow(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    return scalar(value)
+
+
+_SQL_TYPES = {
+    "boolean": "boolean", "bool": "boolean", "int": "int", "integer": "int", "int4": "int", "int32": "int",
+    "smallint": "int", "tinyint": "int", "int2": "int", "bigint": "long", "long": "long", "int8": "long",
+    "int64": "long", "float": "double", "float8": "double", "float64": "double", "double": "double",
+    "double precision": "double", "real": "float", "float4": "float", "date": "date", "timestamp_ntz": "timestamp",
+    "timestamp without time zone": "timestamp", "datetime": "timestamp", "timestamp": "timestamp",
+    "timestamptz": "timestamptz", "timestamp_ltz": "timestamptz", "timestamp_tz": "timestamptz",
+    "timestamp with time zone": "timestamptz", "string": "string", "text": "string", "varchar": "string",
+    "char": "string", "character varying": "string", "character": "string", "nvarchar": "string", "uuid": "string",
+    "binary": "binary", "varbinary": "binary", "bytes": "binary", "bytea": "binary",
+}  # fmt: skip
+_CALL = re.compile(r"([a-z_ 0-9]+?)\s*\((.*)\)")
+
+
+def sql_type(text: str) -> str | None:
+    """Return the Iceberg type of a database's type; ``None`` for one that's unknown.
+
+    Example:
+        >>> sql_type("VARCHAR(18)"), sql_type("numeric(10,2)"), sql_type("geography")
+        ('string', 'decimal(10, 2)', None)
+    """
+    plain = " ".join(text.lower().split())
+    call = _CALL.fullmatch(plain)
+    name, arguments = (call[1].strip(), call[2]) if call else (plain, "")
+    if name in ("decimal", "numeric", "number", "dec"):
+        numbers = arguments.split(",") if arguments else []
+        digits = ", ".join(one.strip() for one in (*numbers, "0")[:2]) if numbers else "38, 9"
+        return _valid(f"decimal({digits})")
+    return _SQL_TYPES.get(name) or _valid(text)
+
+
+def _valid(text: str) -> str | None:
+    try:
+        return column_type(text)
+    except ValueError:
+        return None
+
+
+def known(*names: str) -> str | None:
+    """Return the first of ``names`` that is a check here."""
+    every = known_checks()
+    return next((name for name in names if name in every), None)
+
+
+def text_of(node: Node | None) -> str | None:
+    """Return a node's text in one line, ``None`` if it has none."""
+    return " ".join(node.value.split()) or None if node is not None and isinstance(node.value, str) else None
+
+
+def words_of(node: Node | None) -> tuple[str, ...]:
+    """Return a list of texts, or one text as a list."""
+    if node is None:
+        return ()
+    items = node.items or [node]
+    return tuple(str(one.value) for one in items if isinstance(one.value, (str, int)) and str(one.value).strip())

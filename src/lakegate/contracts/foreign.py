@@ -1,0 +1,47 @@
+"""Files of other formats, told apart and read into contracts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakegate.contracts.dbt import is_dbt, read_dbt
+from lakegate.contracts.document import read_document
+from lakegate.contracts.draft import Draft
+from lakegate.contracts.odcs import is_odcs, read_odcs
+from lakegate.contracts.reader import parse_contract
+from lakegate.errors import ConfigurationError, IdentifierError
+from lakegate.model.identifiers import TableIdentifier
+
+
+def read_foreign(path: Path, *, namespace: str | None = None) -> list[Draft]:
+    """Return a contract for each table of an ODCS contract or a properties file of dbt.
+
+    Args:
+        path: The file.
+        namespace: Namespace of its tables. Default: as the file says.
+
+    Raises:
+        ConfigurationError: It can't be read, or is of no such format; with file, line and column.
+    """
+    document = read_document(path, aliases=True)
+    if is_odcs(document):
+        drafts = read_odcs(document, namespace=namespace)
+    elif is_dbt(document):
+        drafts = read_dbt(document, namespace=namespace)
+    else:
+        raise ConfigurationError(
+            f"{path} is neither an ODCS contract nor a properties file of dbt.",
+            hint="An ODCS contract has 'apiVersion', dbt's file 'models', 'seeds', 'snapshots' or 'sources'.",
+            file=str(path),
+        )
+    if not drafts:
+        raise ConfigurationError(f"{path} describes no table.", file=str(path))
+    for draft in drafts:
+        try:
+            TableIdentifier.parse(draft.table)
+        except IdentifierError as error:
+            raise ConfigurationError(
+                f"{path}:{draft.line}: {error.message}", hint=error.hint, file=str(path), line=draft.line
+            ) from None
+        parse_contract(draft.text(path.name), name=f"the contract made of {path}, line {draft.line}")
+    return drafts

@@ -1,0 +1,503 @@
+"""ODCS, the Open Data Contract Standard (3.0, 3.1), read into contracts of lakegate.
+
+https://bitol-io.github.io/open-data-contract-standard
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from lakegate.contracts.document import Document, Node
+from lakegate.contracts.draft import Draft, DraftColumn, check_options, sql_type, text_of, words_of
+from lakegate.model.identifiers import quote
+from lakegate.model.sqltext import sql_string
+
+_VERSION = re.compile(r"v3\.[01]\.\d+")
+OPERATORS = (
+    "mustBe", "mustNotBe", "mustBeGreaterThan", "mustBeGreaterOrEqualTo", "mustBeLessThan", "mustBeLessOrEqualTo",
+    "mustBeBetween", "mustNotBeBetween",
+)  # fmt: skip
+_LOGICAL = {"string": "string", "date": "date", "boolean": "boolean", "integer": "long"}
+_INTEGERS = {"i8": "int", "i16": "int", "i32": "int", "i64": "long", "u8": "int", "u16": "int", "u32": "long"}
+_NUMBERS = {"f32": "float", "f64": "double"}
+_WARNS = frozenset({"warning", "warn", "info", "low", "minor", "medium"})
+_BLOCKS = frozenset({"error", "critical", "high", "blocker", "major"})
+_UNITS = {"d": "d", "day": "d", "days": "d", "h": "h", "hr": "h", "hour": "h", "hours": "h", "m": "m", "min": "m",
+          "minute": "m", "minutes": "m", "w": "w", "week": "w", "weeks": "w"}  # fmt: skip
+_FRESH = ("freshness", "frequency", "latency")
+"""Promises that say how fresh a table is, the closest to ours first."""
+_COUNT = re.compile(
+    r"select\s+count\s*\(\s*(?:\*|1)\s*\)\s+from\s+(?P<table>\S+)\s+where\s+(?P<where>.+?)\s*;?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_OF_TABLES = frozenset(
+    {"name", "physicalName", "physicalType", "description", "tags", "properties", "quality", "relationships",
+     "customProperties"}
+)  # fmt: skip
+_OF_COLUMNS = frozenset(
+    {"name", "physicalName", "description", "tags", "quality", "relationships", "logicalType", "physicalType",
+     "logicalTypeOptions", "required", "unique", "primaryKey", "primaryKeyPosition", "partitioned",
+     "partitionKeyPosition", "properties", "items"}
+)  # fmt: skip
+_OF_QUALITY = frozenset(
+    {"id", "name", "description", "type", "metric", "rule", "arguments", "unit", "query", "severity", "tags",
+     "dimension", "engine", "implementation", *OPERATORS}
+)  # fmt: skip
+_OF_CONTRACTS = frozenset({"apiVersion", "kind", "schema", "slaProperties", "tags"})
+
+
+def is_odcs(document: Document) -> bool:
+    """Return whether a file is a contract of ODCS."""
+    return "apiVersion" in document.root.mapping
+
+
+def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft]:
+    """Return a contract for each table of an ODCS contract.
+
+    Args:
+        document: The file.
+        namespace: Where the tables are. Default: the schema of the first server that names one, else ``default``.
+
+    Raises:
+        ConfigurationError: The file isn't a contract of ODCS 3.0 or 3.1.
+    """
+    root = document.root
+    version, kind = root.mapping["apiVersion"], root.mapping.get("kind")
+    if not isinstance(version.value, str) or not _VERSION.fullmatch(version.value):
+        hint = "Versions 3.0 and 3.1 are read."
+        raise document.error(version.mark, f"ODCS {version.plain()!r} isn't a version that is read here.", hint=hint)
+    if kind is None or kind.value != "DataContract":
+        mark = root.mark if kind is None else kind.mark
+        raise document.error(mark, "'kind' must be DataContract.")
+    objects = root.mapping["schema"].items if "schema" in root.mapping else []
+    place = namespace or _namespace(root) or "default"
+    for one in objects:
+        if text_of(one.get("name")) is None:
+            raise document.error(one.mark, "a schema object needs a 'name'.")
+    others = {text_of(one.get("name")) or "": _physical(one) for one in objects}
+    drafts = [_Table(one, place, others).read() for one in objects]
+    for draft, one in zip(drafts, objects, strict=True):
+        _read_root(draft, root, {_physical(one), text_of(one.get("name")) or ""}, {*others, *others.values()})
+    return drafts
+
+
+def _rank(promise: Node) -> int:
+    what = text_of(promise.get("property"))
+    return _FRESH.index(what) if what in _FRESH else len(_FRESH)
+
+
+def _physical(node: Node) -> str:
+    return text_of(node.get("physicalName")) or text_of(node.get("name")) or ""
+
+
+def _namespace(root: Node) -> str | None:
+    servers = root.mapping["servers"].items if "servers" in root.mapping else []
+    found = (text_of(one.get("schema")) for one in servers)
+    return next((name for name in found if name and re.fullmatch(r"[A-Za-z_]\w*", name)), None)
+
+
+def _read_root(draft: Draft, root: Node, names: set[str], every: set[str]) -> None:
+    promises = root.mapping["slaProperties"].items if "slaProperties" in root.mapping else []
+    for one in sorted(promises, key=_rank):
+        element = text_of(one.get("element"))
+        table = None if element is None else element.partition(".")[0]
+        about = table in names or table not in every
+        what, unit, value = (
+            one.mapping[key].value if key in one.mapping else None for key in ("property", "unit", "value")
+        )
+        if not about:
+            continue
+        if what in _FRESH and unit in _UNITS and _is_whole(value) and not draft.freshness:
+            draft.freshness = f"{value}{_UNITS[unit]}"
+            if what != "freshness":
+                draft.lose(one.mark, f"slaProperties {what}", f"it became 'freshness: {draft.freshness}'")
+        else:
+            draft.lose(one.mark, f"slaProperties {what}", "lakegate checks no such promise")
+    draft.tags = draft.tags or words_of(root.get("tags"))
+    team = root.get("team")
+    draft.owner = None if team is None else text_of(team.get("name"))
+    for key, mark in root.keys.items():
+        if key not in _OF_CONTRACTS:
+            draft.lose(mark, key, "about the contract as a document, which ours doesn't hold")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+class _Table:
+    """One schema object while it's read."""
+
+    def __init__(self, node: Node, namespace: str, others: Mapping[str, str]) -> None:
+        self._node = node
+        self._namespace = namespace
+        self._others = others
+        name = _physical(node)
+        self._names = {name, text_of(node.get("name"))}
+        self._draft = Draft(self._qualified(name), node.mark.line)
+        self._columns: dict[str, str] = {}
+
+    def _qualified(self, name: str) -> str:
+        plain = re.sub(r"[^\w.-]", "_", name)
+        return plain if "." in plain else f"{self._namespace}.{plain}"
+
+    def read(self) -> Draft:
+        draft, node = self._draft, self._node
+        draft.description, draft.tags = text_of(node.get("description")), words_of(node.get("tags"))
+        properties = node.mapping["properties"].items if "properties" in node.mapping else []
+        for one in properties:
+            name = text_of(one.get("physicalName")) or text_of(one.get("name"))
+            if name is None:
+                draft.lose(one.mark, "a property", "it has no name")
+                continue
+            self._columns[text_of(one.get("name")) or name] = name
+            draft.columns.append(DraftColumn(name, description=text_of(one.get("description"))))
+        for one, column in zip(
+            (one for one in properties if text_of(one.get("name") or one.get("physicalName"))),
+            draft.columns,
+            strict=True,
+        ):
+            self._column(one, column)
+        self._keys(properties)
+        self._quality(node, None)
+        for one in node.mapping["relationships"].items if "relationships" in node.mapping else []:
+            self._relationship(one, words_of(one.get("from")))
+        for one in node.mapping["customProperties"].items if "customProperties" in node.mapping else []:
+            value = text_of(one.get("value"))
+            if text_of(one.get("property")) == "partition_by" and value is not None:
+                draft.partition_by = (*draft.partition_by, value)
+            else:
+                draft.lose(one.mark, "customProperties", "ours has no such key")
+        for key, mark in node.keys.items():
+            if key not in _OF_TABLES:
+                draft.lose(mark, key, "ours has no such key")
+        return draft
+
+    def _column(self, node: Node, column: DraftColumn) -> None:
+        column.tags = words_of(node.get("tags"))
+        column.required = self._flag(node, "required")
+        column.type = self._type(node)
+        if self._flag(node, "unique"):
+            self._draft.add(node.keys["unique"], "unique", "unique", [column.name], {})
+        self._options(node, column)
+        self._quality(node, column)
+        for one in node.mapping["relationships"].items if "relationships" in node.mapping else []:
+            self._relationship(one, (column.name,))
+        for key, mark in node.keys.items():
+            if key not in _OF_COLUMNS:
+                self._draft.lose(mark, key, "ours has no such key")
+
+    def _flag(self, node: Node, key: str) -> bool:
+        return node.mapping[key].value is True if key in node.mapping else False
+
+    def _keys(self, properties: list[Node]) -> None:
+        def position(node: Node, key: str) -> int:
+            found = node.mapping[key].value if key in node.mapping else 0
+            return found if isinstance(found, int) else 0
+
+        by_key = [one for one in properties if self._flag(one, "primaryKey")]
+        by_key.sort(key=lambda one: position(one, "primaryKeyPosition"))
+        names = [
+            self._columns[text_of(one.get("name")) or ""] for one in by_key if text_of(one.get("name")) in self._columns
+        ]
+        for column in self._draft.columns:
+            column.required = column.required or column.name in names
+        if names:
+            self._draft.add(by_key[0].keys["primaryKey"], "primaryKey", "unique", names, {})
+        parts = [one for one in properties if self._flag(one, "partitioned")]
+        parts.sort(key=lambda one: position(one, "partitionKeyPosition"))
+        self._draft.partition_by = tuple(
+            self._columns[name] for one in parts if (name := text_of(one.get("name"))) in self._columns and name
+        )
+
+    def _type(self, node: Node) -> str | None:
+        logical, physical = text_of(node.get("logicalType")), text_of(node.get("physicalType"))
+        options = node.get("logicalTypeOptions") or Node({}, node.mark)
+        form = text_of(options.get("format"))
+        found = None if physical is None else sql_type(physical)
+        if logical == "timestamp":
+            return "timestamptz" if self._flag(options, "timezone") else found or "timestamp"
+        if logical in ("object", "array"):
+            found = self._nested(node, logical) or found
+        elif found is None and logical is not None:
+            sizes = {**_INTEGERS, **_NUMBERS}
+            found = (
+                sizes.get(form or "")
+                or _LOGICAL.get(logical)
+                or ("double" if logical == "number" and not physical else None)
+            )
+        if found is None and (logical or physical):
+            mark = node.keys["physicalType" if physical else "logicalType"]
+            self._draft.lose(mark, f"type {physical or logical}", "no type of Iceberg; the column may be of any")
+        return found
+
+    def _nested(self, node: Node, logical: str) -> str | None:
+        if logical == "array":
+            inner = self._type(node.mapping["items"]) if node.get("items") is not None else None
+            return None if inner is None else f"list<{inner}>"
+        fields = [(text_of(one.get("name")), self._type(one)) for one in (node.get("properties") or node).items]
+        if not fields or any(name is None or kind is None for name, kind in fields):
+            return None
+        return f"struct<{', '.join(f'{name}: {kind}' for name, kind in fields)}>"
+
+    def _options(self, node: Node, column: DraftColumn) -> None:
+        options = node.get("logicalTypeOptions")
+        if options is None:
+            return
+        name, draft = column.name, self._draft
+        said: dict[str, Node] = dict(options.mapping)
+        limits = {
+            key: said.pop(key)
+            for key in list(said)
+            if key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+        }
+        for pair, inclusive in ((("minimum", "maximum"), None), (("exclusiveMinimum", "exclusiveMaximum"), False)):
+            ends = {end: limits[key].value for end, key in zip(("min", "max"), pair, strict=True) if key in limits}
+            if ends:
+                mark = next(options.keys[key] for key in pair if key in limits)
+                draft.add(
+                    mark,
+                    "/".join(key for key in pair if key in limits),
+                    "in_range",
+                    [name],
+                    {**ends, "inclusive": inclusive},
+                )
+        if "pattern" in said:
+            # In JSON Schema, whose words these are, a pattern may be anywhere in the text.
+            draft.add(options.keys["pattern"], "pattern", "matches", [name], {"pattern": said.pop("pattern").value})
+        for key, sign in (("minLength", "<"), ("maxLength", ">")):
+            if key in said and _is_whole(said[key].value):
+                number = said.pop(key).value
+                text = f"length({quote(name)}) {sign} {number}"
+                draft.add(options.keys[key], key, "sql", (), {"predicate": text, "name": f"{name}_{key}"})
+        for key in ("format", "timezone", "defaultTimezone"):
+            said.pop(key, None)  # say the type, or how it's written elsewhere
+        for key in said:
+            draft.lose(options.keys[key], f"logicalTypeOptions {key}", "no check of ours says it")
+
+    def _relationship(self, node: Node, columns: tuple[str, ...]) -> None:
+        targets = words_of(node.get("to"))
+        parts = [one.rpartition(".") for one in targets]
+        mine = [self._columns.get(one.rpartition(".")[2], one.rpartition(".")[2]) for one in columns]
+        if not parts or "/" in "".join(targets) or len({table for table, _, _ in parts}) != 1 or not parts[0][0]:
+            self._draft.lose(node.mark, "relationships", "it isn't of the form table.column")
+            return
+        arguments = {
+            "to": self._qualified(self._others.get(parts[0][0], parts[0][0])),
+            "to_columns": [column for _, _, column in parts],
+        }
+        self._draft.add(node.mark, "relationships", "relationships", mine, arguments)
+
+    def _quality(self, node: Node, column: DraftColumn | None) -> None:
+        for one in node.mapping["quality"].items if "quality" in node.mapping else []:
+            if isinstance(one.value, dict):
+                _Quality(self._draft, one, column, self._columns, self._names).read()
+            else:
+                self._draft.lose(one.mark, "quality", "it isn't a mapping")
+
+
+class _Quality:
+    """One rule of ``quality`` while it's read."""
+
+    def __init__(
+        self, draft: Draft, node: Node, column: DraftColumn | None, columns: Mapping[str, str], tables: set[str | None]
+    ) -> None:
+        self._draft, self._node, self._column = draft, node, column
+        self._columns, self._tables = columns, tables
+        self._operators = [name for name in OPERATORS if name in node.mapping]
+
+    def read(self) -> None:
+        node = self._node
+        metric = text_of(node.get("metric")) or text_of(node.get("rule"))
+        kind = text_of(node.get("type")) or ("library" if metric else "text")
+        for key, mark in node.keys.items():
+            if key not in _OF_QUALITY:
+                self._draft.lose(mark, f"quality {key}", "ours has no such key")
+        if kind == "library" and metric is not None:
+            self._what = metric
+            self._library(metric)
+        elif kind == "sql":
+            self._what = "quality of type sql"
+            self._sql()
+        elif kind == "custom" and text_of(node.get("engine")) == "lakegate":
+            self._what = "quality of type custom"
+            self._own()
+        else:
+            engine = text_of(node.get("engine"))
+            why = "it's for people" if kind == "text" else f"it's for {engine or 'another engine'}"
+            self._draft.lose(node.mark, f"quality of type {kind}", why)
+
+    def _library(self, metric: str) -> None:
+        readers = {
+            "rowCount": self._row_count, "nullValues": self._nulls, "missingValues": self._missing,
+            "invalidValues": self._invalid, "duplicateValues": self._duplicates,
+        }  # fmt: skip
+        reader = readers.get(metric)
+        if reader is None:
+            self._lose("ODCS 3.1 has no such metric")
+        elif metric not in ("rowCount", "duplicateValues") and self._column is None:
+            self._lose("it must be below a property")
+        else:
+            reader()
+
+    def _row_count(self) -> None:
+        operator, value = self._operator()
+        whole = _ints(value)
+        if text_of(self._node.get("unit")) == "percent" or operator is None or whole is None:
+            self._lose("rows are counted, by one operator and whole numbers")
+            return
+        low, high = whole[0], whole[-1]
+        ends = {
+            "mustBe": (low, low), "mustBeGreaterThan": (low + 1, None), "mustBeGreaterOrEqualTo": (low, None),
+            "mustBeLessThan": (None, low - 1), "mustBeLessOrEqualTo": (None, low), "mustBeBetween": (low, high),
+        }.get(operator)  # fmt: skip
+        if ends is None:
+            self._lose(f"no check of ours says {operator} of a number of rows")
+            return
+        self._add("row_count", (), {"min": ends[0], "max": ends[1]})
+
+    def _nulls(self) -> None:
+        self._counted("not_null", [self._name], {})
+
+    def _missing(self) -> None:
+        found = self._argument("missingValues")
+        values = [one.value for one in found.items] if found is not None else [None]
+        texts = [one for one in values if one is not None]
+        if not texts:
+            self._counted("not_null", [self._name], {})
+            return
+        if not all(isinstance(one, (str, int, float)) and not isinstance(one, bool) for one in texts):
+            self._lose("a missing value is neither text nor a number")
+            return
+        quoted = quote(self._name)
+        listed = ", ".join(sql_string(one) if isinstance(one, str) else str(one) for one in texts)
+        or_null = f"{quoted} IS NULL OR " if None in values else ""
+        self._counted("sql", (), {"predicate": f"{or_null}{quoted} IN ({listed})"})
+
+    def _invalid(self) -> None:
+        values, pattern = self._argument("validValues"), self._argument("pattern")
+        if values is not None and pattern is not None:
+            self._lose("a list and a pattern at once would be two checks that count apart")
+        elif values is not None:
+            self._counted("accepted_values", [self._name], {"values": [one.plain() for one in values.items]})
+        elif pattern is not None:
+            self._counted("matches", [self._name], {"pattern": pattern.value})
+        else:
+            self._lose("it has neither validValues nor pattern")
+
+    def _duplicates(self) -> None:
+        listed = self._argument("properties")
+        names = [self._columns.get(name, name) for name in words_of(listed)] if listed is not None else []
+        columns = names or ([self._name] if self._column is not None else [])
+        if not columns:
+            self._lose("it names no properties")
+        elif self._counted("unique", columns, {}) not in (None, 0):
+            self._draft.lose(
+                self._node.mark, self._what, "'unique' counts all rows that share a key, the first one, too"
+            )
+
+    def _sql(self) -> None:
+        query = self._node.mapping["query"].value if "query" in self._node.mapping else None
+        found = _COUNT.fullmatch(query.strip()) if isinstance(query, str) else None
+        tables = {"{object}", "${object}", "{table}", "${table}", "{model}", "${model}", *self._tables}
+        if (
+            found is None
+            or found["table"].strip('`"') not in tables
+            or re.search(r"\bselect\b", found["where"], re.IGNORECASE)
+        ):
+            self._lose("only SELECT COUNT(*) FROM {object} WHERE … of single rows can be a check")
+            return
+        where = found["where"]
+        for mark in ("${property}", "{property}", "${column}", "{column}"):
+            where = where.replace(mark, quote(self._name) if self._column is not None else mark)
+        self._counted("sql", (), {"predicate": where})
+
+    def _own(self) -> None:
+        from lakegate.contracts.entries import EntryError, read_entry
+
+        implementation = self._node.mapping.get("implementation")
+        try:
+            made = () if implementation is None else read_entry(implementation, None)
+        except EntryError as error:
+            self._lose(error.problem)
+            return
+        for check in made:
+            self._draft.add(
+                self._node.mark, self._what, check.kind, check.columns, {**check.arguments, **check_options(check)}
+            )
+
+    def _counted(self, kind: str, columns: Any, arguments: Mapping[str, Any]) -> int | str | None:
+        """Add a check whose failing rows are what the metric counts; return its tolerance."""
+        tolerance = self._tolerance()
+        if tolerance is None:
+            return None
+        self._add(kind, columns, {**arguments, "tolerance": tolerance or None})
+        return tolerance
+
+    def _tolerance(self) -> int | str | None:
+        """Return the failing rows that the operator allows; ``None`` if that isn't 'at most'."""
+        operator, value = self._operator()
+        is_percent = text_of(self._node.get("unit")) == "percent"
+        number = value[-1] if isinstance(value, list) and value else value
+        if (
+            operator is None
+            or isinstance(number, bool)
+            or not isinstance(number, (int, float))
+            or not math.isfinite(number)
+        ):
+            self._lose("it needs one operator and a number")
+            return None
+        most: float | None = None
+        from_none = operator == "mustBeBetween" and isinstance(value, list) and value[:-1] == [0]
+        if operator == "mustBeLessOrEqualTo" or (operator == "mustBe" and number == 0) or from_none:
+            most = number
+        elif operator == "mustBeLessThan":
+            most = number if is_percent else math.ceil(number) - 1
+            if is_percent:
+                self._draft.lose(self._node.mark, self._what, f"'less than {number} %' became 'at most {number} %'")
+        if most is None or most < 0:
+            self._lose(f"{operator} {value} isn't an upper limit of failing rows")
+            return None
+        return f"{most}%" if is_percent and most else math.floor(most)
+
+    def _operator(self) -> tuple[str | None, Any]:
+        if len(self._operators) != 1:
+            return None, None
+        name = self._operators[0]
+        return name, self._node.mapping[name].plain()
+
+    def _argument(self, name: str) -> Node | None:
+        arguments = self._node.get("arguments")
+        found = None if arguments is None else arguments.get(name)
+        return found if found is not None else self._node.get(name)
+
+    @property
+    def _name(self) -> str:
+        return self._column.name if self._column is not None else ""
+
+    def _add(self, kind: str, columns: Any, arguments: Mapping[str, Any]) -> None:
+        node = self._node
+        severity = (text_of(node.get("severity")) or "error").lower()
+        if severity not in _WARNS | _BLOCKS:
+            self._draft.lose(node.keys["severity"], f"severity {severity}", "it became 'error'")
+        options = {
+            "severity": "warn" if severity in _WARNS else None,
+            "name": text_of(node.get("name")),
+            "description": text_of(node.get("description")),
+            "tags": [*words_of(node.get("tags")), *words_of(node.get("dimension"))] or None,
+        }
+        self._draft.add(node.mark, self._what, kind, columns, {**arguments, **options})
+
+    def _lose(self, why: str) -> None:
+        self._draft.lose(self._node.mark, self._what, why)
+
+
+def _ints(value: Any) -> list[int] | None:
+    values = value if isinstance(value, list) else [value]
+    is_whole = values and all(
+        isinstance(one, (int, float)) and not isinstance(one, bool) and one == int(one) for one in values
+    )
+    return [int(one) for one in values] if is_whole else None

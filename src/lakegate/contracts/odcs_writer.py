@@ -1,0 +1,161 @@
+"""Contracts written in ODCS, the Open Data Contract Standard."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+
+from lakegate.contracts.draft import check_options, entry
+from lakegate.contracts.propose import scalar
+from lakegate.contracts.reader import LoadedContract
+from lakegate.model.checks import Check
+
+WRITTEN = "v3.1.0"
+"""The version of ODCS that is written."""
+
+
+def write_odcs(contract: LoadedContract) -> str:
+    """Return a contract in ODCS, as YAML. What no library metric says is of type ``custom`` with our own words.
+
+    :func:`~lakegate.contracts.odcs.read_odcs` makes a contract with the same checks of it.
+
+    Args:
+        contract: The contract.
+    """
+    said = contract.contract
+    table = contract.table
+    lines = [
+        f"apiVersion: {WRITTEN}",
+        "kind: DataContract",
+        f"id: {uuid.uuid5(uuid.NAMESPACE_URL, f'lakegate:{table}')}",
+        "version: 1.0.0",
+        "status: active",
+        f"name: {scalar(str(table))}",
+    ]
+    if said.owner is not None:
+        lines += ["team:", f"  name: {scalar(said.owner)}"]
+    lines += ["schema:", f"  - name: {scalar(table.name)}", f"    physicalName: {scalar(str(table))}"]
+    lines += ["    physicalType: table", *_about(said.description, said.tags, indent=4)]
+    if said.columns:
+        lines += ["    properties:", *_properties(contract)]
+    listed = {column.name for column in said.columns}
+    rest = [one for one in contract.checks if len(one.columns) != 1 or one.columns[0] not in listed]
+    lines += _rules(rest, None, said.owner, indent=4)
+    left = [("partition_by", one) for one in said.partition_by if "(" in one]
+    left += [("extra_columns", "refuse")] * (said.extra_columns == "refuse")
+    if left:
+        lines.append("    customProperties:")
+    for key, value in left:
+        lines += [f"      - property: {key}", f"        value: {scalar(value)}"]
+    if said.freshness is not None:
+        number, unit = re.fullmatch(r"([0-9]+)\s*([a-z])", said.freshness.strip()).groups()  # type: ignore[union-attr]
+        lines += ["slaProperties:", "  - property: frequency", f"    value: {int(number)}", f"    unit: {unit}"]
+    return "\n".join(lines) + "\n"
+
+
+def _properties(contract: LoadedContract) -> Iterator[str]:
+    said = contract.contract
+    partitions = [one for one in said.partition_by if "(" not in one]
+    for column in said.columns:
+        yield from [f"      - name: {scalar(column.name)}", *_about(column.description, column.tags, indent=8)]
+        if column.type is not None:
+            yield from [f"        {key}: {scalar(value)}" for key, value in _types_of(column.type).items()]
+            if column.type == "timestamptz":
+                yield from ["        logicalTypeOptions:", "          timezone: true"]
+        if column.required:
+            yield "        required: true"
+        if column.name in partitions:
+            position = partitions.index(column.name) + 1
+            yield from ["        partitioned: true", f"        partitionKeyPosition: {position}"]
+        own = [
+            one for one in contract.checks if one.columns == (column.name,) and not _is_required(one, column.required)
+        ]
+        yield from _rules(own, column.name, said.owner, indent=8)
+
+
+_LOGICAL_OF = {
+    "boolean": "boolean", "int": "integer", "long": "integer", "float": "number", "double": "number", "date": "date",
+    "timestamp": "timestamp", "timestamptz": "timestamp", "time": "time", "list": "array", "map": "object",
+    "struct": "object", "decimal": "number",
+}  # fmt: skip
+
+
+def _types_of(kind: str) -> dict[str, str]:
+    word = re.match(r"[a-z]+", kind)
+    return {"logicalType": _LOGICAL_OF.get(word[0] if word else "", "string"), "physicalType": kind}
+
+
+def _about(description: str | None, tags: tuple[str, ...], *, indent: int) -> list[str]:
+    space = " " * indent
+    lines = [] if description is None else [f"{space}description: {scalar(description)}"]
+    return lines + ([f"{space}tags: [{', '.join(map(scalar, tags))}]"] if tags else [])
+
+
+def _is_required(check: Check, required: bool) -> bool:  # noqa: FBT001 - of the column, as it is
+    return required and str(check) == f"{Check(kind='not_null', columns=check.columns)}"
+
+
+def _rules(checks: list[Check], column: str | None, owner: str | None, *, indent: int) -> list[str]:
+    space = " " * indent
+    lines = [f"{space}quality:"] if checks else []
+    for check in checks:
+        plain = check.model_copy(update={"owner": None}) if check.owner == owner else check
+        rule = _as_metric(plain, column)
+        if rule is None:
+            implementation = entry(plain, in_column=False)
+            rule = {"type": "custom", "engine": "lakegate", "implementation": implementation}
+        first, *more = [f"{key}: {value}" for key, value in rule.items()]
+        lines += [f"{space}  - {first}", *(f"{space}    {one}" for one in more)]
+    return lines
+
+
+def _as_metric(check: Check, column: str | None) -> dict[str, str] | None:
+    """Return a check as a metric of ODCS, keys with values in YAML; ``None`` if it's more than one says."""
+    options = check_options(check)
+    tolerance, severity = options.pop("tolerance", 0), options.pop("severity", "error")
+    known_options = {key: options.pop(key) for key in ("name", "description", "tags") if key in options}
+    arguments = dict(check.arguments)
+    rule: dict[str, str]
+    if options or severity == "quarantine":
+        return None
+    if check.kind == "row_count":
+        low, high = arguments.get("min"), arguments.get("max")
+        if low is not None and high is not None:
+            rule = {
+                "metric": "rowCount",
+                **({"mustBe": str(low)} if low == high else {"mustBeBetween": f"[{low}, {high}]"}),
+            }
+        else:
+            rule = {"metric": "rowCount"}
+            rule |= {"mustBeLessOrEqualTo": str(high)} if low is None else {"mustBeGreaterOrEqualTo": str(low)}
+    else:
+        metric = _METRICS.get(check.kind)
+        if metric is None or (column is None and check.kind != "unique"):
+            return None
+        rule = {"metric": metric}
+        if check.kind == "unique" and column is None:
+            rule["arguments"] = f"{{properties: [{', '.join(map(scalar, check.columns))}]}}"
+        if check.kind == "accepted_values":
+            rule["arguments"] = f"{{validValues: [{', '.join(map(scalar, arguments.pop('values')))}]}}"
+        if check.kind == "matches":
+            rule["arguments"] = f"{{pattern: {scalar(arguments.pop('pattern'))}}}"
+        if arguments:
+            return None
+        is_percent = isinstance(tolerance, str)
+        rule |= {"mustBeLessOrEqualTo" if tolerance else "mustBe": str(tolerance).removesuffix("%")}
+        rule |= {"unit": "percent"} if is_percent else {}
+    rule |= {"severity": "warning"} if severity == "warn" else {}
+    texts = {key: value for key, value in known_options.items() if key != "tags"}
+    rule |= {key: scalar(value) for key, value in texts.items()}
+    if "tags" in known_options:
+        rule["tags"] = f"[{', '.join(map(scalar, known_options['tags']))}]"
+    return rule
+
+
+_METRICS = {
+    "not_null": "nullValues",
+    "unique": "duplicateValues",
+    "accepted_values": "invalidValues",
+    "matches": "invalidValues",
+}

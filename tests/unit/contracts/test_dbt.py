@@ -1,0 +1,162 @@
+"""Properties files of dbt, read into contracts. The texts follow the forms of the packages' own documentation."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lakegate.contracts.dbt import read_dbt
+from lakegate.contracts.document import parse_document
+from lakegate.contracts.draft import Draft
+from lakegate.contracts.foreign import read_foreign
+from lakegate.contracts.reader import parse_contract
+from lakegate.errors import ConfigurationError
+
+
+def read(text: str) -> list[Draft]:
+    return read_dbt(parse_document(textwrap.dedent(text), name="schema.yml", aliases=True))
+
+
+def checks(draft: Draft) -> list[str]:
+    return [str(check) for check in parse_contract(draft.text("schema.yml")).checks]
+
+
+def test_a_model_becomes_a_contract() -> None:
+    (draft,) = read(
+        """\
+        version: 2
+        models:
+          - name: orders
+            description: One row an order.
+            config: {schema: shop, tags: [nightly], meta: {owner: ann}, materialized: table}
+            columns:
+              - name: order_id
+                data_type: bigint
+                constraints: [{type: primary_key}]
+                data_tests: [unique, not_null]
+              - name: status
+                tests:
+                  - accepted_values:
+                      values: [placed, shipped]
+                      config: {severity: warn, where: "at > '2024-01-01'"}
+                  - dbt_utils.not_empty_string
+              - name: customer_id
+                tests:
+                  - relationships: {to: ref('customers'), field: id}
+                  - relationships: {arguments: {to: "source('crm', 'people')", field: id}}
+              - name: discount
+                data_type: numeric(5,2)
+                tests:
+                  - dbt_utils.accepted_range: {min_value: 0, max_value: 1, inclusive: false}
+                  - dbt_expectations.expect_column_values_to_be_between: {min_value: 0, row_condition: "status <> 'x'"}
+            tests:
+              - dbt_utils.unique_combination_of_columns: {combination_of_columns: [order_id, status]}
+              - dbt_utils.expression_is_true: {expression: "discount >= 0", name: no_markup, error_if: ">10"}
+              - dbt_expectations.expect_table_row_count_to_be_between: {min_value: 1, max_value: 4}
+        """
+    )
+    assert draft.table == "shop.orders"
+    assert (draft.owner, draft.tags) == ("ann", ("nightly",))
+    found = checks(draft)
+    assert found[:2] == ["unique(order_id)", "not_null(order_id)"]
+    assert (
+        "accepted_values(status, values=['placed', 'shipped'], where=\"at > '2024-01-01'\", severity='warn')" in found
+    )
+    assert "relationships(customer_id, to='default.customers', to_columns='id', scope='table')" in found
+    assert "relationships(customer_id, to='crm.people', to_columns='id', scope='table')" in found
+    assert "in_range(discount, min=0, max=1, inclusive=False)" in found
+    assert "in_range(discount, min=0, where=\"status <> 'x'\")" in found
+    assert "unique(order_id, status)" in found
+    assert "row_count(min=1, max=4)" in found
+    assert any("NOT (discount >= 0)" in one and "tolerance=10" in one and "no_markup" in one for one in found)
+    assert [(one.line, one.what) for one in draft.untranslated] == [(5, "config materialized")]
+
+
+@pytest.mark.parametrize(
+    ("test", "check"),
+    [
+        ("dbt_utils.not_accepted_values: {values: [a]}", "c"),
+        ("dbt_utils.not_null_proportion: {at_least: 0.95}", "not_null(c, tolerance='5%')"),
+        ("dbt_expectations.expect_column_values_to_not_be_null", "not_null(c)"),
+        ("dbt_expectations.expect_column_values_to_be_unique", "unique(c)"),
+        (
+            "dbt_expectations.expect_column_values_to_be_in_set: {value_set: [1, 2]}",
+            "accepted_values(c, values=[1, 2])",
+        ),
+        ("accepted_values: {values: ['1', '2'], quote: false}", "accepted_values(c, values=[1, 2])"),
+        ("dbt_expectations.expect_column_values_to_match_regex: {regex: '^a'}", "matches(c, pattern='^a')"),
+        ("dbt_expectations.expect_column_value_lengths_to_equal: {value: 3}", "length(`c`) < 3 OR length(`c`) > 3"),
+        ("dbt_utils.expression_is_true: {expression: '> 3'}", "NOT (`c` > 3)"),
+        ("unique: {config: {where: 'x > 1', error_if: '>= 3'}}", "unique(c, where='x > 1', tolerance=2)"),
+        ("{name: mine, test_name: not_null, config: {severity: warn}}", "not_null(c, severity='warn', name='mine')"),
+    ],
+)
+def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
+    (draft,) = read(
+        f"models:\n  - name: m\n    columns:\n      - name: x\n      - name: c\n        tests:\n          - {test}\n"
+    )
+    (found,) = checks(draft)
+    assert check in found
+    assert not draft.untranslated
+
+
+@pytest.mark.parametrize(
+    ("test", "why"),
+    [
+        ("my_project_test", "no check of ours is called like it"),
+        ("not_null: {config: {enabled: false}}", "it is disabled"),
+        ("accepted_values: {values: \"{{ var('states') }}\"}", "it holds Jinja"),
+        ("relationships: {to: customers, field: id}", "neither a ref nor a source"),
+        ("unique: {config: {error_if: '!= 3'}}", "isn't 'more than so many rows'"),
+        ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it warns and fails at different numbers"),
+        ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: date}", "no check of ours"),
+        ("dbt_utils.accepted_range: {min_value: now()}", "is SQL, not a value"),
+        ("dbt_utils.accepted_range: {min_value: 1, group_by: [x]}", "takes 'group_by'"),
+    ],
+)
+def test_what_no_check_says_is_listed_with_its_line_and_why(test: str, why: str) -> None:
+    (draft,) = read(f"models:\n  - name: m\n    columns:\n      - name: c\n        tests:\n          - {test}\n")
+    assert checks(draft) == []
+    (lost,) = draft.untranslated
+    assert lost.line == 6
+    assert why in lost.why
+
+
+def test_tables_of_sources_are_in_the_source_s_schema_and_have_its_freshness() -> None:
+    first, second = read(
+        """\
+        sources:
+          - name: crm
+            schema: raw_crm
+            loader: fivetran
+            freshness: {error_after: {count: 12, period: hour}}
+            tables:
+              - {name: people, columns: [{name: id, tests: &keys [unique]}]}
+              - {name: firms, identifier: firms_v2, freshness: {warn_after: {count: 2, period: day}},
+                 columns: [{name: id, tests: *keys}]}
+        """
+    )
+    assert (first.table, first.freshness) == ("raw_crm.people", "12h")
+    assert (second.table, second.freshness) == ("raw_crm.firms_v2", "2d")
+    assert checks(first) == checks(second) == ["unique(id)"]
+    assert [one.what for one in second.untranslated] == ["source loader"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("exposures: []", "is neither an ODCS contract nor a properties file of dbt"),
+        ("models: []", "describes no table"),
+        ("models: [{name: 'a b'}]", "x.yml:1: 'default.a b' cannot name a table"),
+    ],
+)
+def test_a_file_that_is_neither_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        read_foreign(Path("x.yml"))
+    assert said in caught.value.message

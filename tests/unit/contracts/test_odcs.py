@@ -1,0 +1,212 @@
+"""ODCS contracts, read and written. The texts follow the forms of the standard's own examples."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from lakegate.contracts.document import parse_document
+from lakegate.contracts.draft import Draft
+from lakegate.contracts.odcs import read_odcs
+from lakegate.contracts.odcs_writer import write_odcs
+from lakegate.contracts.reader import LoadedContract, parse_contract
+from lakegate.errors import ConfigurationError
+from unit.contracts.test_reader import CONTRACT
+
+HEAD = "apiVersion: v3.1.0\nkind: DataContract\nid: x\nversion: 1.0.0\nstatus: active\n"
+SHOP = """
+servers:
+  - {server: prod, type: postgres, schema: shop}
+team: {name: orders-team}
+slaProperties:
+  - {property: latency, value: 4, unit: d}
+  - {property: frequency, value: 12, unit: h}
+  - {property: retention, value: 3, unit: y}
+schema:
+  - name: orders
+    physicalName: orders_v1
+    description: One row an order.
+    tags: [sales]
+    relationships:
+      - {type: foreignKey, from: [orders.shop_id, orders.country], to: [shops.id, shops.country]}
+    properties:
+      - {name: order_id, physicalName: id, logicalType: integer, physicalType: bigint, primaryKey: true}
+      - name: country
+        logicalType: string
+        physicalType: varchar(2)
+        required: true
+        unique: false
+        classification: public
+        logicalTypeOptions: {minLength: 2, maxLength: 2, pattern: '[A-Z]{2}', format: iso}
+        quality:
+          - metric: invalidValues
+            arguments: {validValues: [DK, 'NO', SE]}
+            mustBeLessThan: 5
+            severity: warning
+            dimension: conformity
+            description: Nordic only.
+      - {name: shop_id, logicalType: integer, partitioned: true, partitionKeyPosition: 1,
+         relationships: [{to: shops.id}]}
+      - name: amount
+        logicalType: number
+        physicalType: numeric(9,2)
+        logicalTypeOptions: {minimum: 0, exclusiveMaximum: 1000}
+        quality:
+          - type: sql
+            query: SELECT COUNT(*) FROM {object} WHERE {property} = 13
+            mustBe: 0
+          - {type: sql, query: 'select avg({property}) from {object}', mustBeGreaterThan: 3}
+          - {type: text, description: It is in euros.}
+          - {metric: nullValues, mustBeLessOrEqualTo: 0.5, unit: percent}
+          - {metric: missingValues, arguments: {missingValues: [null, 0, 'n/a']}, mustBeLessThan: 100}
+          - {type: custom, engine: soda, implementation: 'type: x'}
+          - {type: custom, engine: lakegate, implementation: {in_range: {column: amount, min: 1, tolerance: 2}}}
+      - {name: at, logicalType: timestamp, logicalTypeOptions: {timezone: true}}
+      - {name: items, logicalType: array, items: {logicalType: object, properties: [{name: sku, logicalType: string}]}}
+      - {name: place, physicalType: geography}
+    quality:
+      - {metric: rowCount, mustBeBetween: [100, 120], method: reconciliation}
+      - {metric: duplicateValues, mustBe: 0, arguments: {properties: [order_id, country]}}
+  - name: shops
+    physicalName: shops_v2
+"""
+
+
+def read(text: str) -> list[Draft]:
+    return read_odcs(parse_document(HEAD + textwrap.dedent(text), name="x", aliases=True))
+
+
+def loaded(draft: Draft) -> LoadedContract:
+    return parse_contract(draft.text("x.yaml"))
+
+
+def test_a_contract_of_odcs_becomes_one_for_each_table() -> None:
+    orders, shops = read(SHOP)
+    made = loaded(orders)
+    assert (str(made.table), str(loaded(shops).table)) == ("shop.orders_v1", "shop.shops_v2")
+    assert {str(check) for check in made.checks} == {
+        "not_null(id)",
+        "unique(id)",
+        "not_null(country)",
+        "matches(country, pattern='[A-Z]{2}')",
+        "accepted_values(country, values=['DK', 'NO', 'SE'], tolerance=4, severity='warn')",
+        "relationships(shop_id, to='shop.shops_v2', to_columns='id', scope='table')",
+        "in_range(amount, min=0)",
+        "in_range(amount, max=1000, inclusive=False)",
+        "sql(amount, predicate='`amount` = 13')",
+        "not_null(amount, tolerance='0.5%')",
+        "sql(amount, predicate=\"`amount` IS NULL OR `amount` IN (0, 'n/a')\", tolerance=99)",
+        "in_range(amount, min=1, tolerance=2)",
+        "sql(country, predicate='length(`country`) < 2', name='country_minLength')",
+        "sql(country, predicate='length(`country`) > 2', name='country_maxLength')",
+        "row_count(min=100, max=120)",
+        "unique(id, country)",
+        "relationships(shop_id, country, to='shop.shops_v2', to_columns=['id', 'country'], scope='table')",
+    }
+    assert [column.type for column in made.terms.columns] == [
+        "long", "string", "long", "decimal(9, 2)", "timestamptz", "list<struct<sku: string>>", "",
+    ]  # fmt: skip
+    assert (made.contract.owner, made.contract.freshness) == ("orders-team", "12h")
+    assert made.contract.partition_by == ("shop_id",)
+    assert [check.tags for check in made.checks if check.description] == [("conformity",)]
+
+
+def test_what_can_not_be_said_is_listed_with_its_line() -> None:
+    (orders, _) = read(SHOP)
+    lost = {one.line: one.what for one in orders.untranslated}
+    text = (HEAD + SHOP).splitlines()
+    for word, what in (
+        ("retention", "slaProperties retention"),
+        ("classification: public", "classification"),
+        ("select avg", "quality of type sql"),
+        ("in euros", "quality of type text"),
+        ("engine: soda", "quality of type custom"),
+        ("geography", "type geography"),
+        ("servers:", "servers"),
+        ("method:", "quality method"),
+    ):
+        line = next(number for number, one in enumerate(text, 1) if word in one)
+        assert lost.get(line) == what, (word, line)
+    assert "# - line " in orders.text("x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("rule", "check"),
+    [
+        ("metric: rowCount, mustBe: 5", "row_count(min=5, max=5)"),
+        ("metric: rowCount, mustBeGreaterThan: 5", "row_count(min=6)"),
+        ("metric: rowCount, mustBeGreaterOrEqualTo: 5", "row_count(min=5)"),
+        ("metric: rowCount, mustBeLessThan: 5", "row_count(max=4)"),
+        ("metric: rowCount, mustBeLessOrEqualTo: 5", "row_count(max=5)"),
+        ("metric: rowCount, mustBeBetween: [5, 9]", "row_count(min=5, max=9)"),
+        ("metric: rowCount, mustNotBe: 5", None),
+        ("metric: rowCount, mustNotBeBetween: [5, 9]", None),
+        ("rule: rowCount, mustBe: 5", "row_count(min=5, max=5)"),
+        ("metric: duplicateValues, mustBe: 0, arguments: {properties: [a]}", "unique(a)"),
+        ("metric: duplicateValues, mustBe: 0", None),
+        ("metric: nullValues, mustBe: 0", None),
+        ("metric: rowCount, mustBe: 5, mustNotBe: 6", None),
+        ("metric: rowCont, mustBe: 5", None),
+    ],
+)
+def test_each_operator_of_a_table_s_metric(rule: str, check: str | None) -> None:
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a}}], quality: [{{{rule}}}]}}]")
+    assert [str(one) for one in loaded(draft).checks] == [check] * (check is not None)
+    assert check is not None or [one.line for one in draft.untranslated if one.line == 6]
+
+
+@pytest.mark.parametrize(
+    ("rule", "tolerance"),
+    [
+        ("mustBe: 0", None),
+        ("mustBeLessThan: 3", 2),
+        ("mustBeLessThan: 1", None),
+        ("mustBeLessOrEqualTo: 3", 3),
+        ("mustBeBetween: [0, 3]", 3),
+        ("mustBeLessThan: 1, unit: percent", "1%"),
+        ("mustBeLessOrEqualTo: 1.5, unit: percent", "1.5%"),
+    ],
+)
+def test_operators_that_limit_failing_rows_are_tolerances(rule: str, tolerance: object) -> None:
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{{metric: nullValues, {rule}}}]}}]}}]")
+    (check,) = loaded(draft).checks
+    assert check.tolerance == tolerance
+
+
+@pytest.mark.parametrize(
+    "rule",
+    ["mustBe: 3", "mustNotBe: 0", "mustBeGreaterThan: 1", "mustBeBetween: [1, 3]", "mustBeLessThan: 0", "unit: rows"],
+)
+def test_operators_that_want_failing_rows_are_no_check(rule: str) -> None:
+    (draft,) = read(f"schema: [{{name: t, properties: [{{name: a, quality: [{{metric: nullValues, {rule}}}]}}]}}]")
+    assert loaded(draft).checks == ()
+    assert any(one.what == "nullValues" for one in draft.untranslated)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("apiVersion: v2.2.2\nkind: DataContract", "x:1:13: ODCS 'v2.2.2' isn't a version"),
+        ("apiVersion: v3.1.0\nkind: DataProduct", "x:2:7: 'kind' must be DataContract."),
+        (
+            "apiVersion: v3.1.0\nkind: DataContract\nschema: [{properties: []}]",
+            "x:3:10: a schema object needs a 'name'.",
+        ),
+    ],
+)
+def test_what_is_no_contract_of_odcs_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_odcs(parse_document(text, name="x"))
+    assert caught.value.message.startswith(said)
+
+
+def test_what_is_written_is_read_back_as_the_same_contract() -> None:
+    before = parse_contract(CONTRACT)
+    (draft,) = read_odcs(parse_document(write_odcs(before), name="x"))
+    after = loaded(draft)
+    assert after.terms.columns == before.terms.columns
+    assert {str(check) for check in after.checks} == {str(check) for check in before.checks}
+    assert {check.owner for check in after.checks} == {before.contract.owner}
+    for key in ("table", "owner", "freshness", "partition_by"):
+        assert getattr(after.contract, key) == getattr(before.contract, key)
