@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -64,6 +65,8 @@ class Components:
         self._session = session
         self._is_writable = False
         self._found: tuple[str, Catalog] | None = None
+        self._opened: list[Catalog] = []
+        self._finding = threading.Lock()
 
     @cached_property
     def context(self) -> Context:
@@ -112,15 +115,22 @@ class Components:
                     f"The catalog of {self.home} isn't available: its local Nessie is {nessie.state}.",
                     hint="Start it: lakegate up",
                 )
-        if "catalog" not in self.__dict__:
-            # What else reads the catalog from here needn't start Spark for it, as the local stack would.
-            self.catalog = self._catalog_at(uri)
-        if self._found is not None and self._found[0] != uri:
-            self._found[1].close()
-            self._found = None
-        if self._found is None:
-            self._found = uri, self._catalog_at(uri, timeout_s=min(timeout_s, self.settings.catalog.timeout_s))
-        return self._found[1]
+        with self._finding:
+            if "catalog" not in self.__dict__ or (self._found is not None and self._found[0] != uri):
+                # What else reads the catalog from here needn't start Spark for it, as the local stack would.
+                self._use(self._catalog_at(uri))
+            if self._found is None or self._found[0] != uri:
+                patience_s = min(timeout_s, self.settings.catalog.timeout_s)
+                self._found = uri, self._catalog_at(uri, timeout_s=patience_s)
+                self._opened.append(self._found[1])
+            return self._found[1]
+
+    def _use(self, catalog: Catalog) -> None:
+        """Use another catalog from now on. Other threads may still ask the one before, so it's closed at the end."""
+        if "catalog" in self.__dict__:
+            self._opened.append(self.catalog)
+        self.catalog = catalog
+        self.__dict__.pop("context", None)
 
     def _catalog_at(self, uri: str, *, timeout_s: float | None = None) -> Catalog:
         from lakegate.credentials.tokens import catalog_token
@@ -299,8 +309,8 @@ class Components:
             made = self.__dict__.get(name)
             if made is not None:
                 made.close()
-        if self._found is not None:
-            self._found[1].close()
+        for catalog in self._opened:
+            catalog.close()
         if "stack" in self.__dict__:
             self.stack.release()
 

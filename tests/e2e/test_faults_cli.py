@@ -29,6 +29,8 @@ from lakegate.spark.failures import translated
 from lakegate.wap.failpoints import POINTS
 from proofs import crash_matrix
 from support.e2e_support import LAKEGATE, Cli, press_ctrl_c, write, write_trips
+from support.loopback import loopback_client
+from support.served_lake import serving
 
 pytestmark = pytest.mark.jvm
 
@@ -255,6 +257,19 @@ def test_nessie_killed_before_the_publish(cli: Cli, table: str, tmp_path: Path) 
     assert cli.run("recover").returncode == 0
     assert cli.branches() == before
     require_works(cli, table, source)
+
+
+def test_a_served_lake_outlives_its_catalog(cli: Cli, table: str, tmp_path: Path) -> None:
+    require_works(cli, table, write_trips(tmp_path / "a.parquet", ROWS))
+    namespace, _, name = table.partition(".")
+    with serving(cli.home) as served, loopback_client() as client:
+        url = f"{served.url}/v1/main/namespaces/{namespace}/tables/{name}"
+        loaded = client.get(url)
+        kill(server(cli, "nessie"))
+        assert [client.get(one).status_code for one in (url, f"{served.url}/ready")] == [503, 503]
+        server(cli, "nessie")  # lakegate up starts it again, elsewhere
+        again = client.get(url)
+    assert (again.status_code, again.json()) == (200, loaded.json())
 
 
 def test_crash_matrix_of_servers(cli: Cli, namespace: str) -> None:

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.ports import Catalog
 from lakegate.rest_catalog.app import create_app
 from lakegate.testing.memory import MemoryCatalog
 from support.iceberg_tables import IcebergTables, append, pointer_to
@@ -173,8 +174,13 @@ class RestWorld:
     files: CountingFiles
     opened: ExitStack
 
-    def client(self, token: Callable[[], str] | None = None, **options: Any) -> TestClient:
-        app = create_app(self.catalog, self.files, token=token)
+    def client(
+        self,
+        token: Callable[[], str] | None = None,
+        find_again: Callable[[], Catalog] | None = None,
+        **options: Any,
+    ) -> TestClient:
+        app = create_app(self.catalog, self.files, token=token, find_again=find_again)
         client = TestClient(app, base_url=options.pop("base_url", "http://localhost"), **options)
         # Open, it has one event loop for all its requests; else each has its own.
         return self.opened.enter_context(client)

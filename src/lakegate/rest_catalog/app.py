@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -17,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lakegate.errors import ConfigurationError, InputError, LakegateError
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, InputError, LakegateError
 from lakegate.iceberg.files import TableFiles
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
@@ -51,7 +52,13 @@ _SEPARATOR = "\x1f"
 _LARGEST_PAGE = 10_000
 
 
-def create_app(catalog: Catalog, files: TableFiles, *, token: Callable[[], str] | None = None) -> ASGIApp:
+def create_app(
+    catalog: Catalog,
+    files: TableFiles,
+    *,
+    token: Callable[[], str] | None = None,
+    find_again: Callable[[], Catalog] | None = None,
+) -> ASGIApp:
     """Return the API as an ASGI app.
 
     Args:
@@ -59,20 +66,22 @@ def create_app(catalog: Catalog, files: TableFiles, *, token: Callable[[], str] 
         files: The tables' files.
         token: Returns the bearer token that requests must bring, read anew for each; ``None`` for no token, which lets
             only requests to ``localhost`` through.
+        find_again: Returns the catalog when it doesn't answer: one that was started anew may have another address.
 
     Returns:
         The app.
     """
-    api = _Api(Published(catalog), Contents(catalog, files))
+    current = _Current(catalog, find_again or (lambda: catalog))
+    api = _Api(Published(current), Contents(current, files))
     namespaces = "/v1/{prefix}/namespaces"
     routes = [
         Route("/health", api.health),
-        Route("/ready", api.ready),
-        Route("/v1/config", api.config),
-        Route(namespaces, api.list_namespaces),
-        Route(f"{namespaces}/{{namespace}}", api.load_namespace),
-        Route(f"{namespaces}/{{namespace}}/tables", api.list_tables),
-        Route(f"{namespaces}/{{namespace}}/tables/{{table}}", api.load_table),
+        Route("/ready", current.answering(api.ready)),
+        Route("/v1/config", current.answering(api.config)),
+        Route(namespaces, current.answering(api.list_namespaces)),
+        Route(f"{namespaces}/{{namespace}}", current.answering(api.load_namespace)),
+        Route(f"{namespaces}/{{namespace}}/tables", current.answering(api.list_tables)),
+        Route(f"{namespaces}/{{namespace}}/tables/{{table}}", current.answering(api.load_table)),
     ]
     handlers: Mapping[Any, Callable[[Request, Any], Response]] = {
         RefusedError: lambda _, error: error.response(),
@@ -84,6 +93,38 @@ def create_app(catalog: Catalog, files: TableFiles, *, token: Callable[[], str] 
     # A path with a slash too many is another path.
     app.router.redirect_slashes = False
     return _Undecoded(Access(app, token))
+
+
+class _Current:
+    """The catalog, and where it is now."""
+
+    def __init__(self, catalog: Catalog, find_again: Callable[[], Catalog]) -> None:
+        self._catalog = catalog
+        self._find_again = find_again
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Catalog:
+        return self._catalog
+
+    def answering(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """Return what answers as ``answer``, and does so once more if the catalog turns out to have moved."""
+
+        def answered(request: Request) -> Response:
+            asked = self._catalog
+            try:
+                return answer(request)
+            except CatalogUnavailableError:
+                if not self._has_moved(asked):
+                    raise
+            return answer(request)
+
+        return answered
+
+    def _has_moved(self, asked: Catalog) -> bool:
+        with self._lock:  # of many requests that fail at once, one looks
+            if self._catalog is asked:
+                self._catalog = self._find_again()
+            return self._catalog is not asked
 
 
 class _Undecoded:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -51,12 +51,12 @@ class Contents:
     Neither a commit nor a metadata file ever changes, so what was read of them is kept, within limits.
 
     Args:
-        catalog: The catalog.
+        catalog: Returns the catalog, as it can be reached now.
         files: The tables' files.
         bytes_kept: How many bytes of tables' metadata to keep.
     """
 
-    def __init__(self, catalog: Catalog, files: TableFiles, bytes_kept: int = _BYTES_KEPT) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], files: TableFiles, bytes_kept: int = _BYTES_KEPT) -> None:
         self._catalog = catalog
         self._files = files
         self._lock = threading.Lock()
@@ -98,9 +98,9 @@ class Contents:
     def _list(self, commit: str) -> Listing:
         ref = Ref(name=commit, hash=commit, kind="detached")
         tables: dict[Namespace, list[str]] = defaultdict(list)
-        for pointer in self._catalog.list_tables(ref):
+        for pointer in self._catalog().list_tables(ref):
             tables[pointer.table.namespace].append(pointer.table.name)
-        named = {*self._catalog.list_namespaces(ref), *tables}
+        named = {*self._catalog().list_namespaces(ref), *tables}
         namespaces = {tuple(levels) for one in named for levels in accumulate([level] for level in one)}
         return Listing(tuple(sorted(namespaces)), {one: tuple(sorted(names)) for one, names in tables.items()})
 

@@ -7,7 +7,7 @@ Every request names a state by a prefix, and :meth:`Published.ref` is the only w
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -28,11 +28,11 @@ class Published:
     """Finds the commits that prefixes name. Thread-safe.
 
     Args:
-        catalog: The catalog with all branches.
+        catalog: Returns the catalog with all branches, as it can be reached now.
         commits_at_once: How many commits of the history one request reads at most.
     """
 
-    def __init__(self, catalog: Catalog, commits_at_once: int = _COMMITS_AT_ONCE) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], commits_at_once: int = _COMMITS_AT_ONCE) -> None:
         self._catalog = catalog
         self._history = _History(catalog, commits_at_once)
 
@@ -50,7 +50,7 @@ class Published:
             LakegateError: When the catalog can't be asked.
         """
         if prefix == MAIN:
-            return self._catalog.get_ref(MAIN)
+            return self._catalog().get_ref(MAIN)
         kind, _, name = prefix.partition(":")
         commit = self._tagged(name) if kind == "tag" else name if kind == "commit" else None
         if commit is None or not self.has(commit):
@@ -63,10 +63,10 @@ class Published:
         For ``main``, that's one request to the catalog. Raises as :meth:`ref`.
         """
         if prefix == MAIN:
-            ref, found = self._catalog.get_ref_with_tables(MAIN, [table])
+            ref, found = self._catalog().get_ref_with_tables(MAIN, [table])
             return ref, found[table]
         ref = self.ref(prefix)
-        return ref, self._catalog.get_table(table, ref)
+        return ref, self._catalog().get_table(table, ref)
 
     def has(self, commit: str) -> bool:
         """Return whether a commit is in the history of ``main``; raises as :meth:`ref`."""
@@ -77,13 +77,13 @@ class Published:
         if warehouse in ("", MAIN):
             return MAIN
         if warehouse == PINNED:
-            return f"commit:{self._catalog.get_ref(MAIN).hash}"
+            return f"commit:{self._catalog().get_ref(MAIN).hash}"
         self.ref(warehouse)
         return warehouse
 
     def _tagged(self, name: str) -> str | None:
         try:
-            ref = self._catalog.get_ref(validate_ref_name(name))
+            ref = self._catalog().get_ref(validate_ref_name(name))
         except (IdentifierError, NotFoundError):
             return None
         return ref.hash if ref.kind == "tag" else None
@@ -95,7 +95,7 @@ class _History:
     The head is asked for each time: when ``main`` was moved back, what it left behind must not be served any longer.
     """
 
-    def __init__(self, catalog: Catalog, at_once: int) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], at_once: int) -> None:
         self._catalog = catalog
         self._at_once = at_once
         self._lock = threading.Lock()
@@ -106,7 +106,7 @@ class _History:
 
     def has(self, commit: str) -> bool:
         with self._lock:
-            self._follow(self._catalog.get_ref(MAIN).hash)
+            self._follow(self._catalog().get_ref(MAIN).hash)
             if commit not in self._known and self._unread is not None:
                 self._read_on()
             if commit in self._known:
@@ -119,7 +119,7 @@ class _History:
         """Add what came on top; begin anew when ``main`` went elsewhere, or far ahead."""
         if head == self._head:
             return
-        added = list(islice(self._catalog.history(head, until=self._head), self._at_once))
+        added = list(islice(self._catalog().history(head, until=self._head), self._at_once))
         if self._head is not None and added and added[-1].parent == self._head:
             self._known.update(commit.hash for commit in added)
         else:
@@ -129,7 +129,7 @@ class _History:
 
     def _read_on(self) -> None:
         assert self._unread is not None  # noqa: S101 - for the type checker
-        self._note(list(islice(self._catalog.history(self._unread), self._at_once)))
+        self._note(list(islice(self._catalog().history(self._unread), self._at_once)))
 
     def _note(self, commits: Sequence[Commit]) -> None:
         self._known.update(commit.hash for commit in commits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+from copy import copy
 from itertools import product
 
 import pytest
@@ -13,6 +14,7 @@ from pyiceberg.catalog.rest import ConfigResponse, ListNamespaceResponse, ListTa
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
 from lakegate.model.refs import NO_SNAPSHOT
 from lakegate.rest_catalog.app import ENDPOINTS
+from lakegate.testing.memory import MemoryCatalog
 from support.iceberg_tables import append, pointer_to
 from support.rest_world import RestWorld, location_of, valid
 
@@ -224,6 +226,32 @@ def test_a_catalog_that_is_away_is_asked_later(world: RestWorld, monkeypatch: py
     assert "inside" not in error["message"]
     assert client.get("/ready").status_code == 503
     assert client.get("/health").status_code == 200
+
+
+def test_a_catalog_that_was_started_anew_is_found(world: RestWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise CatalogUnavailableError("Connection refused.")
+
+    found: list[MemoryCatalog] = []
+
+    def find_again() -> MemoryCatalog:
+        if not found:
+            raise CatalogUnavailableError("The local Nessie is stopped.")
+        return found[0]
+
+    world.commit(world.new_state("nyc.trips"))
+    before = world.catalog
+    client = world.client(find_again=find_again)
+    rows = client.get(TRIPS).json()
+    elsewhere = copy(before)
+    for method in ("get_ref", "get_ref_with_tables"):
+        monkeypatch.setattr(before, method, away)
+    assert client.get(TRIPS).status_code == client.get("/ready").status_code == 503
+    found.append(elsewhere)
+    assert client.get(TRIPS).json() == rows
+    assert client.get("/v1/main/namespaces").status_code == 200
+    found.clear()  # it isn't looked for while it answers
+    assert client.get("/ready").status_code == 200
 
 
 def test_a_refused_token_of_ours_is_no_missing_table(world: RestWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,9 @@ def serve(app: App, /, **given: Any) -> None:
     listening = listen(address)
     address = Address(address.host, listening.getsockname()[1], address.certificate, address.key)
     try:
-        api = create_app(components.catalog, TableFiles(settings.storage), token=None if token is None else token.value)
+        again = None if settings.catalog.uri else partial(components.find_catalog, timeout_s=settings.catalog.timeout_s)
+        files, read_token = TableFiles(settings.storage), None if token is None else token.value
+        api = create_app(components.catalog, files, token=read_token, find_again=again)
         _announce(app, address, has_token=token is not None)
         _log_requests(app)
         run(api, listening, address)
