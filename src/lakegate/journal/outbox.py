@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, exists, func, not_, or_, select, update
 
 from lakegate.errors import NotFoundError
 from lakegate.journal.database import Database, Transaction
@@ -40,9 +40,9 @@ def queue(
 
     Args:
         tx: The transaction that records what the event is about.
-        kind: What happened. The ``current`` state of several tables is one event, but for systems that point at tables:
-            there, a table that can't be delivered holds up no other.
-        tables: Its tables.
+        kind: What happened.
+        tables: Its tables. They are one event, but for systems that point at tables: there, each is an event of its
+            own, so that one that is refused holds up no other.
         ref: The branch.
         commit: The commit that they are described at.
         run_id: The run that did it.
@@ -58,7 +58,7 @@ def queue(
     for name, subscription in subscriptions.items():
         wanted = subscription.wanted(kind, tables) if only in (None, name) else ()
         found += len(wanted)
-        apart = kind == "current" and subscription.mirrors
+        apart = subscription.mirrors and commit is not None
         events = [(one,) for one in wanted] if apart else filter(None, [wanted])
         rows += [(name, kind, ref, commit, run_id, json.dumps(one), "pending", 0, now, now) for one in events]
     tx.insert(DELIVERIES, rows, _COLUMNS)
@@ -214,11 +214,24 @@ class Outbox:
             return tuple(TablePointer.model_validate_json(one) for one in tx.scalars(select(MIRRORED.c.pointer)))
 
     def unsent_states(self) -> Sequence[Delivery]:
-        """Return what systems that point at tables are still to be told of commits."""
+        """Return what systems that point at tables are still to be told of commits, or may have been told.
+
+        What was skipped, or failed and was covered by a later event, may be where a system points nevertheless:
+        somebody did it by hand, or it arrived and the answer was lost. That lasts until the table's next delivery.
+        """
+        one, later = DELIVERIES.alias(), DELIVERIES.alias()
+        moved_on = exists().where(
+            later.c.downstream == one.c.downstream,
+            later.c.state == "sent",
+            later.c.delivery_id > one.c.delivery_id,
+            later.c.tables == one.c.tables,
+        )
+        left = or_(one.c.state == "skipped", and_(one.c.state == "superseded", one.c.tries > 0))
         with self._database.reading() as tx:
-            names = [name for name, one in _subscriptions(tx).items() if one.mirrors]
-            which = DELIVERIES.c.downstream.in_(names), DELIVERIES.c.state.in_(_WAITING), DELIVERIES.c.commit_hash != ""
-            return tuple(_delivery(row) for row in tx.execute(select(DELIVERIES).where(*which)))
+            names = [name for name, known in _subscriptions(tx).items() if known.mirrors]
+            which = one.c.downstream.in_(names), one.c.commit_hash != "", one.c.state != "sent"
+            query = select(one).where(*which, or_(one.c.state.in_(_WAITING), and_(left, not_(moved_on))))
+            return tuple(_delivery(row) for row in tx.execute(query))
 
     def now(self) -> datetime:
         """Return the time by the clock that deliveries go by."""

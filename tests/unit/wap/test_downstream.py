@@ -16,6 +16,7 @@ from lakegate.errors import (
     LakegateError,
     NotFoundError,
 )
+from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
 from lakegate.wap import failpoints
@@ -98,6 +99,28 @@ def test_a_transaction_waits_for_all_of_its_tables() -> None:
     world.later(minutes=2)
     assert hook.runs == ["a", "both", "c"]
     assert [table.table for table in hook.told[1].tables] == ["nyc.fares", "nyc.trips"]
+
+
+def test_a_table_that_a_mirror_refuses_holds_up_no_other_of_its_transaction() -> None:
+    glue = System("glue", mirrors=True, fails=_refused_fares)
+    world = World(glue)
+    world.work("both", both)
+    world.add("c", row(4))
+    world.add("d", row(5), table=FARES)
+    assert [(event.run_id, [one.table for one in event.tables]) for event in glue.told] == [
+        ("both", ["nyc.trips"]),
+        ("c", ["nyc.trips"]),
+    ]
+    assert sorted(world.states("glue")) == [
+        ("both", "sent"),
+        ("both", "superseded"),
+        ("c", "sent"),
+        ("d", "failed"),
+    ]
+
+
+def _refused_fares(event: DownstreamEvent) -> DownstreamError | None:
+    return DownstreamError("No.") if str(FARES) in [one.table for one in event.tables] else None
 
 
 def test_each_system_has_a_queue_of_its_own() -> None:
@@ -451,6 +474,22 @@ def test_gc_keeps_what_a_mirror_points_at_and_is_still_to_be_told() -> None:
     glue.fails = up
     world.later(hours=2)
     assert list(needed_states(world.context)) == []
+
+
+def test_gc_keeps_a_skipped_state_until_the_mirror_is_told_of_a_later_one() -> None:
+    glue = System("glue", mirrors=True)
+    world = World(glue)
+    world.add("a", row(1))
+    glue.fails = lambda _: DownstreamError("No.")
+    world.add("b", row(2))  # somebody registers it by hand
+    world.journal.outbox.ended(world.journal.outbox.waiting("glue"), "skipped", "Done by hand.")
+    skipped = world.catalog.get_table(TableIdentifier.parse("nyc.trips"), world.head())
+    assert skipped is not None
+    needed = {pointer.metadata_location for pointer in needed_states(world.context)}
+    assert needed == {glue.told[0].tables[0].after, skipped.metadata_location}
+    glue.fails = up
+    world.add("c", row(3))
+    assert [pointer.metadata_location for pointer in needed_states(world.context)] == [glue.told[1].tables[0].after]
 
 
 def test_a_forgotten_system_is_queued_for_no_more() -> None:
