@@ -94,6 +94,11 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
     if lease.token is None:
         return lease.run
     progress = Progress(context, lease.run, lease.token)
+    unnoticed = lease.run.status == "published"
+    if unnoticed:
+        # Another process read its commit from the history. Whoever ends a run drops its lease, and this one was left:
+        # that it ended was neither counted nor told.
+        progress.begun = lease.run.model_copy(update={"finished_at": None})
     try:
         with bound_to(lease.run, step="recover"), measuring(progress.measured), heartbeat(context, progress):
             ended = _settle(context, progress, lease.run, publishes=publishes, reason=reason or _reason(lease.run))
@@ -102,7 +107,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
         with suppress(LakegateError):
             context.journal.abandon(lease.run.run_id, lease.token)
         raise
-    if lease.run.finished_at is not None and ended.status == lease.run.status:
+    if lease.run.finished_at is not None and ended.status == lease.run.status and not unnoticed:
         return ended  # whoever ended it sent the alerts
     with bound_to(ended, step="recover"):
         ended = alert_run(context, ended, recovered=publishes)

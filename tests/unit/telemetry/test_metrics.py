@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lakegate.errors import ConflictError, EngineUnavailableError
 from lakegate.telemetry.metrics import METRICS, REST, RETRIES, STEP_SECONDS, Measured, Sample, measure, measuring
 from lakegate.telemetry.prometheus import text
+from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from support.cli_support import FakeLake, invoke
@@ -105,6 +106,18 @@ def test_a_run_that_failed_and_one_that_was_recovered_are_counted(
     house.dies_at(monkeypatch, "after-audit", lambda: ingest(house.context, ordered(house, run="r2")))
     recover(house.context)
     assert counted(house)["lakegate_runs_total"] == {("ingest", "failed"): 2}
+
+
+def test_a_crashed_run_that_another_process_found_published_is_counted_once(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.dies_at(monkeypatch, "after-publish", lambda: ingest(house.context, ordered(house)))
+    sync(house.context, "main")
+    recover(house.context)
+    recover(house.context)
+    found = counted(house)
+    assert found["lakegate_runs_total"] == {("ingest", "published"): 1}
+    assert found["lakegate_rows_total"] == {("nyc.trips", "published"): 2}
 
 
 def test_a_histogram_counts_every_value_in_one_bucket() -> None:
