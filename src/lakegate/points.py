@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 
 from lakegate.errors import ConfigurationError, IdentifierError, InputError, NotFoundError
 from lakegate.model.identifiers import is_commit_hash, validate_ref_name
@@ -24,6 +24,8 @@ _AGO = re.compile(
     r"(?P<number>\d+|an?)\s*(?P<unit>s|m|h|d|w)(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?P<ago>\s+ago)?",
     re.IGNORECASE,
 )
+_CLOCKS_DIFFER = timedelta(minutes=1)
+"""By how much the times of commits, and this machine's, may be out of order."""
 _DAYS_BACK = {"now": 0, "yesterday": 1}
 
 
@@ -77,15 +79,27 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None) -> Ref
 
     Raises:
         NotFoundError: There's no such ref, commit, tag or time.
-        InputError: ``at`` is nothing that could be one, or more than one commit begins with what was given.
+        InputError: ``at`` is nothing that could be one, is in the future or not in the history of ``ref``, or more than
+            one commit begins with what was given.
     """
     when, ref = parse_at(at), completed(catalog, ref)
+    if isinstance(when, datetime):
+        _require_past(when)
     try:
-        return catalog.resolve(ref, _commit(catalog, ref, when) if isinstance(when, str) else when)
+        found = catalog.resolve(ref, _commit(catalog, ref, when) if isinstance(when, str) else when)
     except NotFoundError:
         if is_commit_hash(ref) or any(one.name == ref for one in catalog.list_refs()):
             raise
         raise unknown_ref(catalog, ref) from None
+    if isinstance(when, str) and not _is_in_history(catalog, ref, found.hash):
+        what = f"Commit {found.hash[:12]}" if found.hash.startswith(when) else f"Tag '{when}'"
+        raise InputError(
+            f"{what} isn't in the history of '{ref}'.",
+            hint=f"To use it nevertheless, give {when} in place of '{ref}'.",
+            ref=ref,
+            at=when,
+        )
+    return found
 
 
 def find(catalog: Catalog, name: str) -> Ref:
@@ -126,6 +140,29 @@ def unknown_ref(catalog: Catalog, name: str) -> NotFoundError:
         hint=f"{did_you_mean(name, there)}To see all: lakegate branch, lakegate tag",
         ref=name,
     )
+
+
+def _require_past(when: datetime) -> None:
+    now = datetime.now(UTC)
+    if when - now > _CLOCKS_DIFFER:
+        raise InputError(
+            f"{when.isoformat()} is in the future: it's {now:%Y-%m-%dT%H:%M:%SZ} now.",
+            hint="A time without a zone is UTC; to give another one, append it: 2026-01-31T07:00:00+01:00.",
+            at=when.isoformat(),
+        )
+
+
+def _is_in_history(catalog: Catalog, ref: str, commit: str) -> bool:
+    """Return whether ``commit`` is in the history of ``ref``, of which only what was made about then is read."""
+    made = next(iter(catalog.history(commit)), None)
+    if made is None or catalog.get_ref(ref).hash == commit:
+        return True  # the beginning of all histories, or the head
+    try:
+        newest = catalog.resolve(ref, made.time + _CLOCKS_DIFFER)
+    except NotFoundError:
+        return False
+    about_then = takewhile(lambda one: one.time >= made.time - _CLOCKS_DIFFER, catalog.history(newest.hash))
+    return any(one.hash == commit for one in about_then)
 
 
 def _ago(text: str) -> timedelta | None:

@@ -129,3 +129,29 @@ def test_a_table_that_was_probably_meant_is_suggested(catalog: MemoryCatalog) ->
     error = unknown_table(catalog, "n0.trisp", catalog.get_ref("main"))
     assert error.message == "Table n0.trisp doesn't exist on main."
     assert "Did you mean 'n0.trips'?" in (error.hint or "")
+
+
+def test_a_point_of_another_branch_is_none_of_this_ones(catalog: MemoryCatalog) -> None:
+    base = catalog.get_ref("main")
+    branch = catalog.create_branch("wap/x", base)
+    unaudited = catalog.commit(
+        CommitRequest(branch="wap/x", base=branch.hash, message="x", namespaces=(("unaudited",),))
+    )
+    catalog.create_tag("staged", unaudited)
+    catalog.commit(CommitRequest(branch="main", base=base.hash, message="y", namespaces=(("later",),)))
+    for at, what in (("staged", "Tag 'staged'"), (unaudited.hash, f"Commit {unaudited.hash[:12]}")):
+        with pytest.raises(InputError, match=f"{what} isn't in the history of 'main'") as refused:
+            resolve(catalog, "main", at)
+        assert f"give {at} in place" in (refused.value.hint or "")
+        assert resolve(catalog, "wap/x", at).hash == resolve(catalog, at).hash == unaudited.hash
+    later = catalog.get_ref("main").hash
+    assert resolve(catalog, "main", later).hash == later
+    with pytest.raises(InputError, match="isn't in the history of 'wap/x'"):
+        resolve(catalog, "wap/x", later[:16])
+
+
+def test_a_time_that_is_yet_to_come_is_refused(catalog: MemoryCatalog) -> None:
+    with pytest.raises(InputError, match="is in the future: it's ") as refused:
+        resolve(catalog, "main", datetime.now(UTC) + timedelta(hours=1))
+    assert "zone" in (refused.value.hint or "")
+    assert resolve(catalog, "main", datetime.now(UTC)).hash == catalog.get_ref("main").hash
