@@ -12,7 +12,7 @@ from pathlib import Path
 from lakegate.config import LocalSettings
 from lakegate.local.stack import LocalStack
 from lakegate.progress import SilentNarrator
-from proofs import contention, crash_matrix, dbos_matrix, exactness, schema_changes, state_machine, storm
+from proofs import contention, crash_matrix, dbos_matrix, exactness, schema_changes, state_machine, storm, trino_reads
 from proofs.result import ProofResult
 
 _SETTINGS = '[local]\nspark_memory = "2g"\nnessie_memory = "512m"\n'
@@ -30,6 +30,8 @@ def main() -> int:
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed  # noqa: S311 - not a secret
     _tell(f"Seed: {seed}")
     proofs = _SHORT if arguments.short else _LONG
+    if arguments.only and arguments.only not in proofs:
+        parser.error(f"{arguments.only} has no short form")
     chosen = {arguments.only: proofs[arguments.only]} if arguments.only else proofs
     with tempfile.TemporaryDirectory(prefix="lakegate-proofs-") as folder:
         home = Path(folder)
@@ -76,6 +78,7 @@ _LONG: Mapping[str, Proof] = {
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
     "schema-changes": lambda home, seed: schema_changes.prove(home, 150, seed, tell=_tell),
+    "trino": lambda home, _: trino_reads.prove(home, tell=_tell),
 }
 _SHORT: Mapping[str, Proof] = {
     "state-machine": lambda _, seed: state_machine.prove(300, seed),

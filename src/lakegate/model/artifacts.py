@@ -9,19 +9,20 @@ from xml.sax.saxutils import quoteattr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One jar in Maven's words; ``size_bytes`` and ``sha256`` are of the jar that lakegate was tested with."""
+    """One file in Maven's words; ``size_bytes`` and ``sha256`` are of the one that lakegate was tested with."""
 
     group: str
     name: str
     version: str
     classifier: str | None = None
+    packaging: str = "jar"
     size_bytes: int
     sha256: str
 
     @property
     def file_name(self) -> str:
-        """Name of the jar in the cache, Maven's own."""
-        return "-".join(part for part in (self.name, self.version, self.classifier) if part) + ".jar"
+        """Name of the file in the cache, Maven's own."""
+        return "-".join(part for part in (self.name, self.version, self.classifier) if part) + f".{self.packaging}"
 
 
 ICEBERG = Artifact(
@@ -87,7 +88,8 @@ def ivy_module(artifacts: Sequence[Artifact]) -> str:
         lines += [
             f"    <dependency org={quoteattr(artifact.group)} name={quoteattr(artifact.name)}",
             f'      rev={quoteattr(artifact.version)} transitive="false" conf="default->master">',
-            f'      <artifact name={quoteattr(artifact.name)} type="jar"{classifier}/>',
+            f'      <artifact name={quoteattr(artifact.name)} type="jar"{classifier}',
+            f"        ext={quoteattr(artifact.packaging)}/>",
             "    </dependency>",
         ]
     return "\n".join([*lines, "  </dependencies>", "</ivy-module>", ""])

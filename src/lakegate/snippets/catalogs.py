@@ -71,11 +71,22 @@ def spark(target: Target) -> str:
 
 
 def trino(target: Target) -> str:
-    """Return Trino's catalog file and a query, by Nessie."""
+    """Return Trino's catalog file and a query, by Nessie.
+
+    Raises:
+        InputError: Trino doesn't find the table by Nessie: its names are all in lower case, in one namespace.
+    """
+    if len(target.table.namespace) > 1 or str(target.table) != str(target.table).lower():
+        raise InputError(
+            f"By Nessie, Trino finds no table in a namespace of another one, or with capital letters, such as "
+            f"{target.table}.",
+            hint="Start lakegate serve, and read by it: --rest URL.",
+            table=str(target.table),
+        )
     ref, first = target.ref.name, None
     if target.is_commit:
         ref = f"at-{target.ref.hash[:12]}"
-        first = f"Trino reads branches and tags. Once: lakegate tag create {ref} --at {target.ref.hash}"
+        first = f"Trino reads branches and tags. Once: lakegate tag create {ref} --from {target.ref.hash}"
     lines = [
         *_about(target, first, "etc/catalog/lake.properties:"),
         "connector.name=iceberg",
@@ -183,6 +194,7 @@ def served_spark(target: Target, server: Server) -> str:
 def served_trino(target: Target, server: Server) -> str:
     """Return Trino's catalog file and a query."""
     token = ["iceberg.rest-catalog.security=OAUTH2", f"iceberg.rest-catalog.oauth2.token=${{ENV:{_TOKEN}}}"]
+    has_capitals = str(target.table) != str(target.table).lower()
     return "\n".join(
         [
             *_about(target, "etc/catalog/lake.properties:"),
@@ -190,6 +202,8 @@ def served_trino(target: Target, server: Server) -> str:
             "iceberg.catalog.type=rest",
             f"iceberg.rest-catalog.uri={server.url}",
             f"iceberg.rest-catalog.warehouse={target.warehouse_name}",
+            *(["iceberg.rest-catalog.nested-namespace-enabled=true"] if len(target.table.namespace) > 1 else []),
+            *(["iceberg.rest-catalog.case-insensitive-name-matching=true"] if has_capitals else []),
             *(token if server.has_token else []),
             *_trino_files(target),
             "",

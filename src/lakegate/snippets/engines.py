@@ -31,5 +31,5 @@ TITLES: dict[str, str] = {
     "redshift": "Redshift",
     "clickhouse": "ClickHouse",
 }
-RUN_HERE: frozenset[str] = frozenset({"pyiceberg", "duckdb", "polars", "daft", "spark"})
-"""Engines in which a test runs the snippets, as they are printed."""
+RUN_HERE: frozenset[str] = frozenset({"pyiceberg", "duckdb", "polars", "daft", "spark", "trino"})
+"""Engines in which a test runs the snippets, as they are printed; Trino in ``make prove``."""

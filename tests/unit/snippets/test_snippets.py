@@ -114,7 +114,7 @@ SELECT * FROM "trips" LIMIT 10;
 def test_snippets_of_engines_that_are_not_here(engine: str) -> None:
     snippet = write_snippet(engine, target())
     assert snippet.text == GOLDEN[engine].strip("\n")
-    assert not snippet.run_here
+    assert snippet.run_here == (engine == "trino")
 
 
 def test_athena_gets_the_table_by_glue() -> None:
@@ -141,7 +141,7 @@ def test_sql_is_sql(engine: str) -> None:
     assert statements[-1].find(exp.Table).name == "trips"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("engine", sorted(RUN_HERE - {"duckdb"}))
+@pytest.mark.parametrize("engine", sorted(RUN_HERE - {"duckdb", "trino"}))
 @pytest.mark.parametrize("rest", [None, "http://127.0.0.1:8181"])
 def test_python_is_python_and_settings_reach_it(engine: str, rest: str | None) -> None:
     text = write_snippet(engine, target(), rest=rest, has_token=True).text
@@ -155,7 +155,7 @@ def test_python_is_python_and_settings_reach_it(engine: str, rest: str | None) -
     ("ref", "state"),
     [
         (TAG, {"dremio": 'AT TAG "2026-q1"', "trino": "ref=2026-q1", "duckdb": "of 2026-q1 at 1a2b3c4d5e6f. It never"}),
-        (COMMIT, {"dremio": f'AT COMMIT "{HASH}"', "trino": f"lakegate tag create at-1a2b3c4d5e6f --at {HASH}"}),
+        (COMMIT, {"dremio": f'AT COMMIT "{HASH}"', "trino": f"lakegate tag create at-1a2b3c4d5e6f --from {HASH}"}),
         (COMMIT, {"spark": f'"spark.sql.catalog.lake.ref.hash", "{HASH}"', "duckdb": "of commit 1a2b3c4d5e6f."}),
     ],
 )
@@ -173,6 +173,14 @@ def test_a_server_is_asked_for_the_state(ref: Ref | None, name: str) -> None:
         assert name in snippet.text
         assert "8181/" not in snippet.text
         assert snippet.follows == (ref is None)
+
+
+def test_trino_finds_nested_namespaces_and_capital_letters_by_the_server() -> None:
+    found = {}
+    for table in ("nyc.trips", "nyc.eu.trips", "nyc.Trips"):
+        text = write_snippet("trino", target(table=TableIdentifier.parse(table)), rest="http://127.0.0.1:8181").text
+        found[table] = ("nested-namespace-enabled=true" in text, "case-insensitive-name-matching=true" in text)
+    assert found == {"nyc.trips": (False, False), "nyc.eu.trips": (True, False), "nyc.Trips": (False, True)}
 
 
 def test_no_snippet_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +220,13 @@ def test_daft_gets_rows_from_pyiceberg_when_some_are_deleted() -> None:
         ("duckdb", {}, {"rest": "http://x/'; DROP"}, "isn't a URL"),
         ("duckdb", {"ref": Ref(name="wap/x", hash=HASH)}, {"rest": "http://x"}, "but not branch 'wap/x'"),
         ("spark", {"catalog": CatalogSettings(type="mine")}, {}, "the catalog is of type 'mine'"),
+        (
+            "trino",
+            {"table": TableIdentifier.parse("nyc.eu.trips")},
+            {},
+            "Trino finds no table in a namespace of another",
+        ),
+        ("trino", {"table": TableIdentifier.parse("nyc.Trips")}, {}, "or with capital letters, such as nyc.Trips"),
     ],
 )
 def test_what_cannot_work_is_said(engine: str, changes: Any, options: Any, says: str) -> None:

@@ -167,7 +167,7 @@ def connect_table(
     names the table's metadata file, and shows that state for good; Spark, Trino and Dremio read by Nessie and see later
     publishes on --ref, too.
 
-    Tests run the snippets for pyiceberg, duckdb, polars, daft and spark, as printed. Those for trino, dremio,
+    Tests run the snippets for pyiceberg, duckdb, polars, daft, spark and trino, as printed. Those for dremio,
     snowflake, athena, redshift and clickhouse were not run.
     """
     if rest_token and rest is None:
