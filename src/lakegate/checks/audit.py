@@ -7,6 +7,7 @@ key of integers, which the same aggregation proves to be unique. Only failing ch
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -50,6 +51,7 @@ Others: TypeAlias = Callable[[TableIdentifier], tuple[Rows, ...]]
 """Gives where to read a table as it would be after publishing, without the rows that are audited; ``()`` when there are
 no others: the table does not exist, or the audited rows are all of it."""
 
+_LOG = logging.getLogger(__name__)
 EXAMPLES = 10
 """Failing rows shown for each failing check that doesn't say how many."""
 
@@ -650,7 +652,9 @@ class _Audit:
                     except EngineUnavailableError as error:
                         shown = away = error.message
                     except Exception as error:  # noqa: BLE001 - of the libraries below, too: see above
-                        shown = known[key] = str(error)
+                        # Their messages quote values, which whoever reads the report may not be allowed to see.
+                        _LOG.debug("no examples", exc_info=True)
+                        shown = known[key] = f"fetching them failed ({type(error).__name__})."
                 answers[index] = self._shown(self._checks[index], answers[index], shown)
 
     @staticmethod
