@@ -124,7 +124,7 @@ def test_snippets_work_as_printed(
     commit = next(iter(lake.log(TAG, limit=1))).hash
     snippets: dict[str, dict[str, str]] = {}
     with serving(home) as server:
-        for engine in sorted(RUN_HERE):
+        for engine in sorted(RUN_HERE - {"trino"}):  # which make prove runs
             ways: dict[str, dict[str, Any]] = {f"{engine} main": {"ref": "main"}, f"{engine} tag": {"ref": TAG}}
             ways |= {f"{engine} commit": {"at": commit}, f"{engine} served": {"ref": "main", "rest": server.url}}
             for way, options in ways.items():
