@@ -15,7 +15,7 @@ import pytest
 from lakegate.checks import parse_checks, run_audit
 from lakegate.components import Components
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.tables import AddedRows
+from lakegate.model.tables import AddedRows, IntegerKey
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
 
@@ -113,3 +113,18 @@ def test_bitmaps_and_counting_agree(
     proven = {key for key, failing in zip(keys, wanted, strict=False) if not failing} - {*NOT_DENSE}
     assert not proven & {*counted}
     assert repeats == "many" or proven
+
+
+def test_more_predicates_than_a_pass_takes(components: Components, namespace: str) -> None:
+    engine = cast("SparkEngine", components.engine)
+    table = TableIdentifier(namespace=(namespace,), name="many")
+    engine.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.`{namespace}`")
+    frame = engine.session.range(0, 40, 1, 2).selectExpr("id", "IF(id % 4 = 0, NULL, id) AS gaps")
+    frame.writeTo(table.sql(CATALOG)).using("iceberg").create()
+    pointer = components.catalog.get_table(table, components.catalog.get_ref("main"))
+    assert pointer is not None
+    rows = AddedRows(table=table, ref="main", after_snapshot_id=None, snapshot_id=pointer.snapshot_id)
+    predicates = [f"gaps < {number % 50}" for number in range(300)]
+    counted = engine.count_failing(rows, predicates, key=IntegerKey(columns=("id",), sql="id"))
+    wanted = tuple(sum(one < number % 50 for one in range(40) if one % 4) for number in range(300))
+    assert (counted.total, counted.failing, counted.is_unique) == (40, wanted, True)

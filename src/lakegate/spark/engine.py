@@ -22,7 +22,7 @@ from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
 from lakegate.spark import quarantine
-from lakegate.spark.bitmaps import counted_by_bucket
+from lakegate.spark.counting import count
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
 from lakegate.spark.reader import read_as, read_batch, source_schema
@@ -145,11 +145,7 @@ class SparkEngine:
                 names = free_names("predicate", len(made), taken=frame.columns)
                 frame, following = frame.withColumns(dict(zip(names, made, strict=True))), iter(names)
                 predicates = [one if isinstance(one, str) else next(following) for one in predicates]
-            if key is not None:
-                return counted_by_bucket(frame, predicates, key)
-            counts = (f"count_if({predicate}) AS c{index}" for index, predicate in enumerate(predicates))
-            total, *failing = frame.selectExpr("count(1) AS total", *counts).collect()[0]
-        return ScanResult(total=total, failing=tuple(failing))
+            return count(frame, predicates, key)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates, in one aggregation."""

@@ -1,0 +1,57 @@
+"""Predicates shared out among passes: each is counted once, in its place."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from lakegate.errors import EngineError
+from lakegate.spark.counting import count
+
+
+class Frame:
+    """Holds ten rows; of the predicate ``n`` it counts n rows. Its passes may see other numbers of rows."""
+
+    def __init__(self, *totals: int, answers: tuple[str, ...] = ()) -> None:
+        self.totals = list(totals)
+        self.answers = answers
+        self.passes: list[int] = []
+
+    def selectExpr(self, *sql: str) -> Any:  # noqa: N802 - as Spark calls it
+        if not self.answers and "AS answers_" in sql[0]:
+            made = Frame(answers=sql)
+            made.totals, made.passes = self.totals, self.passes
+            return made
+        total, *counts = sql
+        assert total == "count(1)"
+        self.passes.append(len(counts))
+        return Collected((self.totals.pop(0) if self.totals else 10, *map(self._counted, counts)))
+
+    def _counted(self, sql: str) -> int:
+        number, bit = map(int, re.fullmatch(r"count_if\(\(answers_(\d+) & (\d+)\) != 0\)", sql).groups())  # type: ignore[union-attr]
+        return int(re.findall(rf"IF\((\d+), {bit}, 0\)", self.answers[number])[0])
+
+
+class Collected:
+    def __init__(self, row: tuple[int, ...]) -> None:
+        self.row = row
+
+    def collect(self) -> list[tuple[int, ...]]:
+        return [self.row]
+
+
+@pytest.mark.parametrize("number", [0, 1, 16, 17, 256, 257, 600])
+def test_every_predicate_is_counted_in_its_place(number: int) -> None:
+    frame = Frame()
+    predicates = [str(one) for one in range(number)]
+    counted = count(frame, predicates)
+    assert (counted.total, list(counted.failing)) == (10, list(range(number)))
+    assert max(frame.passes) <= 256
+    assert len(frame.passes) == max(1, -(-number // 256))
+
+
+def test_passes_that_saw_other_rows_are_not_believed() -> None:
+    with pytest.raises(EngineError, match=r"10 and 11|11 and 10"):
+        count(Frame(10, 11), ["1"] * 300)
