@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Checks the templates. In an environment of its own: it pins a hundred packages.
 CHECKOV := $(VENV)/checkov
-TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integrations/aws/container/builder.yaml
+TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integrations/aws/container/builder.yaml \
+	deploy/aws/dashboard.yaml
 # Else hundreds of processes that start at once would compile changed modules again each.
 COMPILE := $(BIN)/python -m compileall -q src tests
 # pytest keeps the tests as it rewrote them, whatever the environment says: five seconds of each of its processes.
