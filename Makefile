@@ -14,10 +14,11 @@ TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integratio
 COMPILE := $(BIN)/python -m compileall -q src tests
 # pytest keeps the tests as it rewrote them, whatever the environment says: five seconds of each of its processes.
 export PYTHONDONTWRITEBYTECODE :=
-# How many stacks test-jvm runs at once: each takes a processor and 5 GB.
-STACKS ?= 2
+# How many stacks test-jvm runs at once: each takes less than a processor, as its tests wait in between, and up to 5 GB.
+MEMORY_GB = $(shell $(PYTHON) -c 'import os; print((os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) >> 30)')
+STACKS ?= $(shell test "$(MEMORY_GB)" -ge 20 && echo 3 || echo 2)
 # A worker takes whole files; which come first, tests/conftest.py says.
-BY_FILE := -n $(STACKS) --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
 # Groups of files that share a server count as one. As many as are processors, and one more: tests wait, too.
 BY_GROUP := -n auto --dist loadgroup --no-loadscope-reorder
 
@@ -64,8 +65,8 @@ test-unit: $(READY) ## Run the quick tests: no JVM, no browser, no AWS (3 minute
 
 test-jvm: $(READY) ## Run the tests on real Spark and Nessie, in a browser, on AWS's stand-in; STACKS=N workers
 	@$(COMPILE)
-	$(BIN)/pytest -m "jvm or system" $(BY_FILE) $(addprefix tests/,contract e2e integration)
-	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m storage $(BY_FILE) \
+	$(BIN)/pytest -m "jvm or system" -n $(STACKS) $(BY_FILE) $(addprefix tests/,contract e2e integration)
+	LAKEGATE_TEST_WAREHOUSE=s3 $(BIN)/pytest -m storage -n 2 $(BY_FILE) \
 		$(shell grep -rl --include='test_*.py' mark.storage tests)
 
 prove: $(READY) ## Run the long forms of the proofs (up to two hours); PROVE_SEED=N repeats a run
