@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,9 +152,11 @@ def test_a_collector_that_is_away_and_odd_variables_change_nothing(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
     assert ingest(house.context, ordered(house)).status == "published"
-    began = time.monotonic()
-    tracing.flush()
-    assert time.monotonic() - began < 2
+    over = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(TracerProvider, "force_flush", lambda *_: over.wait(timeout=900))
+        tracing.flush()
+    over.set()  # which nobody has waited for
     otel.shut_down()
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "-7")
     monkeypatch.setenv("TRACEPARENT", "nonsense")
