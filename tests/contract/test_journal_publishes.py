@@ -76,9 +76,16 @@ def test_what_belongs_to_somebody_else_by_now_is_dropped(first: Actor, other: Ac
     offered = offer(first, 1)
     first.abandon("r01")
     assert other.take_over("r01")
+    assert waiting(first) == []
+    first.journal.publishes.join(offered)  # late
     assert other.journal.publishes.take([offered], taken=(), own="me") == frozenset()
     assert other.journal.publishes.take([offered], taken=("r01",), own="me") == frozenset()
     assert waiting(first) == []
+
+
+def test_a_run_that_has_ended_is_on_offer_no_more(first: Actor, other: Actor) -> None:
+    first.end(offer(first, 1).run)
+    assert waiting(other) == []
 
 
 def test_one_is_taken_by_one(first: Actor, other: Actor) -> None:

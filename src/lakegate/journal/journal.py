@@ -18,7 +18,7 @@ from lakegate.journal.database import Database, Transaction
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
-from lakegate.journal.publishes import PublishQueue
+from lakegate.journal.publishes import PublishQueue, withdraw
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease
@@ -206,6 +206,7 @@ class Journal:
         """
         with self._database.writing() as tx:
             _drop(tx, run.run_id, token)
+            withdraw(tx, run.run_id)
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
             kept = runs.put(tx, run)
@@ -518,6 +519,7 @@ class Journal:
         lease, now = _locked(tx, run_id), tx.now()
         if lease is not None and lease.holder != _NOBODY and self._is_live(lease, now):
             raise _taken(run_id)
+        withdraw(tx, run_id)
         token = secrets.token_hex(16)
         times = as_text(now), as_text(now + self._lease)
         names = ("run_id", "holder", "token", "renewed_at", "expires_at")

@@ -10,11 +10,16 @@ from datetime import timedelta
 
 from sqlalchemy import delete, select, update
 
-from lakegate.journal.database import Database
+from lakegate.journal.database import Database, Transaction
 from lakegate.journal.schema import LEASES, PUBLISH_QUEUE, as_text
 from lakegate.model.journal import QueuedPublish
 
 _COLUMNS = ("run_id", "target", "table_name", "queued_at", "document")
+
+
+def withdraw(tx: Transaction, run_id: str) -> bool:
+    """Take back the offer of a run, which has ended, or has another owner; return whether there was one."""
+    return tx.execute(delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id == run_id)).rowcount == 1
 
 
 class PublishQueue:
@@ -44,7 +49,7 @@ class PublishQueue:
     def leave(self, run_id: str) -> bool:
         """Withdraw a run; return whether it was on offer. If not, whoever took it may be publishing it right now."""
         with self._database.writing() as tx:
-            return tx.execute(delete(PUBLISH_QUEUE).where(PUBLISH_QUEUE.c.run_id == run_id)).rowcount == 1
+            return withdraw(tx, run_id)
 
     def waiting(self, target: str, table: str, *, limit: int) -> Sequence[QueuedPublish]:
         """Return runs that are on offer for a table, longest waiting first."""

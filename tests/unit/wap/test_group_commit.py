@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from lakegate.config import Settings
+from lakegate.dashboard.history import list_commits
+from lakegate.dashboard.model import ReadModel
 from lakegate.errors import CatalogUnavailableError, LakegateError, NewerFormatError, OutcomeUnknownError
 from lakegate.journal.schema import LEASES, PUBLISH_QUEUE
+from lakegate.model.downstream import Delivery
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import failpoints, group_commit
+from lakegate.wap.downstream import describe
 from lakegate.wap.history import events_of, files_in, find_commit, parts_of, published_files, run_of, sync
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import rebuild, recover
@@ -352,6 +357,43 @@ def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.Mon
     assert [run.status for run in stopped.runs()] == ["published"] * 3
     assert sorted(row["id"] for row in house.rows()) == [0, 1, 2, 3, 7]
     assert [len(events_of(one)) for one in commits(house)] == [3, 1, 1]
+
+
+def test_downstream_systems_are_told_of_each_run_what_it_did(shared: House) -> None:
+    newest = commits(shared)[0]
+    told = []
+    for run_id in newest.properties["lakegate.run-ids"].split():
+        delivery = Delivery(
+            delivery_id=1,
+            downstream="hook",
+            kind="published",
+            ref="main",
+            commit=newest.hash,
+            run_id=run_id,
+            tables=(str(TRIPS),),
+            queued_at=newest.time,
+        )
+        event, _ = describe(shared.context, delivery)
+        (table,) = event.tables
+        told.append((event.event_id, table.snapshot_ids))
+        assert (event.run_id, event.commit, table.rows_added) == (run_id, newest.hash, 1)
+    assert len(set(told)) == 3
+    assert len({snapshot for _, snapshots in told for snapshot in snapshots}) == 3
+
+
+def test_the_history_shows_a_line_for_each_run(shared: House) -> None:
+    shared.undo("r2")
+    model = ReadModel(
+        catalog=lambda: shared.catalog,
+        reader=lambda: shared,
+        journal=lambda: shared.journal,
+        settings=Settings(),
+    )
+    lines = {line.run_id: line for line in list_commits(model).items}
+
+    assert set(lines) == {"r0", "r1", "r2", "r3", "x-r2"}
+    assert len({lines[run].hash for run in ("r1", "r2", "r3")}) == 1
+    assert (lines["r1"].status, lines["r2"].status, lines["r2"].reverted_by) == ("published", "reverted", "x-r2")
 
 
 def test_a_table_is_created_by_one_run_alone() -> None:
