@@ -88,6 +88,7 @@ class Components:
             orchestrator=self.orchestrator,
             publish_attempts=self.settings.publish.attempts,
             publish_within_s=self.settings.publish.timeout_s,
+            masked=self.settings.audit.mask,
         )
 
     @cached_property

@@ -659,6 +659,13 @@ OPENLINEAGE = "openlineage"
 DownstreamName = Annotated[str, AfterValidator(_downstream_name)]
 
 
+class AuditSettings(_Section):
+    """Audits, whichever way they begin."""
+
+    mask: Annotated[tuple[str, ...], _JSON] = ()
+    """Columns whose values never leave the engine: patterns of their names, such as ``["email", "*_name"]``."""
+
+
 class UiSettings(_Section):
     """The dashboard, ``lakegate ui``. Beyond this machine it needs a login: OpenID Connect, or a trusted proxy's."""
 
@@ -730,6 +737,7 @@ class Settings(_Section):
     downstream: dict[DownstreamName, Annotated[AnyDownstream, _JSON]] = Field(default_factory=dict)
     """Systems that learn of each publish: ``[downstream.NAME]``. ``LAKEGATE_DOWNSTREAM_NAME`` holds one as JSON."""
     openlineage: OpenlineageDownstream | None = None
+    audit: AuditSettings = AuditSettings()
     ui: UiSettings = UiSettings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
 

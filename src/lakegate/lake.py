@@ -1706,7 +1706,7 @@ class Lake:
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
             wait_s=defaults.wait_s,
             quarantine_limit=_limit(options.get("quarantine_limit"), configured.quarantine_limit),
-            masked=("*",) if self.settings.ui.examples == 0 else self.settings.ui.masked,
+            masked=("*",) if self.settings.ui.examples == 0 else (*self.settings.ui.masked, *self.settings.audit.mask),
         )
 
     def _discover(self, paths: Paths, file_format: FileFormat | None, csv: CsvOptions) -> Batch:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "checks.md"
 SCHEMA = ROOT / "src" / "lakegate" / "schemas" / "contract.schema.json"
 EXPORTS = ROOT / "src" / "lakegate" / "checks" / "builtin" / "__init__.py"
+_WIDTH = 120
 _HEAD = """# Checks
 
 <!-- Made by tests/e2e/docs_checks.py from the checks' own docstrings. Do not edit it by hand. -->
@@ -74,6 +75,14 @@ with another `where` are another history. What earlier batches had is in the jou
 shows the newest measures, their mean and the band.
 """
 _RESULTS = """
+## Values that stay where they are
+
+`[audit] mask = ["email", "*_name"]` in the settings names columns, by patterns, whose values never leave the engine:
+examples show `•••`, no histogram is made of them, and `min`, `max`, `mean`, `sum`, `quantile` and `recency` of them say
+whether they fail, not what they found. `examples=0` does so for one check. Nothing of these values is in a report, a
+log, the journal or an alert. Queries of `custom_sql` choose their own columns: give them names that the patterns match,
+or `examples=0`.
+
 ## Results
 
 For each check, in the report, in `--output json` and in the journal:
@@ -90,6 +99,9 @@ For each check, in the report, in `--output json` and in the journal:
 | `total_rows` | rows looked at; with `where`, those that match |
 | `evidence` | `manifest`: proven by file metrics. `scan`: rows were read. `journal`: by earlier runs |
 | `reads` | tables that the answer depends on beside the batch; see [audits](../explanation/audits.md#other-tables) |
+| `sentence` | of a failing check: what was found, in plain English |
+| `values` | of `accepted_values` and `not_accepted_values`: the unexpected values, most frequent first, with `rows` |
+| `passed_run_id`, `passed_at` | of a failing check: the newest published run that passed it, among the last 250 |
 | `value`, `measure` | of checks that measure something: the number, and what it is |
 | `examples` | some failing rows, when it failed; `_file` is the data file a row is in |
 
@@ -118,10 +130,7 @@ def exports() -> str:
     head = "The checks that come with lakegate. Made by ``tests/e2e/docs_checks.py``: don't edit it."
     names = sorted(one.__name__ for one in found)
     modules = sorted({one.__module__ for one in found})
-    imports = "".join(
-        f"from {module} import {', '.join(sorted(one.__name__ for one in found if one.__module__ == module))}\n"
-        for module in modules
-    )
+    imports = "".join(_import(module, [one.__name__ for one in found if one.__module__ == module]) for module in modules)
     listed = "".join(f'    "{name}",\n' for name in names)
     return f'"""{head}"""\n\n{imports}\n__all__ = [\n{listed}]\n'
 
@@ -129,6 +138,13 @@ def exports() -> str:
 def schema() -> str:
     """Return the JSON Schema of contracts that is shipped, with lakegate's own checks."""
     return json.dumps(contract_schema(built_in()), indent=2, ensure_ascii=False) + "\n"
+
+
+def _import(module: str, names: list[str]) -> str:
+    line = f"from {module} import {', '.join(sorted(names))}\n"
+    if len(line) <= _WIDTH + 1:
+        return line
+    return f"from {module} import (\n{''.join(f'    {name},{chr(10)}' for name in sorted(names))})\n"
 
 
 def _code(text: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from lakegate.checks.bitmaps import integer_key
 from lakegate.checks.definition import refuse
 from lakegate.checks.explaining import read_bytes, reason
-from lakegate.checks.history import Past, judge_band, measure_key
+from lakegate.checks.history import Past, PastBatch, judge_band, measure_key
 from lakegate.checks.questions import (
     AboutChange,
     AboutColumns,
@@ -55,6 +55,9 @@ _LOG = logging.getLogger(__name__)
 EXAMPLES = 10
 """Failing rows shown for each failing check that doesn't say how many."""
 
+_MOST_VALUES = 10
+_SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
+"""Checks whose findings are values of a column, or near them."""
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
 
@@ -225,6 +228,7 @@ class _Answer:
     evidence: Evidence
     total: int | None = None
     examples: tuple[dict[str, Any], ...] = ()
+    values: tuple[dict[str, Any], ...] = ()
     reads: tuple[str, ...] = ()
 
 
@@ -511,7 +515,7 @@ class _Audit:
         banded = {i: band for i, one in enumerate(self._questions) if (band := getattr(one, "band", None)) is not None}
         if not banded:
             return
-        past = self._past.batches()
+        past = self._batches
         for index, band in banded.items():
             answer, check = answers[index], self._checks[index]
             is_total = isinstance(self._questions[index], RowTotal) and check.where is None
@@ -655,7 +659,8 @@ class _Audit:
                         # Their messages quote values, which whoever reads the report may not be allowed to see.
                         _LOG.debug("no examples", exc_info=True)
                         shown = known[key] = f"fetching them failed ({type(error).__name__})."
-                answers[index] = self._shown(self._checks[index], answers[index], shown)
+                found = self._shown(self._checks[index], answers[index], shown)
+                answers[index] = found if isinstance(shown, str) else replace(found, values=self._values(index, found))
 
     @staticmethod
     def _has_examples(question: Question) -> bool:
@@ -673,6 +678,22 @@ class _Audit:
             self._narrator.note(f"no examples for {check.name}: {shown}")
         detail = " ".join(filter(None, (answer.finding.detail, f"No examples can be shown: {shown}")))
         return replace(answer, finding=replace(answer.finding, detail=detail))
+
+    def _values(self, index: int, answer: _Answer) -> tuple[dict[str, Any], ...]:
+        """Return the failing values of a check, each with its number of rows."""
+        question = self._questions[index]
+        is_shown = not any(map(self._rows.masks, self._checks[index].columns))
+        if not isinstance(question, FailingRows) or question.values_of is None or not is_shown or answer.values:
+            return answer.values
+        predicate = self._filtered(index).predicate
+        sql = (
+            f"SELECT {question.values_of} AS value, count(*) AS rows FROM batch WHERE {predicate} "  # noqa: S608
+            f"GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_MOST_VALUES}"
+        )
+        try:
+            return tuple(self._engine.query_examples(self._rows, sql, _MOST_VALUES))
+        except Exception:  # noqa: BLE001 - they're shown beside the rows; failing to fetch them loses no verdict
+            return ()
 
     def _fetch(self, index: int) -> tuple[dict[str, Any], ...]:
         question, where, limit = self._questions[index], self._filters[index], self._shows(index)
@@ -695,6 +716,10 @@ class _Audit:
             detail = f"No row of the batch matches {check.where}, so there was nothing to check."
         elif verdict == "pass" and failing:
             detail = f"{failing:,} failing row{'' if failing == 1 else 's'} tolerated (at most {check.tolerance})."
+        if detail is not None and check.kind in _SHOW_VALUES and self._is_hidden(check):
+            detail = "The value isn't shown."
+        seen = self.total if answer.total is None else answer.total
+        passed = self._last_pass(check) if verdict == "fail" else None
         return CheckResult(
             name=name,
             check=str(check),
@@ -702,7 +727,7 @@ class _Audit:
             severity=check.severity,
             verdict=verdict,
             failing_rows=failing,
-            total_rows=self.total if answer.total is None else answer.total,
+            total_rows=seen,
             evidence=answer.evidence,
             examples=answer.examples,
             detail=detail,
@@ -711,15 +736,42 @@ class _Audit:
             description=check.description,
             owner=check.owner,
             tags=check.tags,
-            value=answer.finding.value,
+            value=None if self._is_hidden(check) else answer.finding.value,
+            sentence=_sentence(check, failing, seen) if verdict == "fail" else None,
+            values=answer.values,
+            passed_run_id=None if passed is None else passed.run_id,
+            passed_at=None if passed is None else passed.at,
             measure=None if answer.finding.value is None else self._measure(check),
         )
+
+    def _is_hidden(self, check: Check) -> bool:
+        """Return whether what a check finds in its column is a value that isn't to be shown."""
+        hides = check.examples == 0 or any(map(self._rows.masks, check.columns))
+        return check.kind in _SHOW_VALUES and hides
+
+    def _last_pass(self, check: Check) -> PastBatch | None:
+        text = str(check)
+        return next((batch for batch in self._batches if text in batch.passed), None)
+
+    @cached_property
+    def _batches(self) -> Sequence[PastBatch]:
+        return self._past.batches()
 
     @staticmethod
     def _measure(check: Check) -> str:
         options = {"min", "max", "deviations", "percent", "last", "weekday"}
         arguments = {name: value for name, value in check.arguments.items() if name not in options}
         return measure_key(check.kind, check.columns, arguments, check.where)
+
+
+def _sentence(check: Check, failing: int, total: int) -> str:
+    """Return what was found in one sentence."""
+    claim = find_check(check.kind).describe(check)
+    if not failing or failing > total:
+        return f"It isn't so that {claim}."
+    return (
+        f"{failing:,} of {total:,} row{'' if total == 1 else 's'} {'breaks' if failing == 1 else 'break'} it: {claim}."
+    )
 
 
 def _checks(count: int) -> str:

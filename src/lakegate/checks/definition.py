@@ -32,6 +32,7 @@ from lakegate.checks.questions import (
     Aggregates,
     CheckProblem,
     Filter,
+    QueryRows,
     Question,
     RowTotal,
     TotalBeside,
@@ -255,7 +256,7 @@ class CheckDefinition(Generic[P]):
             with nullcontext() if is_ours else columns_of_connect():
                 answer = self._function(*(columns if self._takes_more else ()), **named)
             question = as_question(answer, check.columns, schema, is_ours=is_ours)
-            _require_rows(check, is_about=is_about_rows(question))
+            _require_rows(check, is_about=is_about_rows(question), diverts=not isinstance(question, QueryRows))
             _require_chosen(check, question)
         except LakegateError:
             raise
@@ -516,8 +517,10 @@ def _quoted(name: str, schema: Schema) -> QuotedColumn:
     return QuotedColumn(name, type_, path)
 
 
-def _require_rows(check: Check, *, is_about: bool) -> None:
+def _require_rows(check: Check, *, is_about: bool, diverts: bool = True) -> None:
     """Refuse options that are about failing rows on a check that has none."""
+    if check.severity == "quarantine" and is_about and not diverts:
+        raise CheckProblem("it compares rows by a query, so none can be set aside.", "Use severity='error' or 'warn'.")
     if is_about:
         return
     if check.severity == "quarantine":

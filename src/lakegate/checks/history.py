@@ -35,13 +35,15 @@ class PastBatch:
         run_id: The run that published it.
         at: When that began.
         rows: Its number of rows.
-        values: What was measured, by :attr:`Band.key`.
+        values: What was measured, by :func:`measure_key`.
+        passed: The checks that passed, as text.
     """
 
     run_id: str
     at: datetime
     rows: int
     values: Mapping[str, float] = field(default_factory=dict)
+    passed: frozenset[str] = frozenset()
 
 
 History: TypeAlias = Callable[[], Sequence[PastBatch]]

@@ -83,6 +83,7 @@ class FailingRows:
         longest_text: Characters in a text that the predicate may be tried on in reasonable time; ``None`` for any
             number. A longer text in one of the check's columns ends the audit with an error.
         is_slow: Whether the engine must be able to stop between two rows. Follows from ``longest_text``.
+        values_of: SQL of what is counted value by value when the check fails, where that says more than rows.
     """
 
     predicate: Any
@@ -90,6 +91,7 @@ class FailingRows:
     by_user: bool = False
     longest_text: int | None = None
     is_slow: bool = False
+    values_of: str | None = None
 
     @property
     def key(self) -> object:

@@ -12,7 +12,7 @@ from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.quarantine import KeyTest, RowTest
 from lakegate.model.schema import Schema
-from lakegate.model.tables import AddedRows
+from lakegate.model.tables import AddedRows, Rows
 
 
 def row_tests(
@@ -72,7 +72,9 @@ def _key_test(check: Check, question: Question, where: Filter | None, rows: Adde
     if isinstance(question, OrphanRows):
         # A table that refers to itself: the batch's own rows are among those that are referred to.
         itself = (rows,) if question.table == rows.table else ()
-        parents = (*others(question.table), *itself)
+        parents: tuple[Rows, ...] = (*others(question.table), *itself)
+        if question.condition is not None:
+            parents = tuple(one.model_copy(update={"where": question.condition}) for one in parents)
         return KeyTest(looked_at, question.columns, parents, question.other_columns, orphans=True)
     if not isinstance(question, DuplicateRows):
         raise CheckError(f"{check}: it isn't about single rows, so none can be set aside.", check=check.kind)

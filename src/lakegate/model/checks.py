@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from keyword import iskeyword
@@ -103,6 +104,9 @@ class CheckResult(Value):
         detail: One sentence of explanation where the numbers alone do not tell.
         tolerance: Failing rows up to which the check passes, as the check has it.
         value: What was measured, where it's a number.
+        sentence: What was found, in plain English; of failing checks.
+        values: The unexpected values, most frequent first, with their number of ``rows``, where that says more.
+        passed_run_id: Of a failing check, the newest published run that passed it; ``passed_at`` is when that began.
         measure: What that is, as text: equal measures of several runs are one history.
         description: As the check has it; so are ``owner`` and ``tags``.
     """
@@ -125,6 +129,10 @@ class CheckResult(Value):
     tags: tuple[str, ...] = ()
     value: float | None = None
     measure: str | None = None
+    sentence: str | None = None
+    values: tuple[dict[str, Any], ...] = ()
+    passed_run_id: str | None = None
+    passed_at: datetime | None = None
 
     @property
     def blocks(self) -> bool:

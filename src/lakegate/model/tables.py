@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
@@ -161,7 +162,8 @@ class AddedRows(Value):
     Rows of snapshots after ``after_snapshot_id`` (all rows of the table when ``None``) up to and including
     ``snapshot_id``, which is current at commit ``hash`` of the branch (``None``: at its head). ``one_by_one`` has the
     engine read row by row, which is slower, and stops between two rows when it is cancelled. With ``where``, a
-    validated predicate, only rows for which it is true.
+    validated predicate, only rows for which it is true. ``masked`` are patterns of columns whose values never leave the
+    engine.
     """
 
     table: TableIdentifier
@@ -171,6 +173,13 @@ class AddedRows(Value):
     hash: str | None = None
     one_by_one: bool = False
     where: str | None = None
+    masked: tuple[str, ...] = ()
+
+    def masks(self, column: str) -> bool:
+        """Return whether a column's values are masked, or those of the struct that it is in."""
+        parts = column.lower().replace("`", "").split(".")
+        names = {column.lower(), parts[0], parts[-1]}
+        return any(fnmatchcase(name, pattern.lower()) for name in names for pattern in self.masked)
 
 
 Rows: TypeAlias = AddedRows | TableAt

@@ -63,6 +63,9 @@ FILE_COLUMN = "_file"
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
 
 
+_MASK = "•••"
+
+
 class SparkEngine:
     """Implements :class:`lakegate.ports.Engine`.
 
@@ -167,7 +170,8 @@ class SparkEngine:
         with _fetching(rows), self._batch_view(rows) as view:
             text = f"WITH batch AS (SELECT * FROM {view}) SELECT * FROM ({sql}\n) LIMIT {limit:d}"  # noqa: S608
             frame = self.session.sql(text)
-            return examples(frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate"))))
+            shown = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
+            return examples(_shown(shown, rows))
 
     @contextmanager
     def _batch_view(self, rows: AddedRows) -> Iterator[str]:
@@ -191,7 +195,7 @@ class SparkEngine:
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, with the data file each is in."""
         with _fetching(rows):
-            return examples(self._rows(rows).where(predicate).selectExpr("*", FILE_COLUMN).limit(limit))
+            return examples(_shown(self._rows(rows).where(predicate).selectExpr("*", FILE_COLUMN).limit(limit), rows))
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` keys that occur more than once, most frequent first, with their ``rows``.
@@ -205,7 +209,7 @@ class SparkEngine:
         with _fetching(rows):
             repeated = self._grouped(rows, columns).where(f"count > 1 AND {_present(columns)}")
             found = repeated.orderBy("count", *keys, ascending=[False] + [True] * len(keys))
-            return examples(found.selectExpr(*named, f"count AS {counted}").limit(limit))
+            return examples(_shown(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows))
 
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
         """Count the rows that share their key with ``others`` or each other, and those that do so with ``others``."""
@@ -224,7 +228,7 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_known` counts first."""
         with _fetching(rows):
-            return examples(self._lookup(rows, columns, others, columns).rows(KNOWN, limit))
+            return examples(_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows))
 
     def orphan_examples(
         self,
@@ -236,7 +240,7 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
         with _fetching(rows):
-            return examples(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit))
+            return examples(_shown(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows))
 
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
         """Return data file to its number of rows and how many of them fail one of ``tests``, in one pass."""
@@ -474,6 +478,12 @@ class SparkEngine:
         if transform.name == "bucket":
             return partitioning.bucket(transform.width, column)
         return getattr(partitioning, transform.name)(column)
+
+
+def _shown(frame: Any, rows: AddedRows) -> Any:
+    """Return a DataFrame of examples with the values of masked columns replaced, before any leave the engine."""
+    columns = [f"'{_MASK}' AS {quote(name)}" if rows.masks(name) else quote(name) for name in frame.columns]
+    return frame.selectExpr(*columns) if rows.masked else frame
 
 
 def _matching(frame: Any, rows: Rows) -> Any:

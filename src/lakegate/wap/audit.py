@@ -19,7 +19,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_files
 
-_MOST_RUNS = 400
+_MOST_RUNS = 250
 _BRINGS_NO_BATCH = frozenset({"revert", "restore"})
 
 
@@ -55,7 +55,7 @@ def audit(
     require_readable(staged.table, staged.branch, schema)
     report = run_audit(
         run_id=staged.run_id,
-        rows=added_rows(staged),
+        rows=added_rows(staged).model_copy(update={"masked": context.masked}),
         schema=schema,
         added=_added(context, staged),
         checks=checks,
@@ -85,7 +85,7 @@ def audit_again(
         report,
         checks=checks,
         moved=moved,
-        rows=added_rows(staged),
+        rows=added_rows(staged).model_copy(update={"masked": context.masked}),
         schema=context.reader.metadata(staged.pointer).table_schema,
         added=_added(context, staged),
         engine=context.engine,
@@ -173,7 +173,14 @@ def _batch(run: Run, table: str) -> PastBatch:
         for result in report.results
         if result.measure is not None and result.value is not None
     }
-    return PastBatch(run.run_id, run.started_at, rows, measured)
+    passed = frozenset(
+        result.check
+        for report in run.reports
+        if report.table == table
+        for result in report.results
+        if result.verdict == "pass"
+    )
+    return PastBatch(run.run_id, run.started_at, rows, measured, passed)
 
 
 def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> None:

@@ -47,6 +47,7 @@ class Context:
         orchestrator: What begins the runs, as :attr:`lakegate.model.run.Run.orchestrator` says it.
         publish_attempts: How often to try a commit while others are faster.
         publish_within_s: Seconds after which it isn't tried again.
+        masked: Patterns of columns whose values never leave the engine.
     """
 
     catalog: Catalog
@@ -65,3 +66,4 @@ class Context:
     orchestrator: str | None = None
     publish_attempts: int = 40
     publish_within_s: float = 120.0
+    masked: tuple[str, ...] = ()

@@ -59,6 +59,7 @@ def audit_state(
             after_snapshot_id=None if change is None else change.parent_snapshot_id,
             snapshot_id=pointer.snapshot_id,
             hash=ref.hash,
+            masked=context.masked,
         ),
         schema=schema,
         added=_live(context, pointer) if change is None else context.reader.added_files(pointer, change.snapshot_ids),

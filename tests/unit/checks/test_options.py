@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
 from lakegate.checks import Check, not_null, parse_check, parse_checks, row_count, run_audit, validate_checks
+from lakegate.checks.history import Past, PastBatch
 from lakegate.errors import CheckError
 from lakegate.model.checks import AuditReport, CheckResult, is_tolerated, parse_tolerance
 from lakegate.model.identifiers import TableIdentifier
@@ -168,6 +170,43 @@ def test_examples_are_as_many_as_the_check_says() -> None:
     results = audit(engine, "not_null(id, examples=2)", "not_null(id, examples=0)", "not_null(id)").results
     assert [len(one.examples) for one in results] == [2, 0, 10]
     assert len([one for one in engine.asked if one[0] == "examples"]) == 2
+
+
+def test_masked_values_are_not_told() -> None:
+    class Measuring(CountingEngine):
+        def aggregate(self, rows: AddedRows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
+            assert len(expressions) == 2
+            return 10, (True, "9")
+
+    def asked(*texts: str, masked: tuple[str, ...]) -> list[str | None]:
+        report = run_audit(
+            run_id="r", rows=ROWS.model_copy(update={"masked": masked}), schema=SCHEMA, added=ADDED,
+            checks=[check for text in texts for check in parse_checks(text)],
+            engine=lambda: cast("Engine", Measuring()), metadata_location="m",
+        )  # fmt: skip
+        assert all(one.verdict == "fail" for one in report.results)
+        return [one.detail for one in report.results]
+
+    shown, hidden = "The greatest value of id is '9'.", "The value isn't shown."
+    assert asked("max(id, max=5)", "max(id, max=5, examples=0)", masked=()) == [shown, hidden]
+    assert asked("max(id, max=5)", masked=("I*",)) == [hidden]
+
+
+def test_a_failing_check_says_so_in_a_sentence_and_when_it_last_passed() -> None:
+    engine = CountingEngine()
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    batches = (
+        PastBatch("r3", at, 10, passed=frozenset()),
+        PastBatch("r2", at, 10, passed=frozenset({"not_null(id)"})),
+        PastBatch("r1", at, 10, passed=frozenset({"not_null(id)"})),
+    )
+    report = run_audit(
+        run_id="r", rows=ROWS, schema=SCHEMA, added=ADDED, checks=[not_null("id")], metadata_location="m",
+        engine=lambda: cast("Engine", engine), past=Past(lambda: batches),
+    )  # fmt: skip
+    (result,) = report.results
+    assert result.sentence == "3 of 10 rows break it: id is never NULL."
+    assert (result.passed_run_id, result.passed_at) == ("r2", at)
 
 
 def test_quarantine_blocks_and_warn_does_not() -> None:

@@ -42,7 +42,8 @@ def accepted_values(
         return known and ((low == high and low in accepted) or _all_between(low, high, accepted))
 
     return FailingRows(
-        f"{column} NOT IN ({', '.join(literal(value, kind) for value in accepted)})",
+        values_of=column,
+        predicate=f"{column} NOT IN ({', '.join(literal(value, kind) for value in accepted)})",
         metrics=lambda added: none_outside(
             added, audited(column), one=lambda value: value in accepted, bounds=only_accepted
         ),

@@ -66,7 +66,9 @@ def not_accepted_values(
         raise CheckProblem(
             f"column '{found.name}' is of type {found.type.text}, and {error}.", "Give values of the column's type."
         ) from None
-    return FailingRows(f"{column} IN ({', '.join(literal(value, found.type) for value in refused)})")
+    return FailingRows(
+        values_of=column, predicate=f"{column} IN ({', '.join(literal(value, found.type) for value in refused)})"
+    )
 
 
 @not_accepted_values.prepare
