@@ -130,7 +130,9 @@ def exports() -> str:
     head = "The checks that come with lakegate. Made by ``tests/e2e/docs_checks.py``: don't edit it."
     names = sorted(one.__name__ for one in found)
     modules = sorted({one.__module__ for one in found})
-    imports = "".join(_import(module, [one.__name__ for one in found if one.__module__ == module]) for module in modules)
+    imports = "".join(
+        _import(module, [one.__name__ for one in found if one.__module__ == module]) for module in modules
+    )
     listed = "".join(f'    "{name}",\n' for name in names)
     return f'"""{head}"""\n\n{imports}\n__all__ = [\n{listed}]\n'
 
