@@ -353,7 +353,7 @@ def _built(
     """Return the function's zip, and the images that are to run."""
     from lakegate.integrations.aws.building import Images
     from lakegate.integrations.aws.images import function_source
-    from lakegate.integrations.aws.package import FunctionPackage, build_package, require_fit
+    from lakegate.integrations.aws.package import FunctionPackage, build_package, lacking_in_function, require_fit
 
     deployed = deployment.parameters()
     chosen = {**deployed, **values}
@@ -369,6 +369,7 @@ def _built(
         package = build_package(folder, wanted)
     images = deployment.images(folder)
     spark = images.spark(values, deployed)
+    spark = spark._replace(notes=(*spark.notes, *lacking_in_function(wanted.settings)))
     if not is_image:
         require_fit(package)
         return package, spark

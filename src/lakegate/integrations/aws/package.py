@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -122,6 +123,30 @@ def settings_in(package: Path) -> bytes | None:
     """Return the ``lakegate.toml`` in a zip; ``None`` if there is none."""
     with zipfile.ZipFile(package) as archive:
         return archive.read(_SETTINGS) if _SETTINGS in archive.namelist() else None
+
+
+def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
+    """Return what the settings ask for and the function's zip lacks, as notes for the user.
+
+    Args:
+        settings: The ``lakegate.toml`` that goes into the zip, if any.
+
+    Returns:
+        A note for each system.
+    """
+    if settings is None:
+        return ()
+    try:
+        found = tomllib.loads(settings.read_text(encoding="utf-8")).get("downstream", {})
+    except ValueError:
+        return ()  # the function says so in its log, and so does every command here
+    return tuple(
+        f"The function comes without Snowflake's connector: it queues what '{name}' is to be told, and sends nothing. "
+        "Where lakegate[snowflake] is installed, with these settings, send it on a schedule: "
+        f"lakegate downstream retry {name}"
+        for name, system in found.items()
+        if isinstance(system, dict) and system.get("type") == "snowflake"
+    )
 
 
 def _uv() -> str:

@@ -1,0 +1,17 @@
+"""What the settings ask for and the function's package lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakegate.integrations.aws.package import lacking_in_function
+
+
+def test_a_function_without_the_connector_queues_for_snowflake_and_says_so(tmp_path: Path) -> None:
+    settings = tmp_path / "lakegate.toml"
+    settings.write_text('[downstream.sf]\ntype = "snowflake"\n[downstream.hook]\ntype = "webhook"\n')
+    (note,) = lacking_in_function(settings)
+    assert "queues what 'sf' is to be told" in note
+    assert note.endswith("lakegate downstream retry sf")
+    settings.write_text('[downstream.hook]\ntype = "webhook"\n')
+    assert lacking_in_function(settings) == lacking_in_function(None) == ()
