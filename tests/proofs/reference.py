@@ -106,7 +106,8 @@ def _measures(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Ask
         at = ordered[max(0, ceil(Fraction(str(share)) * len(ordered)) - 1)]
         if isfinite(at):
             yield _whole(checks.quantile(name, share, at, at), fails=False)
-            yield _whole(checks.quantile(name, share, min=at + abs(at) + 1), fails=True)
+            if isfinite(beyond := at + abs(at) + 1):
+                yield _whole(checks.quantile(name, share, min=beyond), fails=True)
     spread = [float(value) for value in there if isfinite(value) and abs(value) < 1e12]
     if len(spread) == len(there) > 1:
         mean_of = fsum(spread) / len(spread)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -152,12 +152,24 @@ def read_query(text: str, view: str) -> str:
         raise PredicateError(f"cannot be read ({type(error).__name__})") from None
     if not isinstance(tree, exp.Query):
         raise PredicateError("is not a SELECT")
-    named = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    known = {view}
+    for cte in tree.ctes:
+        _require_known(cte.this, known)
+        known.add(cte.alias.lower())
+    if len(list(tree.find_all(exp.CTE))) > len(tree.ctes):  # whose names hold for a part of the query only
+        raise PredicateError("holds a WITH inside; write it at the beginning")
     for table in tree.find_all(exp.Table):
-        is_plain = isinstance(table.this, exp.Identifier) and not table.args.get("db")
-        if not is_plain or table.name.lower() not in {view, *named}:
-            raise PredicateError(f"reads {table.sql(_DIALECT)}; it can read {view} only")
+        if table.find_ancestor(exp.CTE) is None:
+            _require_known(table, known)
     return sql_text(tokens)
+
+
+def _require_known(part: exp.Expr, known: Collection[str]) -> None:
+    """Refuse a part of a query that reads other tables than ``known``."""
+    for table in part.find_all(exp.Table):
+        is_plain = isinstance(table.this, exp.Identifier) and not table.args.get("db")
+        if not is_plain or table.name.lower() not in known:
+            raise PredicateError(f"reads {table.sql(_DIALECT)}; it can read batch only")
 
 
 def _query_tokens(text: str) -> tuple[SqlToken, ...]:
