@@ -12,6 +12,7 @@ from lakegate.cli.commandline import command
 from lakegate.cli.options import at_option, check_option, complete_branches, complete_refs, table_argument
 from lakegate.cli.output import counted, duration, echo_json, next_commands, safe, say
 from lakegate.errors import ExitCode
+from lakegate.model.identifiers import is_commit_hash
 
 if TYPE_CHECKING:
     from lakegate.model.checks import AuditReport
@@ -73,7 +74,8 @@ def audit(
 
 def _show(app: App, report: AuditReport, branch: str | None, *, is_tried: bool) -> None:
     word = "[bold green]passed[/]" if report.passed else "[bold red]failed[/]"
-    say(f"{word}  [bold]{safe(report.table)}[/] on {safe(report.branch)}  {counted(report.rows, 'row')}")
+    place = report.branch[:12] if is_commit_hash(report.branch) else report.branch
+    say(f"{word}  [bold]{safe(report.table)}[/] on {safe(place)}  {counted(report.rows, 'row')}")
     say(f"  [dim]{safe(summary(report))}, {duration(report.seconds)}[/]")
     show_all(report)
     show_explanations(report)
