@@ -355,7 +355,8 @@ class _Audit:
     def _scan(self, questions: Mapping[int, Question]) -> Iterator[tuple[int, Finding]]:
         """Answer all questions about single rows, and about their number, in a pass that also counts filtered rows.
 
-        It proves a key on the way, unless it goes row by row. Each other key takes a job of its own.
+        It proves a key on the way, if the rows come in its order and aren't read one by one: Spark sorts them for that.
+        Each other key takes a job of its own.
         """
         about_rows = {i: self._filtered(i) for i, q in questions.items() if isinstance(q, FailingRows)}
         about_total = {i: q for i, q in questions.items() if isinstance(q, RowTotal)}
@@ -368,7 +369,8 @@ class _Audit:
         if any(question.is_slow for question in distinct):
             self._scanned = self._rows.model_copy(update={"one_by_one": True})
         of_keys = [q for i, q in questions.items() if isinstance(q, DuplicateRows) and self._filters[i] is None]
-        keys = () if self._scanned.one_by_one else [(q, key) for q in of_keys if (key := self._integer_key(q))]
+        found = () if self._scanned.one_by_one else ((q, self._integer_key(q)) for q in of_keys)
+        keys = ((question, key) for question, key in found if key is not None and key.is_ordered)
         proven, key = next(iter(keys), (None, None))
         beside = f", and duplicates of {', '.join(key.columns)}" if key else ""
         with self._step(f"scan {self._rows.table} for {_checks(len(asked))}{beside}"):

@@ -21,6 +21,8 @@ BITS_A_ROW = 256
 """How far keys may lie apart on average: above, grouping by the keys is the cheaper way."""
 _ALWAYS = 1 << 22
 """Bits that are never too many: half a megabyte."""
+_ORDERED = 2
+"""How often a key's range may be covered by files that hold keys in order."""
 _EXACT_DOUBLES = 15
 """Digits that a double of 53 bits holds exactly."""
 _LONG_DIGITS = 18
@@ -71,13 +73,14 @@ def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Intege
     spans = [high - low + 1 for _, (low, high) in parts]
     if told := _unfit(math.prod(spans), _at_least(columns, added), added.rows):
         return told
+    is_ordered = _overlaps(columns[0], ColumnType.parse(types[columns[0]]), added) <= _ORDERED * spans[0]
     if len(parts) == 1:
-        return IntegerKey(columns=tuple(columns), sql=parts[0][0])
+        return IntegerKey(columns=tuple(columns), sql=parts[0][0], is_ordered=is_ordered)
     made = "0L"
     for (sql, (low, _)), span in zip(parts, spans, strict=True):
         # try_: rows beyond their file's bounds must not end the audit.
         made = f"try_add(try_multiply({made}, {span}L), try_subtract({sql}, {_long(low)}))"
-    return IntegerKey(columns=tuple(columns), sql=made)
+    return IntegerKey(columns=tuple(columns), sql=made, is_ordered=is_ordered)
 
 
 def _unfit(bits: int, keys: int, rows: int) -> str | None:
@@ -119,6 +122,13 @@ def _range(column: str, kind: ColumnType, added: AddedFiles) -> tuple[int, int] 
         low = ends[0] if low is None else min(low, ends[0])
         high = ends[1] if high is None else max(high, ends[1])
     return None if low is None or high is None or low > high else (low, high)
+
+
+def _overlaps(column: str, kind: ColumnType, added: AddedFiles) -> int:
+    """Return the sum of the files' own ranges of a column."""
+    found = (file.columns.get(column) for file in added.files if file.rows)
+    ends = ((one.lower, one.upper) for one in found if one is not None and one.lower is not None)
+    return sum(_integer(high, kind) - _integer(low, kind) + 1 for low, high in ends)
 
 
 def _integer(value: Any, kind: ColumnType) -> int:

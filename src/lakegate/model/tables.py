@@ -230,10 +230,12 @@ class IntegerKey(Value):
     """Columns of a key, and SQL that makes one ``BIGINT`` of them; NULL where one of them is.
 
     Different keys usually make different integers: as many integers as keys prove that no key occurs twice.
+    ``is_ordered`` says that most files hold ranges of keys of their own, as they do when keys come in order.
     """
 
     columns: tuple[str, ...]
     sql: str
+    is_ordered: bool = False
 
 
 class ScanResult(Value):

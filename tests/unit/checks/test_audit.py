@@ -109,8 +109,8 @@ def test_an_audit_without_checks_passes() -> None:
     assert audit(no_engine, added=INCOMPLETE).rows == 10
 
 
-ID = IntegerKey(columns=("id",), sql="CAST(`id` AS BIGINT)")
-N = IntegerKey(columns=("n",), sql="CAST(`n` AS BIGINT)")
+ID = IntegerKey(columns=("id",), sql="CAST(`id` AS BIGINT)", is_ordered=True)
+N = IntegerKey(columns=("n",), sql="CAST(`n` AS BIGINT)", is_ordered=True)
 
 
 def test_everything_about_rows_is_one_scan_and_each_further_uniqueness_a_job() -> None:
@@ -133,6 +133,14 @@ def test_what_bitmaps_do_not_prove_is_counted() -> None:
     report = audit(engine, "not_null(s)", "unique(id)", "unique(n)", "unique(n, severity='warn')")
     assert engine.asked[:4] == [("scan", "`s` IS NULL", ID), ("duplicates", "id"), ("scan", N), ("duplicates", "n")]
     assert [result.failing_rows for result in report.results] == [0, 2, 3, 3]
+
+
+def test_keys_in_no_order_take_a_job_of_their_own() -> None:
+    engine = RecordingEngine(total=30)
+    scattered = AddedFiles((*COMPLETE.files,) * 3, complete=True)
+    audit(engine, "not_null(s)", "unique(id, n)", added=scattered)
+    assert engine.asked[0] == ("scan", "`s` IS NULL")
+    assert [key.is_ordered for _, key in engine.asked[1:]] == [False]
 
 
 def test_keys_whose_bounds_are_not_known_are_counted_at_once() -> None:
