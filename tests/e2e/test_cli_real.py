@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 
 from lakegate.errors import ExitCode
 from lakegate.local.state import StackState
+from support import warm
 from support.e2e_support import Cli, write_trips
 
 pytestmark = pytest.mark.jvm
@@ -308,3 +311,29 @@ def test_the_demo_shows_both_outcomes_as_often_as_one_likes(cli: Cli) -> None:
     rows = {one["branch"]: one["rows"] for one in again["rows_per_branch"]}
     assert rows["main"] == before + 8000
     assert rows[again["rejected"]["branch"]] == before + 10000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os, sys; print(os.getcwd(), os.environ.get('GIVEN'), sys.argv, input()); sys.exit(7)",
+        "print(sorted(globals()), __name__); import sys; print(sys.stdout.encoding, sys.stderr.errors)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "import sys; sys.exit('no')",
+    ],
+)
+def test_a_warm_program_is_a_process_like_a_cold_one(text: str, tmp_path: Path) -> None:
+    def ended(*python: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [*python, "-c", text, "a b", "ü"],
+            input="typed",
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "GIVEN": "by the test"},
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    assert ended(*warm.python()) == ended(sys.executable)

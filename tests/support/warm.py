@@ -162,6 +162,7 @@ def _supervise(connection: socket.socket) -> None:
         if kind == "-c":
             sys.argv = ["-c", *arguments]
             sys.modules["__main__"] = main = types.ModuleType("__main__")  # which has nothing of what is imported here
+            main.__annotations__ = {}
             exec(compile(what, "<string>", "exec"), main.__dict__)  # noqa: S102 - as python -c does
         else:
             sys.argv = [what, *arguments]
