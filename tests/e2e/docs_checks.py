@@ -101,8 +101,14 @@ For each check, in the report, in `--output json` and in the journal:
 | `reads` | tables that the answer depends on beside the batch; see [audits](../explanation/audits.md#other-tables) |
 | `sentence` | of a failing check: what was found, in plain English |
 | `values` | of `accepted_values` and `not_accepted_values`: the unexpected values, most frequent first, with `rows` |
-| `passed_run_id`, `passed_at` | of a failing check: the newest published run that passed it, among the last 250 |
-| `value`, `measure` | of checks that measure something: the number, and what it is |
+| `passed_run_id` | of a failing check: the newest published run that passed it, among the last 250 |
+| `passed_at` | when that run began |
+| `value` | of checks that measure something: the number |
+| `measure` | what it is, as text; equal texts are one history |
+| `tolerance` | failing rows up to which it passes, as the check has it |
+| `description` | as the check has it |
+| `owner` | as the check has it |
+| `tags` | as the check has them |
 | `examples` | some failing rows, when it failed; `_file` is the data file a row is in |
 
 Checks of your own: [write a check of your own](../how-to/write-your-own-check.md).
