@@ -57,7 +57,7 @@ from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction, transaction
-from lakegate.wap.trial import ContractTrial, try_contract
+from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
@@ -69,6 +69,7 @@ Paths = str | Path | Sequence[str | Path]
 Checks = Sequence[str | Check]
 """Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
 _Result = TypeVar("_Result")
+_BATCHES_AT_MOST = 10_000
 _FILES_AT_ONCE = 8
 _RETRY_S = 600.0
 
@@ -374,6 +375,7 @@ class Lake:
             RetryableError: The engine can't be reached.
 
         Example:
+            >>> from pathlib import Path
             >>> _ = Path("trips.yaml").write_text("{version: 1, table: nyc.trips, checks: [unique: trip_id]}")
             >>> lake.test_contract("trips.yaml", "trips/*.parquet").passed
             True
@@ -384,6 +386,41 @@ class Lake:
             engine = self._components.file_engine
             batch = self._discover(paths, format, csv)
             return try_contract(loaded, batch, engine, narrator=self._components.narrator)
+
+    def diff_contract(self, contract: str | Path, *, last: int = 10) -> Sequence[ContractOutcome]:
+        """Audit the last batches of a table by a contract: what would it have rejected?
+
+        Looks at what each published run added, and at rejected runs whose branch is still there. Records nothing.
+
+        Args:
+            contract: A contract's file, or a table that has one in the project.
+            last: How many batches to look at.
+
+        Returns:
+            An outcome for each run that wrote rows, newest first.
+
+        Raises:
+            ConfigurationError: The contract can't be read.
+            RetryableError: The journal, the catalog or the engine can't be reached.
+
+        Example:
+            >>> from pathlib import Path
+            >>> _ = Path("new.yaml").write_text("{version: 1, table: nyc.trips, checks: [row_count: {max: 5}]}")
+            >>> [outcome.rejected for outcome in lake.diff_contract("new.yaml", last=1)]
+            [True]
+        """
+        loaded = self._components.contracts.named(contract)
+        wrote = [
+            run
+            for run in self.runs(table=str(loaded.table), limit=_BATCHES_AT_MOST)
+            if run.kind in ("ingest", "transaction", "branch") and (run.publication or run.status == "rejected")
+        ][:last]
+        outcomes = []
+        with self._components.narrator.step(f"Trying {loaded.file} on {len(wrote)} batches") as step:
+            for done, run in enumerate(wrote, start=1):
+                outcomes.append(outcome_of(self._context, loaded, run))
+                step.progress(done, len(wrote), "batches")
+        return outcomes
 
     # Ingest in steps, for orchestrators
 

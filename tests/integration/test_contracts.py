@@ -71,4 +71,12 @@ def test_a_contract_makes_the_table_and_audits_what_comes(
     ]  # fmt: skip
     assert made.partition_by == ("zone",)
     assert second.status == "rejected"
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(
+        f"version: 1\ntable: {table}\nchecks: [{{in_range: {{column: fare, min: 0}}}}]\n", encoding="utf-8"
+    )
+    later, earlier = lake.diff_contract(changed)
+    assert (earlier.before, earlier.rejected, earlier.rows) == ("published", True, 2)
+    assert earlier.added == ("in_range(fare, min=0)",)
+    assert (later.before, later.rejected) == ("rejected", False)
     assert [result.check for result in second.reports[0].failures] == ["not_null(id)"]

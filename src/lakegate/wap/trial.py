@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Protocol
 
 from lakegate.checks import run_audit
@@ -9,15 +10,20 @@ from lakegate.checks.questions import OrphanRows
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import validate_checks
 from lakegate.contracts.reader import LoadedContract
-from lakegate.errors import CheckError
+from lakegate.errors import CheckError, LakegateError, RetryableError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch
-from lakegate.model.checks import AuditReport, Check
+from lakegate.model.checks import AuditReport, Check, CheckResult
+from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms
+from lakegate.model.run import Run, RunStatus
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
+from lakegate.wap.context import Context
 from lakegate.wap.plan import schema_of_new_table
+from lakegate.wap.published import audit_state
+from lakegate.wap.review import audit_branch
 
 FILES = "files"
 """What a report says instead of a branch."""
@@ -50,8 +56,84 @@ class ContractTrial(Value):
 
     @property
     def passed(self) -> bool:
-        """Whether no check failed that blocks a publish."""
-        return self.report.passed
+        """Whether no check failed that rejects a batch. Rows that are set aside don't."""
+        return not rejecting(self.report)
+
+
+class ContractOutcome(Value):
+    """What a contract would have made of a batch that came earlier.
+
+    Attributes:
+        run_id: The batch's run.
+        at: When it began.
+        before: How the run ended: ``published``, ``rejected`` …
+        rows: Rows that were looked at; 0 if none could be.
+        failures: Checks of the contract that fail, warnings among them.
+        added: Those of them that the run's own audit didn't ask.
+        reason: Why the batch couldn't be looked at; ``None`` if it could.
+    """
+
+    run_id: str
+    at: datetime
+    before: RunStatus
+    rows: int = 0
+    failures: tuple[CheckResult, ...] = ()
+    added: tuple[str, ...] = ()
+    reason: str | None = None
+
+    @property
+    def rejected(self) -> bool | None:
+        """Whether the contract would have rejected it; ``None`` if that's unknown."""
+        if self.reason is not None:
+            return None
+        return any(result.severity == "error" for result in self.failures)
+
+
+def rejecting(report: AuditReport) -> tuple[CheckResult, ...]:
+    """Return the results that reject a batch as a whole."""
+    return tuple(result for result in report.failures if result.severity == "error")
+
+
+def outcome_of(context: Context, contract: LoadedContract, run: Run) -> ContractOutcome:
+    """Audit the rows that a run added by another contract than then.
+
+    Args:
+        context: The lake's context.
+        contract: The contract.
+        run: A published run, or one whose branch is still there.
+
+    Returns:
+        The outcome; what can't be looked at any more is a reason in it.
+
+    Raises:
+        RetryableError: When the audit couldn't run; that says nothing about the data.
+    """
+    known = ContractOutcome(run_id=run.run_id, at=run.started_at, before=run.status)
+    try:
+        report = _report(context, contract, run)
+    except RetryableError:
+        raise
+    except LakegateError as error:
+        return known.model_copy(update={"reason": error.message})
+    asked = {result.check for one in run.reports if one.table == str(contract.table) for result in one.results}
+    failed = tuple(result for result in report.results if result.verdict == "fail")
+    return known.model_copy(
+        update={
+            "rows": report.rows,
+            "failures": failed,
+            "added": tuple(result.check for result in failed if result.check not in asked),
+        }
+    )
+
+
+def _report(context: Context, contract: LoadedContract, run: Run) -> AuditReport:
+    table = contract.table
+    if run.publication is None:
+        return audit_branch(context, table, run.branch, checks=contract.checks, configured=lambda _table: ())
+    commit = next(iter(context.catalog.history(run.publication.commit)))
+    ref = Ref(name=commit.hash, hash=commit.hash, kind="detached")
+    since = None if commit.parent is None else Ref(name=commit.parent, hash=commit.parent, kind="detached")
+    return audit_state(context, table, ref, contract.checks, since=since)
 
 
 class EngineOfFiles(Engine, Protocol):

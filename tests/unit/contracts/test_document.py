@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,16 @@ def test_aliases_of_aliases_are_counted_as_what_they_stand_for() -> None:
 def test_an_alias_can_not_hold_itself() -> None:
     with pytest.raises(ConfigurationError, match="has no anchor before it"):
         parse_document("a: &a [*a]", name="x", aliases=True)
+
+
+def test_without_libyaml_the_same_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakegate.contracts.document._LOADER", yaml.SafeLoader)
+    assert parse_document("a: [NO, 1.5, 'x: y', {b: ~}]", name="x").root.plain() == {
+        "a": ["NO", 1.5, "x: y", {"b": None}]
+    }
+    for text in ("a: 1\na: 2", "a: &x 1", "a: !x 1", "a: [1", "a: \x07", "[" * 61):
+        with pytest.raises(ConfigurationError, match=r"^x:\d+:\d+: "):
+            parse_document(text, name="x")
 
 
 def test_a_node_is_found_by_its_path() -> None:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from lakegate.cli.app import App
-from lakegate.cli.check_output import report_payload, show_all, show_evidence, summary
+from lakegate.cli.check_output import check_payload, report_payload, show_all, show_evidence, summary
 from lakegate.cli.commandline import group
-from lakegate.cli.output import count, counted, duration, echo_json, next_commands, safe, say, show_rows
+from lakegate.cli.output import count, counted, duration, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import AlreadyExistsError, ExitCode
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
+    from lakegate.wap.trial import ContractOutcome
 
 _SCHEMA = "contract.schema.json"
 
@@ -261,6 +262,54 @@ def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str
             say("", "Not tried without the lake:")
             say(*(f"  {safe(one.check)}: {safe(one.reason)}" for one in found.untried))
     raise click.exceptions.Exit(ExitCode.OK if found.passed else ExitCode.AUDIT_FAILED)
+
+
+@check.command(
+    "diff",
+    examples=("lakegate check diff nyc.trips", "lakegate check diff changed.yaml --last 30 -o json"),
+)
+@click.argument("contract", metavar="CONTRACT|TABLE")
+@click.option(
+    "--last", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Batches to look at."
+)
+def diff(app: App, /, *, contract: str, last: int) -> None:
+    """Say which of the last batches a contract would have rejected.
+
+    Looks at the rows that each published run added, and at rejected runs whose branch is still there. Changes and
+    records nothing. Exits with 1 if a batch that was published would have been rejected.
+    """
+    with app.lake() as lake:
+        outcomes = lake.diff_contract(contract, last=last)
+    newly = sum(bool(one.rejected) for one in outcomes if one.before != "rejected")
+    if app.json:
+        echo_json(
+            [{**one.model_dump(mode="json", exclude={"failures"}), "would_be_rejected": one.rejected,
+              "failures": [check_payload(result) for result in one.failures]} for one in outcomes]
+        )  # fmt: skip
+    else:
+        rows = ((one.run_id, moment(one.at), one.before, _now(one), count(one.rows), _why(one)) for one in outcomes)
+        columns = ("run", "began", "was", "would be", "rows", "why")
+        show_rows(columns, rows, right=("rows",), empty="No batch was published or rejected yet.")
+        released = sum(one.rejected is False for one in outcomes if one.before == "rejected")
+        if outcomes:
+            say("", f"{counted(newly, 'published batch', 'published batches')} would have been rejected, "
+                f"{counted(released, 'rejected one')} published.")  # fmt: skip
+    raise click.exceptions.Exit(ExitCode.AUDIT_FAILED if newly else ExitCode.OK)
+
+
+def _now(outcome: ContractOutcome) -> str:
+    if outcome.rejected is None:
+        return "unknown"
+    return "rejected" if outcome.rejected else "published"
+
+
+def _why(outcome: ContractOutcome) -> str:
+    if outcome.reason is not None:
+        return outcome.reason
+    return "; ".join(
+        f"{result.check}: {counted(result.failing_rows, 'row')}"
+        for result in sorted(outcome.failures, key=lambda one: one.severity != "error")
+    )
 
 
 @contextmanager
