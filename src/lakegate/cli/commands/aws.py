@@ -101,7 +101,8 @@ def _template_options(function: F) -> F:
         "--settings",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="A lakegate.toml for the function, with checks and alert channels. Default: the deployed one.",
+        help="A lakegate.toml for the function, with checks and alert channels. The folder contracts beside it is "
+        "included. Default: the deployed ones.",
     )
     role = click.option(
         "--role-arn",
@@ -364,6 +365,7 @@ def _built(
         python=chosen.get("PythonVersion", usual.python),
         architecture=cast("Architecture", chosen.get("Architecture", usual.architecture)),
         settings=code.settings or deployment.settings(folder),
+        contracts=code.settings.parent / "contracts" if code.settings else deployment.contracts(folder),
     )
     with app.narrator.step("Building the function"):
         package = build_package(folder, wanted)

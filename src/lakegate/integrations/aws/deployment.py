@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -25,7 +26,7 @@ from lakegate.integrations.aws.inspection import (
     servers_running,
     start_server,
 )
-from lakegate.integrations.aws.package import settings_in
+from lakegate.integrations.aws.package import contracts_in, settings_in
 from lakegate.integrations.aws.parameters import NAMES, Deployed, Plan, Smoke, Status, Survey, defaults, validated
 from lakegate.integrations.aws.sizing import idle_costs
 from lakegate.integrations.aws.smoke import TIMEOUT_S, smoke
@@ -205,6 +206,30 @@ class Deployment:
         path.write_bytes(content)
         return path
 
+    def contracts(self, folder: Path) -> Path | None:
+        """Fetch the contracts of the deployed function; ``None`` if it has none.
+
+        Args:
+            folder: Where to write their folder; it's created.
+
+        Raises:
+            LakegateError: AWS refuses, or is unavailable.
+        """
+        given = self.parameters()
+        package = given.get("CodeKey")
+        content = package and self._data.read(given["CodeBucket"], f"{package}.contracts.json")
+        if not content:
+            return None
+        path = folder / f"{self.name.stack}.contracts"
+        path.mkdir(parents=True, exist_ok=True)
+        texts: dict[str, str] = json.loads(content)
+        for old in path.iterdir():
+            if old.name not in texts:
+                old.unlink()
+        for name, text in texts.items():
+            (path / Path(name).name).write_text(text, encoding="utf-8")
+        return path
+
     def images(self, folder: Path) -> ImageBuilder:
         """Return what finds and builds the container images of this deployment.
 
@@ -346,6 +371,9 @@ class Deployment:
         settings = settings_in(package)
         if settings is not None:
             self._data.write(settings, self._code_bucket, f"{values['CodeKey']}.toml")
+        contracts = contracts_in(package)
+        if contracts:
+            self._data.write(json.dumps(contracts).encode(), self._code_bucket, f"{values['CodeKey']}.contracts.json")
 
     def _values(self, given: Mapping[str, str], package: Path, built: Mapping[str, str] | None) -> dict[str, str]:
         return {

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 import lakegate
+from lakegate.contracts.store import FOLDER, SUFFIXES
 from lakegate.errors import ConfigurationError, RetryableError
 
 Architecture = Literal["x86_64", "arm64"]
@@ -49,11 +50,20 @@ class FunctionPackage:
         python: Version of Lambda's Python: ``3.12``.
         architecture: Lambda's processor.
         settings: The ``lakegate.toml`` to include, if any.
+        contracts: The folder with the contracts to include, if any.
     """
 
     python: str = "3.12"
     architecture: Architecture = "x86_64"
     settings: Path | None = None
+    contracts: Path | None = None
+
+    @property
+    def contract_files(self) -> tuple[Path, ...]:
+        """The files of the contracts, by name."""
+        folder = self.contracts
+        found = folder.iterdir() if folder is not None and folder.is_dir() else ()
+        return tuple(sorted(path for path in found if path.suffix in SUFFIXES and path.name[0] != "."))
 
 
 def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
@@ -82,7 +92,7 @@ def build_package(folder: Path, wanted: FunctionPackage | None = None) -> Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch:
         tree = Path(scratch, "tree")
         _install(Path(scratch, "installed"), tree, wanted)
-        _add_lakegate(tree, wanted.settings)
+        _add_lakegate(tree, wanted)
         if interpreter is not None:
             _compile(tree, interpreter)
         unfinished = Path(scratch, "function.zip")
@@ -149,6 +159,13 @@ def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
     )
 
 
+def contracts_in(package: Path) -> dict[str, str]:
+    """Return the contracts in a zip, their texts by the names of their files."""
+    with zipfile.ZipFile(package) as archive:
+        names = [name for name in archive.namelist() if name.startswith(f"{FOLDER}/")]
+        return {name.removeprefix(f"{FOLDER}/"): archive.read(name).decode() for name in names}
+
+
 def _uv() -> str:
     try:
         from uv import find_uv_bin
@@ -178,6 +195,8 @@ def _digest(wanted: FunctionPackage, interpreter: tuple[str, str] | None) -> str
     inputs = (path.read_bytes() for path in (_LOCK, _EXCLUDE, Path(__file__)))
     for part in (*(fact.encode() for fact in facts), settings, *inputs):
         digest.update(hashlib.sha256(part).digest())
+    for path in wanted.contract_files:
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     for name, path in _lakegate_files():
         digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -219,7 +238,7 @@ def _lakegate_files() -> Iterator[tuple[str, Path]]:
             yield f"lakegate/{name}", path
 
 
-def _add_lakegate(tree: Path, settings: Path | None) -> None:
+def _add_lakegate(tree: Path, wanted: FunctionPackage) -> None:
     for name, path in _lakegate_files():
         target = tree / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -229,8 +248,11 @@ def _add_lakegate(tree: Path, settings: Path | None) -> None:
     folder.mkdir()
     for name in _METADATA:
         (folder / name).write_text(installed.read_text(name) or "", encoding="utf-8")
-    if settings is not None:
-        shutil.copyfile(settings, tree / _SETTINGS)
+    if wanted.settings is not None:
+        shutil.copyfile(wanted.settings, tree / _SETTINGS)
+    for path in wanted.contract_files:
+        (tree / FOLDER).mkdir(exist_ok=True)
+        shutil.copyfile(path, tree / FOLDER / path.name)
 
 
 def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
