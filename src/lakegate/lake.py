@@ -30,7 +30,7 @@ from lakegate.model.identifiers import (
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
-from lakegate.model.quarantine import parse_limit
+from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
 from lakegate.model.refs import Commit, Ref, TableAt, TableDifference
 from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
@@ -55,6 +55,7 @@ from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.plan import plan
 from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
+from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release
 from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction, transaction
 from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
@@ -575,6 +576,103 @@ class Lake:
                 self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
         with self.transaction(name) as tx:
             return work(tx)
+
+    # Quarantine
+
+    def quarantine_list(self, table: str | None = None) -> Sequence[QuarantineSummary]:
+        """Return the quarantined rows of one table, or of all, by the run that set them aside, newest first.
+
+        Args:
+            table: ``namespace.table``. Default: all tables.
+
+        Raises:
+            NotFoundError: No row of the table was ever quarantined.
+        """
+        identifier = None if table is None else TableIdentifier.parse(table)
+        return quarantined(self._context, self._components.catalog.get_ref(MAIN), identifier)
+
+    def quarantine_show(
+        self, table: str, *, run_id: str | None = None, check: str | None = None, limit: int = 20
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return quarantined rows that wait, with their reasons.
+
+        Args:
+            table: ``namespace.table``.
+            run_id: Only rows that this run set aside.
+            check: Only rows that fail the check of this name.
+            limit: The maximum number of rows.
+
+        Raises:
+            NotFoundError: No row of the table was ever quarantined.
+        """
+        chosen = RowSelection(run_id=run_id, check=check)
+        at = self._components.catalog.get_ref(MAIN)
+        return quarantined_rows(self._context, at, TableIdentifier.parse(table), chosen, limit)
+
+    def quarantine_release(
+        self,
+        table: str,
+        *,
+        run_id: str | None = None,
+        check: str | None = None,
+        where: str | None = None,
+        changes: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Publish quarantined rows that wait, as they are or fixed, if they pass today's checks; once.
+
+        Args:
+            table: ``namespace.table``.
+            run_id: Only rows that this run set aside.
+            check: Only rows that fail the check of this name.
+            where: Only rows for which this predicate in Spark SQL is true.
+            changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``.
+
+        Returns:
+            The run, a transaction. The rows stay in the quarantine table, marked with its id.
+
+        Raises:
+            AuditFailedError: The rows fail one of the table's checks, which all block here. Nothing was published.
+            InputError: No row that waits is chosen, or an expression can't be used.
+            NotFoundError: No row of the table was ever quarantined.
+        """
+        identifier = TableIdentifier.parse(table)
+        find_quarantine(self._context, self._components.catalog.get_ref(MAIN), identifier)
+        chosen = RowSelection(run_id=run_id, check=check, where=where)
+        new = dict(changes or {})
+
+        def work(tx: Transaction) -> Transaction:
+            release(tx, identifier, chosen, new)
+            return tx
+
+        return self.transact(work, name=f"{'fix' if new else 'release'} {identifier}").run
+
+    def quarantine_drop(
+        self, table: str, *, run_id: str | None = None, check: str | None = None, where: str | None = None
+    ) -> Run:
+        """Delete quarantined rows that wait.
+
+        Args:
+            table: ``namespace.table``.
+            run_id: Only rows that this run set aside.
+            check: Only rows that fail the check of this name.
+            where: Only rows for which this predicate in Spark SQL is true.
+
+        Returns:
+            The run, a transaction, which can be reverted.
+
+        Raises:
+            InputError: No row that waits is chosen, or the predicate can't be used.
+            NotFoundError: No row of the table was ever quarantined.
+        """
+        identifier = TableIdentifier.parse(table)
+        find_quarantine(self._context, self._components.catalog.get_ref(MAIN), identifier)
+        chosen = RowSelection(run_id=run_id, check=check, where=where)
+
+        def work(tx: Transaction) -> Transaction:
+            drop(tx, identifier, chosen)
+            return tx
+
+        return self.transact(work, name=f"drop quarantined {identifier}").run
 
     # Branches: audit, publish, discard
 

@@ -42,8 +42,8 @@ comes first; odd names in a path are in backticks. File metrics say nothing of f
 ## What every check takes
 
 - `severity='error'` (default): a failure blocks the publish. `severity='warn'`: it is only reported.
-  `severity='quarantine'`, for checks about single rows: the failing rows are set aside. Until that is possible
-  everywhere, a failure blocks the publish.
+  `severity='quarantine'`, for checks about single rows: the failing rows are [set aside](../how-to/quarantine.md),
+  and the others are published.
 - `where='vendor_id = 1'`: only rows for which this is true are looked at: one condition about a row, as `sql` takes
   it. When no row matches, the verdict is `skipped`. `row_count(…, where=…)` counts the matching rows, and judges 0.
   With `unique(…, scope='table')`, it also holds for the rows of the table. Which rows match isn't known from file

@@ -133,6 +133,28 @@ def read_predicate(text: str) -> Predicate:
     return Predicate(tuple(columns.values()), lone, sql_text(tokens), longest)
 
 
+def read_expression(text: str) -> str:
+    """Look through an expression of any type about one row as :func:`read_predicate` does, and return its SQL.
+
+    Raises:
+        PredicateError: When it isn't one expression about one row.
+
+    Example:
+        >>> read_expression("abs( fare )")
+        'abs ( fare )'
+    """
+    if "${" in text:
+        raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
+    tokens = _tokens(text)
+    _refuse_functions(tokens)
+    _patterns(tokens)
+    tree = _parse(sql_skeleton(tokens))
+    for kind, problem in _NOT_OF_ONE_ROW.items():
+        if tree.find(kind):
+            raise PredicateError(f"{problem}, but it must be about one row")
+    return sql_text(tokens)
+
+
 def read_query(text: str, view: str) -> str:
     """Look through a query that may read ``view`` only, and return what to give to Spark.
 

@@ -25,7 +25,19 @@ from lakegate.errors import ExitCode
 
 PANELS = {
     "Getting started": ("demo", "generate", "up", "down", "status"),
-    "Ingest": ("ingest", "watch", "backfill", "checks", "check", "audit", "publish", "discard", "runs", "report"),
+    "Ingest": (
+        "ingest",
+        "watch",
+        "backfill",
+        "checks",
+        "check",
+        "audit",
+        "publish",
+        "discard",
+        "quarantine",
+        "runs",
+        "report",
+    ),
     "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
     "Maintenance": ("revert", "recover", "gc", "journal", "notify", "downstream", "metrics"),
     "Other": ("aws", "snowflake", "config", "completion", "version"),

@@ -170,3 +170,17 @@ class QuarantineSummary(Value):
     waiting: int
     checks: dict[str, int]
     released_by: tuple[str, ...] = ()
+
+
+class RowSelection(Value):
+    """Which of a table's quarantined rows are meant, of those that wait: all that meet each condition.
+
+    Attributes:
+        run_id: The run that set them aside.
+        check: Name of a check that they fail, as their reasons have it.
+        where: Predicate in Spark SQL about one row of the quarantine table.
+    """
+
+    run_id: str | None = None
+    check: str | None = None
+    where: str | None = None

@@ -45,7 +45,7 @@ class Transaction:
     def __init__(self, context: Context, progress: Progress, engine: EngineTransaction) -> None:
         self._context = context
         self._progress = progress
-        self._engine = engine
+        self.engine = engine
         self._checks: dict[TableIdentifier, list[Check]] = {}
         self._reads: dict[TableIdentifier, None] = {}
 
@@ -67,7 +67,7 @@ class Transaction:
         """
         identifier = TableIdentifier.parse(table)
         self._reads[self._table_read(identifier)] = None
-        return self._engine.table(identifier)
+        return self.engine.table(identifier)
 
     def append(self, table: str, rows: Any, *, partition_by: Sequence[str] = ()) -> None:
         """Append rows to a table, creating it if it doesn't exist.
@@ -82,7 +82,7 @@ class Transaction:
             InputError: The rows don't fit the table.
         """
         identifier = TableIdentifier.parse(table)
-        self._engine.append(identifier, rows, self._create(identifier, partition_by))
+        self.engine.append(identifier, rows, self._create(identifier, partition_by))
 
     def overwrite(self, table: str, rows: Any, *, partition_by: Sequence[str] = ()) -> None:
         """Replace all rows of a table, creating it if it doesn't exist.
@@ -100,7 +100,7 @@ class Transaction:
         create = self._create(identifier, partition_by)
         # An empty table is overwritten by appending, but what others append meanwhile must not survive it.
         self._reads[identifier] = None
-        self._engine.overwrite(identifier, rows, create)
+        self.engine.overwrite(identifier, rows, create)
 
     def upsert(self, table: str, rows: Any, *, keys: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         """Update the rows whose ``keys`` match, and insert the others.
@@ -119,7 +119,7 @@ class Transaction:
         create = self._create(identifier, partition_by)
         # What is updated and what is inserted depends on the rows that are there.
         self._reads[identifier] = None
-        self._engine.upsert(identifier, rows, keys, create)
+        self.engine.upsert(identifier, rows, keys, create)
 
     def sql(self, statement: str) -> Any:
         """Run one Spark SQL statement and return its DataFrame. Plain table names mean the branch's tables.
@@ -129,12 +129,12 @@ class Transaction:
         Raises:
             QueryError: The statement is invalid, or names another branch or catalog.
         """
-        read, written = self._engine.used_by(statement)
+        read, written = self.engine.used_by(statement)
         for identifier in written:
             self._require_writable(identifier)
         for identifier in read:
             self._reads[self._table_read(identifier)] = None
-        return self._engine.sql(statement)
+        return self.engine.sql(statement)
 
     def check(self, table: str, *checks: str | Check) -> None:
         """Add checks for a table to those of its settings. They run when the block ends.

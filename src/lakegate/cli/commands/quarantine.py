@@ -1,0 +1,191 @@
+"""List, show, release, fix and drop quarantined rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.check_output import fitting
+from lakegate.cli.commandline import group
+from lakegate.cli.options import complete_runs, complete_tables, limit_option, table_argument
+from lakegate.cli.output import cell, count, counted, echo_json, null, safe, say, show_rows, width_or
+from lakegate.cli.run_output import run_payload, show_run
+from lakegate.model.quarantine import COLUMNS, POSITION, REASONS, RUN_ID, SOURCE_FILE
+from lakegate.model.rows import json_safe
+
+if TYPE_CHECKING:
+    from lakegate.model.run import Run
+
+F = TypeVar("F", bound=Callable[..., Any])
+_DEFAULT_WIDTH = 110
+
+
+def _which(*, where: bool = True) -> Callable[[F], F]:
+    """Add the options that choose rows."""
+
+    def decorate(function: F) -> F:
+        options = [
+            click.option("--run", "run_id", metavar="RUN", shell_complete=complete_runs, help="Only rows of this run."),
+            click.option("--check", metavar="NAME", help="Only rows that fail this check."),
+        ]
+        if where:
+            options.append(click.option("--where", metavar="PREDICATE", help="Only rows for which this SQL is true."))
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@group(
+    "quarantine",
+    examples=(
+        "lakegate quarantine",
+        "lakegate quarantine show nyc.trips",
+        "lakegate quarantine release nyc.trips --check in_range_fare",
+        "lakegate quarantine fix nyc.trips --set 'fare=abs(fare)'",
+        "lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",
+    ),
+    default="list",
+)
+def quarantine() -> None:
+    """List, show, release, fix and drop quarantined rows.
+
+    A check with severity='quarantine' sets its failing rows aside, in TABLE__quarantine, and the others are published.
+    """
+
+
+@quarantine.command("list", examples=("lakegate quarantine list", "lakegate quarantine list nyc.trips -o json"))
+@click.argument("table", required=False, shell_complete=complete_tables)
+def list_quarantined(app: App, /, *, table: str | None) -> None:
+    """List the runs that quarantined rows, of TABLE or of all tables."""
+    with app.lake() as lake:
+        found = lake.quarantine_list(table)
+    if app.json:
+        echo_json([one.model_dump(mode="json") for one in found])
+        return
+    rows = (
+        (
+            one.table,
+            one.run_id,
+            count(one.waiting),
+            count(one.rows - one.waiting),
+            ", ".join(f"{name} {number:,}" for name, number in sorted(one.checks.items())),
+        )
+        for one in found
+    )
+    show_rows(
+        ("table", "run", "waiting", "released", "checks that they fail"),
+        rows,
+        right=("waiting", "released"),
+        empty="No rows are quarantined.",
+    )
+
+
+@quarantine.command(
+    "show", examples=("lakegate quarantine show nyc.trips", "lakegate quarantine show nyc.trips --check not_null_id")
+)
+@table_argument()
+@_which(where=False)
+@limit_option(20)
+def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any) -> None:
+    """Show quarantined rows of TABLE that wait, and why they're there."""
+    with app.lake() as lake:
+        found = lake.quarantine_show(table, limit=limit, **chosen)
+    if app.json:
+        echo_json([json_safe(row) for row in found])
+        return
+    if not found:
+        say(f"No quarantined row of {safe(table)} waits.")
+        return
+    shown = [_shown(row) for row in found]
+    first = ["why", *dict.fromkeys(str(reason["column"]) for row in found for reason in row[REASONS])]
+    columns, cells = fitting(shown, first, width_or(_DEFAULT_WIDTH))
+    show_rows(columns, (tuple(map(null, row)) for row in cells))
+    if len(found) == limit:
+        say(f"  [dim]There may be more: --limit {limit * 10}[/]")
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    why = ", ".join(dict.fromkeys(reason["check"] for reason in row[REASONS]))
+    data = {name: cell(json_safe(value)) for name, value in row.items() if name not in COLUMNS}
+    source = None if row[SOURCE_FILE] is None else row[SOURCE_FILE].rpartition("/")[2]
+    place = "" if row[POSITION] is None else f":{row[POSITION]}"
+    return {"why": why, **data, "source": None if source is None else f"{source}{place}", "run": row[RUN_ID]}
+
+
+@quarantine.command(
+    "release",
+    examples=(
+        "lakegate quarantine release nyc.trips --run 20260131T070509-0badcafe",
+        "lakegate quarantine release nyc.trips --where 'fare BETWEEN -1 AND 0'",
+    ),
+)
+@table_argument()
+@_which()
+def release(app: App, /, *, table: str, **chosen: Any) -> None:
+    """Publish quarantined rows of TABLE as they are, if they pass the checks of today.
+
+    All checks block here. The rows stay in the quarantine table, marked as released, and are never published twice.
+    """
+    with app.lake(begins=True) as lake:
+        run = lake.quarantine_release(table, **chosen)
+    _show(app, run)
+
+
+@quarantine.command(
+    "fix",
+    examples=(
+        "lakegate quarantine fix nyc.trips --set 'fare=abs(fare)' --check in_range_fare",
+        "lakegate quarantine fix nyc.trips --set 'vendor=coalesce(vendor, 0)' --set \"note='fixed'\"",
+    ),
+)
+@table_argument()
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    required=True,
+    metavar="COLUMN=SQL",
+    help="The column's new value, in Spark SQL about one row. Repeatable.",
+)
+@_which()
+def fix(app: App, /, *, table: str, changes: tuple[str, ...], **chosen: Any) -> None:
+    """Publish quarantined rows of TABLE with new values, if they pass the checks of today."""
+    new = {}
+    for text in changes:
+        name, equals, expression = text.partition("=")
+        if not equals or not name.strip() or not expression.strip():
+            raise click.BadParameter(f"'{text}' isn't COLUMN=SQL, such as 'fare=abs(fare)'.", param_hint="--set")
+        new[name.strip()] = expression
+    with app.lake(begins=True) as lake:
+        run = lake.quarantine_release(table, changes=new, **chosen)
+    _show(app, run)
+
+
+@quarantine.command("drop", examples=("lakegate quarantine drop nyc.trips --run 20260131T070509-0badcafe --yes",))
+@table_argument()
+@_which()
+@click.option("--yes", is_flag=True, required=True, help="Delete them. Required.")
+def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
+    """Delete quarantined rows of TABLE that wait. `lakegate revert RUN` brings them back."""
+    del yes
+    with app.lake(begins=True) as lake:
+        run = lake.quarantine_drop(table, **chosen)
+    removed = run.publication.rows_removed if run.publication else None
+    if app.json:
+        echo_json(run_payload(run))
+    else:
+        say(f"[green]dropped[/]  {counted(removed or 0, 'quarantined row')} of {safe(table)}")
+        say(f"  [dim]To bring them back: {safe(app.command('revert', run.run_id))}[/]")
+
+
+def _show(app: App, run: Run) -> None:
+    app.has_ended(run)
+    if app.json:
+        echo_json(run_payload(run))
+    else:
+        show_run(app, run)

@@ -1,0 +1,194 @@
+"""Quarantined rows listed, and released or dropped by a transaction: a run of its own, with the checks of today.
+
+The rows are marked with the run first, and the marked ones are published: whatever the condition says when it's asked
+twice, no row is published without its mark, and none is marked without being published. A mark rewrites the rows' data
+files, so of two releases at once, the catalog takes one, and the other is begun again on what it left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from lakegate.errors import InputError, NotFoundError, SchemaError
+from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.quarantine import (
+    QUARANTINED_AT,
+    REASONS,
+    RELEASED_BY,
+    RUN_ID,
+    QuarantineSummary,
+    RowSelection,
+    is_quarantine,
+    quarantine_of,
+    table_of,
+)
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.sqltext import sql_string
+from lakegate.model.words import did_you_mean
+from lakegate.wap.context import Context
+from lakegate.wap.transaction import Transaction
+
+_SUMMARISED = (RUN_ID, REASONS, QUARANTINED_AT, RELEASED_BY)
+
+
+def quarantined(context: Context, at: Ref, table: TableIdentifier | None) -> tuple[QuarantineSummary, ...]:
+    """Return the quarantined rows of one table, or of all, by the run that set them aside, newest first.
+
+    Raises:
+        NotFoundError: When the table has no quarantine table.
+    """
+    if table is None:
+        pointers = [pointer for pointer in context.catalog.list_tables(at) if is_quarantine(pointer.table)]
+    else:
+        pointers = [find_quarantine(context, at, table)]
+    found = [one for pointer in pointers for one in _summaries(context, pointer)]
+    return tuple(sorted(found, key=lambda one: (one.quarantined_at, one.table), reverse=True))
+
+
+def quarantined_rows(
+    context: Context, at: Ref, table: TableIdentifier, chosen: RowSelection, limit: int
+) -> list[dict[str, Any]]:
+    """Return up to ``limit`` rows of a quarantine table that wait, column name to value; raises likewise."""
+    pointer = find_quarantine(context, at, table)
+    found: list[dict[str, Any]] = []
+    for batch in context.reader.read_rows(pointer, where=chosen.where):
+        for row in batch.to_pylist():
+            by_check = chosen.check in {None, *(reason["check"] for reason in row[REASONS])}
+            if by_check and row[RELEASED_BY] is None and chosen.run_id in (None, row[RUN_ID]):
+                found.append(row)
+                if len(found) == limit:
+                    return found
+    return found
+
+
+def release(tx: Transaction, table: TableIdentifier, chosen: RowSelection, changes: Mapping[str, str]) -> None:
+    """Append the chosen rows to their table, with ``changes`` (column to SQL expression), and mark them as released.
+
+    Raises:
+        InputError: When no row is chosen, or an expression can't be used.
+        SchemaError: When a column to change doesn't exist.
+    """
+    engine = tx.engine
+    aside = quarantine_of(table)
+    schema = list(engine.table(table).columns)
+    new = {_column(name, schema, table): _expression(text) for name, text in changes.items()}
+    held = {name.lower() for name in engine.table(aside).columns}
+    _require_rows(tx, aside, chosen)
+    mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
+    engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
+    columns = (
+        f"{new.get(name) or (quote(name) if name.lower() in held else 'NULL')} AS {quote(name)}" for name in schema
+    )
+    rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
+    engine.append(table, rows, None)
+
+
+def drop(tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
+    """Delete the chosen rows, which wait, from the quarantine table; raises as :func:`release`."""
+    aside = quarantine_of(table)
+    tx.engine.table(aside)
+    _require_rows(tx, aside, chosen)
+    tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
+
+
+def find_quarantine(context: Context, at: Ref, table: TableIdentifier) -> TablePointer:
+    """Return the quarantine table of ``table`` at a commit.
+
+    Raises:
+        NotFoundError: When it has none.
+    """
+    pointer = context.catalog.get_table(quarantine_of(table), at)
+    if pointer is not None:
+        return pointer
+    raise NotFoundError(
+        f"No row of {table} was ever quarantined.",
+        hint="To see all tables with quarantined rows: lakegate quarantine list",
+        table=str(table),
+    )
+
+
+def _summaries(context: Context, pointer: TablePointer) -> Iterator[QuarantineSummary]:
+    rows: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    checks: dict[str, Counter[str]] = {}
+    since: dict[str, datetime] = {}
+    released: dict[str, dict[str, None]] = {}
+    for batch in context.reader.read_rows(pointer, columns=_SUMMARISED):
+        for row in batch.to_pylist():
+            run_id = row[RUN_ID]
+            rows[run_id] += 1
+            since[run_id] = min(row[QUARANTINED_AT], since.get(run_id, row[QUARANTINED_AT]))
+            by = row[RELEASED_BY]
+            if by is not None:
+                released.setdefault(run_id, {})[by] = None
+                continue
+            waiting[run_id] += 1
+            checks.setdefault(run_id, Counter()).update({reason["check"] for reason in row[REASONS]})
+    for run_id in rows:
+        yield QuarantineSummary(
+            table=str(table_of(pointer.table)),
+            run_id=run_id,
+            quarantined_at=since[run_id],
+            rows=rows[run_id],
+            waiting=waiting[run_id],
+            checks=dict(checks.get(run_id, {})),
+            released_by=tuple(released.get(run_id, ())),
+        )
+
+
+def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection) -> None:
+    counted = tx.engine.sql(f"SELECT count(1) FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - likewise
+    if not counted.collect()[0][0]:
+        raise InputError(
+            f"None of the rows that wait in {aside} is meant by that.",
+            hint=f"lakegate quarantine list {table_of(aside)}",
+            table=str(aside),
+        )
+
+
+def _condition(chosen: RowSelection) -> str:
+    from lakegate.checks.predicates import PredicateError, read_predicate
+
+    parts = [f"{RELEASED_BY} IS NULL"]
+    if chosen.run_id is not None:
+        parts.append(f"{RUN_ID} = {sql_string(chosen.run_id)}")
+    if chosen.check is not None:
+        parts.append(f"exists({REASONS}, reason -> reason.check = {sql_string(chosen.check)})")
+    if chosen.where is not None:
+        try:
+            parts.append(f"({read_predicate(chosen.where).sql})")
+        except (PredicateError, RecursionError) as error:
+            reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise InputError(f"--where {chosen.where!r} {reason}.", hint="Write a condition about one row.") from None
+    return " AND ".join(parts)
+
+
+def _expression(text: str) -> str:
+    from lakegate.checks.predicates import PredicateError, read_expression
+
+    try:
+        return f"({read_expression(text)})"
+    except (PredicateError, RecursionError) as error:
+        reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InputError(
+            f"The expression {text!r} {reason}.", hint="Write Spark SQL about one row: --set 'fare=abs(fare)'"
+        ) from None
+
+
+def _column(name: str, columns: Sequence[str], table: TableIdentifier) -> str:
+    found = next((column for column in columns if column.lower() == name.lower()), None)
+    if found is not None:
+        return found
+    raise SchemaError(
+        f"{table} has no column '{name}'.",
+        hint=f"{did_you_mean(name, columns)}Columns: {', '.join(columns)}.",
+        table=str(table),
+        column=name,
+    )
+
+
+def _name(table: TableIdentifier) -> str:
+    return ".".join(map(quote, table.parts))

@@ -1,0 +1,82 @@
+"""Releasing, fixing and dropping quarantined rows on real Spark, Iceberg and Nessie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.errors import AuditFailedError, InputError, NotFoundError, NotRevertableError, SchemaError
+from lakegate.lake import Lake
+
+pytestmark = pytest.mark.jvm
+POSITIVE = "in_range(fare, min=0, severity='quarantine')"
+
+
+def rows(lake: Lake, table: str) -> list[tuple[Any, ...]]:
+    found = lake.query(f"SELECT id, fare FROM {table} ORDER BY id").to_arrow().to_pylist()
+    return [(row["id"], row["fare"]) for row in found]
+
+
+def ingest(lake: Lake, table: str, path: Path, given: Sequence[tuple[int, float]]) -> str:
+    ids, fares = zip(*given, strict=True)
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "fare": pa.array(fares, pa.float64())}), path)
+    return lake.ingest(table, path, checks=[POSITIVE]).run_id
+
+
+def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    with pytest.raises(NotFoundError, match=f"No row of {table} was ever quarantined"):
+        lake.quarantine_release(table)
+    first = ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0), (3, -3.0), (4, -4.0)])
+    second = ingest(lake, table, tmp_path / "b.parquet", [(5, 5.0), (6, -6.0)])
+    assert [(one.run_id, one.rows, one.waiting, one.checks) for one in lake.quarantine_list(table)] == [
+        (second, 1, 1, {"in_range_fare": 1}),
+        (first, 3, 3, {"in_range_fare": 3}),
+    ]
+    assert [row["id"] for row in lake.quarantine_show(table, run_id=second)] == [6]
+
+    with pytest.raises(SchemaError, match="has no column 'fair'"):
+        lake.quarantine_release(table, changes={"fair": "1"})
+    with pytest.raises(InputError, match="holds a subquery"):
+        lake.quarantine_release(table, changes={"fare": "(SELECT 1)"})
+    with pytest.raises(InputError, match="None of the rows that wait"):
+        lake.quarantine_release(table, check="other")
+
+    fixed = lake.quarantine_release(table, run_id=first, where="fare > -3", changes={"fare": "abs(fare)"})
+    assert (fixed.status, fixed.publication and fixed.publication.rows) == ("published", 1)
+    assert rows(lake, table) == [(1, 1.0), (2, 2.0), (5, 5.0)]
+    released = lake.quarantine_release(table, run_id=first, where="id = 3")
+    assert rows(lake, table) == [(1, 1.0), (2, 2.0), (3, -3.0), (5, 5.0)]
+    with pytest.raises(InputError, match="None of the rows that wait"):
+        lake.quarantine_release(table, run_id=first, where="id = 3")
+    (mine,) = (one for one in lake.quarantine_list(table) if one.run_id == first)
+    assert (mine.rows, mine.waiting, set(mine.released_by)) == (3, 1, {fixed.run_id, released.run_id})
+
+    # A run whose rows nobody released goes alone; the others need their releases to go with them.
+    lake.revert(second)
+    assert rows(lake, table) == [(1, 1.0), (2, 2.0), (3, -3.0)]
+    with pytest.raises(NotRevertableError, match=released.run_id):
+        lake.revert(first)
+    lake.revert(released.run_id)
+    assert rows(lake, table) == [(1, 1.0), (2, 2.0)]
+
+    dropped = lake.quarantine_drop(table, where="id = 3")
+    assert [row["id"] for row in lake.quarantine_show(table)] == [4]
+    lake.revert(dropped.run_id)
+    assert sorted(row["id"] for row in lake.quarantine_show(table)) == [3, 4]
+    lake.revert(first, cascade=True)
+    assert rows(lake, table) == []
+
+
+def test_in_a_transaction_such_a_check_blocks(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0)])
+    with pytest.raises(AuditFailedError), lake.transaction() as tx:
+        tx.check(table, POSITIVE)
+        tx.append(table, [{"id": 9, "fare": -9.0}])
+    assert [row["id"] for row in lake.quarantine_show(table)] == [2]
