@@ -385,8 +385,9 @@ class ChannelSettings(_Section):
     """Another server with Slack's Web API. Default: Slack's."""
     secret: Reference | None = None
     """Key that signs a ``webhook``'s alerts, by reference."""
-    events: tuple[Event, ...] = ("rejected", "failed", "given_up", "recovered", "late", "undelivered")
-    """Events it gets: ``rejected``, ``failed``, ``given_up``, ``recovered``, ``published``, ``late``, ``undelivered``.
+    events: tuple[Event, ...] = ("rejected", "failed", "quarantined", "given_up", "recovered", "late", "undelivered")
+    """Events it gets: ``rejected``, ``failed``, ``quarantined``, ``given_up``, ``recovered``, ``published``, ``late``,
+    ``undelivered``.
 
     Default: all but ``published``.
     """

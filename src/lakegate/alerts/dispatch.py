@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 def concerns(channel: ChannelSettings, notice: Notice) -> bool:
     """Return whether a channel subscribes to such notices."""
-    events = {notice.event, "recovered"} if notice.recovered else {notice.event}
+    also = {"recovered": notice.recovered, "quarantined": notice.quarantined}
+    events = {notice.event, *(event for event, is_so in also.items() if is_so)}
     if notice.run is not None and notice.run.accepted is not None:
         # Channels that subscribe to rejections also learn that someone published one anyway.
         events.add("rejected")

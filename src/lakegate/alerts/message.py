@@ -187,7 +187,8 @@ def title_of(notice: Notice) -> str:
     if notice.event == "test":
         return "Test message"
     what = ", ".join(notice.tables) or "a transaction"
-    return f"{what}: {_event(notice)}{' (recovered)' if notice.recovered else ''}"
+    aside = f", {notice.quarantined:,} rows quarantined" if notice.quarantined else ""
+    return f"{what}: {_event(notice)}{aside}{' (recovered)' if notice.recovered else ''}"
 
 
 def _event(notice: Notice) -> str:
@@ -230,7 +231,8 @@ def _summary_of_run(run: Run) -> str:
         return f"Nothing was published.{why}"
     published = run.publication
     changed = "" if published is None else changed_rows(published.rows, published.rows_removed)
-    rows = "" if published is None else f"{changed} in commit {published.commit[:12]}."
+    aside = f", {published.quarantined:,} quarantined" if published is not None and published.quarantined else ""
+    rows = "" if published is None else f"{changed}{aside} in commit {published.commit[:12]}."
     if run.accepted is not None:
         failed = f"{len(run.failures)} check{'' if len(run.failures) == 1 else 's'} failed;"
         rows = f"{rows} {failed} {run.accepted.actor} published it anyway: {run.accepted.reason}"

@@ -9,8 +9,9 @@ from lakegate.model.base import Value
 from lakegate.model.downstream import Delivery
 from lakegate.model.run import Notification, Run
 
-Event = Literal["rejected", "failed", "given_up", "recovered", "published", "late", "undelivered"]
-"""What a channel may ask for. A run that recovery ended is ``recovered``, and also how it ended."""
+Event = Literal["rejected", "failed", "given_up", "recovered", "published", "quarantined", "late", "undelivered"]
+"""What a channel may ask for. A run that recovery ended is ``recovered``, and also how it ended; one that set rows
+aside is ``quarantined``, and also ``published``."""
 Level = Literal["info", "warn", "error"]
 LEVELS: tuple[Level, ...] = ("info", "warn", "error")
 """From the least to the most severe."""
@@ -42,6 +43,12 @@ class Notice(Value):
     delivery: Delivery | None = None
     counted: int | None = None
     at: datetime
+
+    @property
+    def quarantined(self) -> int:
+        """Rows that the run published without, as it set them aside."""
+        published = None if self.run is None or self.event != "published" else self.run.publication
+        return 0 if published is None else published.quarantined
 
 
 class AlertGroup(Value):

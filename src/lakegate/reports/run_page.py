@@ -141,6 +141,7 @@ def _report(report: AuditReport, examples: Examples, *, alone: bool) -> Html | N
         "section",
         tag("h2", title),
         [_failing(result, examples) for result in (*report.failures, *report.warnings)],
+        [_set_aside(result, examples) for result in report.quarantined],
         _passed(passed),
     )
 
@@ -170,6 +171,17 @@ def _failing(result: CheckResult, examples: Examples) -> Html:
     )
 
 
+def _set_aside(result: CheckResult, examples: Examples) -> Html:
+    return tag(
+        "article",
+        tag("header", tag("h3", clipped(result.name, _TEXT)), word("warn", "Quarantined")),
+        tag("p", tag("code", clipped(result.check, _TEXT)), class_="small soft"),
+        tag("p", tag("b", count(result.quarantined)), " of the batch's rows were set aside; the others pass."),
+        examples.of(result, "warn"),
+        class_="card warn",
+    )
+
+
 def _about(result: CheckResult) -> str:
     """Return what people said about a check."""
     owner = f"Owner: {result.owner}." if result.owner else ""
@@ -180,6 +192,8 @@ def _about(result: CheckResult) -> str:
 def _verdict(result: CheckResult) -> Html:
     if result.verdict == "skipped":
         return word("warn", "Skipped")
+    if result.quarantined:
+        return tag("span", word("good", "Passed"), f" {count(result.quarantined)} quarantined")
     if result.failing_rows:
         return tag("span", word("good", "Passed"), f" {count(result.failing_rows)} tolerated")
     return word("good", "Passed")

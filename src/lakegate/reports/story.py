@@ -112,13 +112,14 @@ def _happened(run: Run) -> str:
 def _published(run: Run) -> str:
     publication = run.publication
     assert publication is not None  # noqa: S101 - the caller's case
-    tables = ", ".join(publication.tables)
+    tables = run.table
+    aside = f" {counted(publication.quarantined, 'row')} of the batch quarantined." if publication.quarantined else ""
     if run.kind in ("revert", "restore"):
         what = "restored to an earlier state" if run.kind == "restore" else "taken back to before what was undone"
         return f"{tables}: {what}."
     added, removed = publication.rows, publication.rows_removed
     if removed == 0:
-        return f"{counted(added, 'row')} {'was' if added == 1 else 'were'} added to {tables}."
+        return f"{counted(added, 'row')} {'was' if added == 1 else 'were'} added to {tables}.{aside}"
     return f"{tables} changed by {changed_rows(added, removed)}."
 
 

@@ -109,7 +109,8 @@ def _send(notifier: Notifier, notice: Notice, *, alert: str | None = None) -> Se
 def _severity(run: Run, *, recovered: bool) -> Level:
     if run.status != "published" or run.accepted is not None:
         return "error"
-    return "warn" if recovered or any(report.warnings for report in run.reports) else "info"
+    warns = recovered or run.quarantined or any(report.warnings for report in run.reports)
+    return "warn" if warns else "info"
 
 
 def find_late(journal: Journal, expected: Mapping[str, str], now: datetime) -> tuple[LateTable, ...]:
