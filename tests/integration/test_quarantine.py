@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 
 import lakegate
 from lakegate.model.run import Run
+from support.examples import examples
 
 pytestmark = pytest.mark.jvm
 
@@ -177,3 +179,51 @@ def test_masked_values_and_those_of_no_example_stay_out_of_the_reasons(world: Wo
     assert rows_of(world.lake, world.aside)[0]["_reasons"] == [
         {"check": "in_range_fare", "column": "fare", "value": None}
     ]
+
+
+@pytest.mark.parametrize("seed", range(examples(2)))
+def test_exactly_the_rows_that_the_checks_count_are_set_aside(world: World, seed: int) -> None:
+    """Several checks fail per row; which ones is worked out here once more, in Python."""
+    random = Random(seed)  # noqa: S311 - test data
+    world.ingest(world.file("known", [1, 2, 3]), [])
+    ids = [random.choice([None, *range(1, 40)]) for _ in range(60)]
+    fares = [random.choice([None, -1.0, 0.0, 2.0, 7.5, 100.0]) for _ in ids]
+    paths = [
+        world.file(f"part{n}", ids[start : start + 20], fares[start : start + 20])
+        for n, start in enumerate(range(0, 60, 20))
+    ]
+    wanted: dict[str, Callable[[Any, Any], bool]] = {
+        "not_null(id, name=absent, severity='quarantine')": lambda id_, fare: id_ is None,
+        "in_range(fare, min=0, name=low, severity='quarantine')": lambda id_, fare: fare is not None and fare < 0,
+        "in_range(fare, max=50, where='id > 20', name=high, severity='quarantine')": lambda id_, fare: (
+            fare is not None and fare > 50 and id_ is not None and id_ > 20
+        ),
+        "sql('fare = 7.5 AND id % 2 = 0', name=odd, severity='quarantine')": lambda id_, fare: (
+            fare == 7.5 and id_ is not None and id_ % 2 == 0
+        ),
+        "unique(id, scope='table', name=twice, severity='quarantine')": lambda id_, fare: (
+            id_ is not None and (ids.count(id_) > 1 or id_ <= 3)
+        ),
+        "unique(id, fare, name=pair, severity='quarantine')": lambda id_, fare: (
+            None not in (id_, fare) and list(zip(ids, fares, strict=True)).count((id_, fare)) > 1
+        ),
+    }
+    names = ("absent", "low", "high", "odd", "twice", "pair")
+    expected = {
+        (path.as_uri(), place): {name for name, fails in zip(names, wanted.values(), strict=True) if fails(id_, fare)}
+        for number, (id_, fare) in enumerate(zip(ids, fares, strict=True))
+        for path, place in [(paths[number // 20], number % 20)]
+    }
+    run = world.ingest(paths, list(wanted))
+
+    assert run.status == "published", run.detail
+    aside = rows_of(world.lake, world.aside)
+    found = {(row["_source_file"], row["_position"]): {one["check"] for one in row["_reasons"]} for row in aside}
+    assert found == {place: reasons for place, reasons in expected.items() if reasons}
+    assert {result.name: result.quarantined for result in run.reports[0].results} == {
+        name: sum(name in reasons for reasons in expected.values()) for name in names
+    }
+    left = [id_ for id_, reasons in zip(ids, expected.values(), strict=True) if not reasons]
+    assert world.ids() == sorted([1, 2, 3, *left], key=lambda one: (one is None, one))
+    assert run.publication is not None
+    assert run.publication.rows + run.publication.quarantined == 60

@@ -131,7 +131,7 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
 
     All checks block here. The rows stay in the quarantine table, marked as released, and are never published twice.
     """
-    with app.lake(begins=True) as lake:
+    with app.lake() as lake:
         run = lake.quarantine_release(table, **chosen)
     _show(app, run)
 
@@ -161,7 +161,7 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], **chosen: Any) -> 
         if not equals or not name.strip() or not expression.strip():
             raise click.BadParameter(f"'{text}' isn't COLUMN=SQL, such as 'fare=abs(fare)'.", param_hint="--set")
         new[name.strip()] = expression
-    with app.lake(begins=True) as lake:
+    with app.lake() as lake:
         run = lake.quarantine_release(table, changes=new, **chosen)
     _show(app, run)
 
@@ -173,7 +173,7 @@ def fix(app: App, /, *, table: str, changes: tuple[str, ...], **chosen: Any) -> 
 def drop(app: App, /, *, table: str, yes: bool, **chosen: Any) -> None:
     """Delete quarantined rows of TABLE that wait. `lakegate revert RUN` brings them back."""
     del yes
-    with app.lake(begins=True) as lake:
+    with app.lake() as lake:
         run = lake.quarantine_drop(table, **chosen)
     removed = run.publication.rows_removed if run.publication else None
     if app.json:
