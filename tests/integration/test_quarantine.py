@@ -193,18 +193,18 @@ def test_exactly_the_rows_that_the_checks_count_are_set_aside(world: World, seed
         for n, start in enumerate(range(0, 60, 20))
     ]
     wanted: dict[str, Callable[[Any, Any], bool]] = {
-        "not_null(id, name=absent, severity='quarantine')": lambda id_, fare: id_ is None,
-        "in_range(fare, min=0, name=low, severity='quarantine')": lambda id_, fare: fare is not None and fare < 0,
-        "in_range(fare, max=50, where='id > 20', name=high, severity='quarantine')": lambda id_, fare: (
+        "not_null(id, name='absent', severity='quarantine')": lambda id_, fare: id_ is None,
+        "in_range(fare, min=0, name='low', severity='quarantine')": lambda id_, fare: fare is not None and fare < 0,
+        "in_range(fare, max=50, where='id > 20', name='high', severity='quarantine')": lambda id_, fare: (
             fare is not None and fare > 50 and id_ is not None and id_ > 20
         ),
-        "sql('fare = 7.5 AND id % 2 = 0', name=odd, severity='quarantine')": lambda id_, fare: (
+        "sql('fare = 7.5 AND id % 2 = 0', name='odd', severity='quarantine')": lambda id_, fare: (
             fare == 7.5 and id_ is not None and id_ % 2 == 0
         ),
-        "unique(id, scope='table', name=twice, severity='quarantine')": lambda id_, fare: (
+        "unique(id, scope='table', name='twice', severity='quarantine')": lambda id_, fare: (
             id_ is not None and (ids.count(id_) > 1 or id_ <= 3)
         ),
-        "unique(id, fare, name=pair, severity='quarantine')": lambda id_, fare: (
+        "unique(id, fare, name='pair', severity='quarantine')": lambda id_, fare: (
             None not in (id_, fare) and list(zip(ids, fares, strict=True)).count((id_, fare)) > 1
         ),
     }
@@ -227,3 +227,16 @@ def test_exactly_the_rows_that_the_checks_count_are_set_aside(world: World, seed
     assert world.ids() == sorted([1, 2, 3, *left], key=lambda one: (one is None, one))
     assert run.publication is not None
     assert run.publication.rows + run.publication.quarantined == 60
+
+
+def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> None:
+    world.ingest(world.file("a", [1, None]), [NOT_NULL])
+    with world.lake.transaction() as tx:
+        tx.sql(f"ALTER TABLE {world.table} DROP COLUMN fare")
+        tx.sql(f"ALTER TABLE {world.table} ADD COLUMN tip bigint")
+    path = world.folder / "b.parquet"
+    pq.write_table(pa.table({"id": pa.array([2, None], pa.int64()), "tip": pa.array([5, 6], pa.int64())}), path)
+    assert world.ingest(path, [NOT_NULL]).status == "published"
+    aside = rows_of(world.lake, world.aside, "fare, tip")
+    assert sorted((row["fare"], row["tip"]) for row in aside if row["tip"]) == [(None, 6)]
+    assert len(aside) == 2

@@ -251,14 +251,14 @@ class SparkEngine:
         """Append those of ``rows`` that fail one of ``tests`` to a quarantine table, with their reasons."""
         with translated(f"writing {target.table} on branch {target.ref}"):
             frame = self._judged(rows, tests).failing(tests, given)
-            if target.table_schema is None or target.create is not None:
-                writer = _writer(frame, target)
-                self._create(writer, target.create or CreateTable(location=""))
+            if target.create is not None:
+                self._create(_writer(frame, target), target.create)
                 return
-            frame, widens = quarantine.fitted(frame, target.table_schema)
-            # The table takes any schema (see wap/quarantine.py), so that it can follow its table's.
-            writer = _writer(frame, target).option("check-ordering", "false")
-            (writer.option("mergeSchema", "true") if widens else writer).append()
+            name = target.table.sql(CATALOG, ref=target.ref)
+            new = quarantine.new_columns(frame, target.table_schema) if target.table_schema is not None else []
+            if new:
+                self.session.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(new)})")
+            _writer(quarantine.fitted(frame, self.session.table(name)), target).append()
 
     def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:
         """Append those of ``rows`` that the quarantined rows ``aside`` don't hold."""

@@ -140,13 +140,29 @@ def others(frame: Any, aside: Any) -> Any:
     return found.join(gone, [row_id], "left_anti").selectExpr(*map(quote, columns))
 
 
-def fitted(frame: Any, table: Schema) -> tuple[Any, bool]:
-    """Return quarantined rows with the columns in the order of their table, and whether it lacks one of them."""
-    known = {column.name.lower() for column in table.columns}
+def fitted(frame: Any, table: Any) -> Any:
+    """Return quarantined rows as their table takes them: in its columns, NULL where its table has lost one.
+
+    Args:
+        frame: The rows.
+        table: DataFrame of the table.
+    """
     given = {name.lower(): name for name in frame.columns}
-    new = [name for key, name in given.items() if key not in known]
-    there = [given[column.name.lower()] for column in table.columns if column.name.lower() in given]
-    return frame.selectExpr(*map(quote, (*there, *new))), bool(new)
+    return frame.selectExpr(
+        *(
+            quote(given[column.name.lower()])
+            if column.name.lower() in given
+            else f"CAST(NULL AS {column.dataType.simpleString()}) AS {quote(column.name)}"
+            for column in table.schema.fields
+        )
+    )
+
+
+def new_columns(frame: Any, table: Schema) -> list[str]:
+    """Return the columns that a quarantine table lacks, as ``ALTER TABLE … ADD COLUMNS`` takes them."""
+    known = {column.name.lower() for column in table.columns}
+    missing = (field for field in frame.schema.fields if field.name.lower() not in known)
+    return [f"{quote(field.name)} {field.dataType.simpleString()}" for field in missing]
 
 
 def _source_of(given: Provenance, file: str, position: str) -> tuple[str, str]:

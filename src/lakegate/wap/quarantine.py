@@ -34,8 +34,6 @@ from lakegate.wap.stage import find_changes, fresh_location
 MADE_FOR = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
 _PROPERTIES = {
-    # So that it can follow the schema of its table.
-    "write.spark.accept-any-schema": "true",
     # Reasons and values are looked up by reading; metrics of long texts would only fill manifests.
     "write.metadata.metrics.default": "truncate(16)",
 }
