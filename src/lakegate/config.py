@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import tomllib
+import warnings
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_network
@@ -32,7 +33,7 @@ from lakegate.model.downstream import DownstreamKind
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.notices import Event, Level
 from lakegate.model.quarantine import parse_limit
-from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
+from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode
 from lakegate.model.secrets import FORMS, SecretReference, is_loopback
 from lakegate.model.words import nearest, parse_duration
 
@@ -199,26 +200,38 @@ class LocalSettings(_Section):
     """Seconds to wait for a server to respond after its start."""
 
 
-class IngestSettings(_Section):
-    """Defaults of ``lakegate ingest``."""
+with warnings.catch_warnings():  # "schema" is also the name of a method of Pydantic 1
+    warnings.filterwarnings("ignore", message='Field name "schema"')
 
-    on_failure: OnFailure = "keep"
-    """``keep`` or ``drop`` the branch of a rejected batch."""
-    on_changed: OnChanged = "refuse"
-    """A file whose path was published with other content: ``refuse``, ``append`` its rows, ``replace`` the old ones."""
-    on_busy: OnBusy = "wait"
-    """A file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
-    on_same_content: OnSameContent = "append"
-    """A file whose bytes were published from another path, or occur twice in a batch.
+    class IngestSettings(_Section):
+        """Defaults of ``lakegate ingest``."""
 
-    ``append`` its rows and report it, ``skip`` the file, or ``refuse`` it.
-    """
-    wait_s: float = Field(default=600.0, gt=0)
-    """Seconds to wait for another run with the same file."""
-    keep_rejected: Duration = "7d"
-    """How long to keep the branch of a rejected run before ``lakegate gc`` drops it."""
-    branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
-    """Prefix of the names of runs' branches."""
+        on_failure: OnFailure = "keep"
+        """``keep`` or ``drop`` the branch of a rejected batch."""
+        on_changed: OnChanged = "refuse"
+        """A file whose path was published with other content.
+
+        ``refuse`` it, ``append`` its rows, or ``replace`` the old ones.
+        """
+        on_busy: OnBusy = "wait"
+        """A file that another run is ingesting: ``wait`` for that run, or ``skip`` the file."""
+        on_same_content: OnSameContent = "append"
+        """A file whose bytes were published from another path, or occur twice in a batch.
+
+        ``append`` its rows and report it, ``skip`` the file, or ``refuse`` it.
+        """
+        schema: SchemaMode = "strict"  # type: ignore[assignment]
+        """A batch whose columns aren't the table's: refuse it (``strict``), or change the table with it (``evolve``).
+
+        ``evolve`` adds new columns, widens types where nothing is lost, and writes NULL where a column is missing.
+        ``ignore_extra`` leaves out the columns that the table lacks.
+        """
+        wait_s: float = Field(default=600.0, gt=0)
+        """Seconds to wait for another run with the same file."""
+        keep_rejected: Duration = "7d"
+        """How long to keep the branch of a rejected run before ``lakegate gc`` drops it."""
+        branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
+        """Prefix of the names of runs' branches."""
 
 
 class PublishSettings(_Section):
@@ -345,20 +358,31 @@ class StorageSettings(_Section):
     adls: AdlsSettings = AdlsSettings()
 
 
-class TableOptions(_Section):
-    """What a table's section and its contract have in common: a field here is a key of both."""
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message='Field name "schema"')
 
-    partition_by: tuple[str, ...] = ()
-    """Transforms for a new table: ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``."""
-    csv: CsvOptions = CsvOptions()
-    """How to read CSV."""
-    quarantine_limit: Tolerance | None = None
-    """Rows that checks may quarantine of a batch, such as ``100`` or ``"5%"``; more reject it. Default: any number."""
+    class TableOptions(_Section):
+        """What a table's section and its contract have in common: a field here is a key of both."""
 
-    @field_validator("quarantine_limit", mode="before")
-    @classmethod
-    def _validate_limit(cls, value: object) -> Tolerance | None:
-        return None if value is None else parse_limit(value)
+        partition_by: tuple[str, ...] = ()
+        """Transforms for a new table.
+
+        ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``.
+        """
+        schema: SchemaMode | None = None  # type: ignore[assignment]
+        """As ``ingest.schema``, for this table. Default: ``ingest.schema``."""
+        csv: CsvOptions = CsvOptions()
+        """How to read CSV."""
+        quarantine_limit: Tolerance | None = None
+        """Rows that checks may quarantine of a batch, such as ``100`` or ``"5%"``; more reject it.
+
+        Default: any number.
+        """
+
+        @field_validator("quarantine_limit", mode="before")
+        @classmethod
+        def _validate_limit(cls, value: object) -> Tolerance | None:
+            return None if value is None else parse_limit(value)
 
 
 class TableSettings(TableOptions):

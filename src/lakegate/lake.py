@@ -32,7 +32,7 @@ from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
 from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
 from lakegate.model.refs import Commit, Ref, TableAt, TableDifference
-from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent
+from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
@@ -87,6 +87,7 @@ class IngestOptions(TypedDict, total=False):
     on_busy: OnBusy | None
     on_same_content: OnSameContent | None
     quarantine_limit: Tolerance | None
+    schema: SchemaMode | None
     format: FileFormat | None
     csv: CsvOptions | None
     timeout_s: float | None
@@ -211,6 +212,7 @@ class Lake:
         on_busy: OnBusy | None = None,
         on_same_content: OnSameContent | None = None,
         quarantine_limit: Tolerance | None = None,
+        schema: SchemaMode | None = None,
         format: FileFormat | None = None,  # noqa: A002 - as on the command line
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
@@ -238,6 +240,9 @@ class Lake:
                 ``ingest.on_same_content``.
             quarantine_limit: Rows of the batch that checks of severity ``quarantine`` may set aside, such as ``100`` or
                 ``"5%"``; more reject the batch. Default: the table's settings.
+            schema: What to do if the batch's columns aren't the table's: refuse the batch (``strict``); add new
+                columns, widen types, and write NULL where a column is missing (``evolve``); or leave out what the
+                table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
             format: ``parquet`` or ``csv``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
@@ -269,6 +274,7 @@ class Lake:
             on_busy=on_busy,
             on_same_content=on_same_content,
             quarantine_limit=quarantine_limit,
+            schema=schema,
             format=format,
             csv=csv,
             timeout_s=timeout_s,
@@ -1826,10 +1832,13 @@ class Lake:
         defaults, contract = self.settings.ingest, self._components.contracts.find(identifier)
         configured = self._components.contracts.settings_of(identifier)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
+        mode = options.get("schema") or configured.schema or defaults.schema
         return IngestRequest(
             run_id=run_id,
             table=identifier,
-            batch=self._discover(paths, options.get("format"), options.get("csv") or configured.csv),
+            batch=self._discover(
+                paths, options.get("format"), options.get("csv") or configured.csv, may_differ=mode != "strict"
+            ),
             checks=self._checks(identifier, options.get("checks", ()), configured=True),
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
             partition_by=tuple(options.get("partition_by") or configured.partition_by),
@@ -1839,12 +1848,15 @@ class Lake:
             on_changed=options.get("on_changed") or defaults.on_changed,
             on_busy=options.get("on_busy") or defaults.on_busy,
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
+            schema_mode=mode,
             wait_s=defaults.wait_s,
             quarantine_limit=_limit(options.get("quarantine_limit"), configured.quarantine_limit),
             masked=("*",) if self.settings.ui.examples == 0 else (*self.settings.ui.masked, *self.settings.audit.mask),
         )
 
-    def _discover(self, paths: Paths, file_format: FileFormat | None, csv: CsvOptions) -> Batch:
+    def _discover(
+        self, paths: Paths, file_format: FileFormat | None, csv: CsvOptions, *, may_differ: bool = False
+    ) -> Batch:
         from lakegate.sources import discover
 
         return discover(
@@ -1853,6 +1865,7 @@ class Lake:
             csv=csv,
             storage=self.settings.storage,
             narrator=self._components.narrator,
+            may_differ=may_differ,
         )
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:

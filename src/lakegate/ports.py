@@ -246,10 +246,11 @@ class TableReader(Protocol):
             InputError: When they can't, as with metadata that was made by hand.
         """
 
-    def change(self, before: TablePointer | None, after: TablePointer | None) -> TableChange:
+    def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
         """Return what happened to a table between ``before`` and ``after``, ``None`` where it doesn't exist.
 
-        Audit, publish, rebase and revert all decide by this.
+        Audit, publish, rebase and revert all decide by this. ``evolves`` tells an append that also added or widened
+        columns from a rewrite.
         """
 
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:

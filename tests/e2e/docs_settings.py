@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ FLAGS = {
     "ingest.on_changed": "--on-changed",
     "ingest.on_failure": "--on-failure",
     "ingest.on_same_content": "--on-same-content",
+    "ingest.schema": "--schema",
     "log.format": "--log-format",
     "serve.host": "--host",
     "serve.port": "--port",
@@ -126,7 +128,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _own_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    (cls,) = ast.parse(inspect.getsource(model)).body
+    (cls,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(cls, ast.ClassDef)
     return {
         field.target.id: inspect.cleandoc(text.value.value)

@@ -266,9 +266,9 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         schema = self.versions[pointer.metadata_location].schema
         return [SchemaVersion(schema_id=0, table_schema=schema, field_ids=tuple(range(1, len(schema.columns) + 1)))]
 
-    def change(self, before: TablePointer | None, after: TablePointer | None) -> TableChange:
+    def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
         then, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
-        return classify(then, now, lambda _: True)
+        return classify(then, now, lambda _: True, evolves=evolves)
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
         assert pointer.metadata_location in self.versions, branch

@@ -129,7 +129,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         checked: What a check must hold for, such as "the batch".
         branch_of: Whose branch ``--on-failure`` is about, such as "batch".
     """
-    from lakegate.model.request import OnChanged, OnFailure, OnSameContent
+    from lakegate.model.request import OnChanged, OnFailure, OnSameContent, SchemaMode
 
     options: tuple[Callable[[F], F], ...] = (
         check_option(f"A check that {checked} must pass, such as 'in_range(fare, 0, 500)'. Repeatable."),
@@ -153,6 +153,11 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             metavar="ROWS|PERCENT",
             callback=_limit,
             help="Rows that checks may quarantine of a batch, such as 100 or 5%; more reject it.",
+        ),
+        click.option(
+            "--schema",
+            type=click.Choice(get_args(SchemaMode)),
+            help="If the columns aren't the table's: refuse the files, change the table, or leave out what it lacks.",
         ),
         click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: taken from the file names."),
     )

@@ -120,6 +120,8 @@ def show_outcome(run: Run, statuses: Statuses) -> None:
     say(f"  [dim]run {run.run_id}{took}{checks}[/]")
     if run.publication is not None and run.publication.replayed:
         say(f"  rebased onto newer changes to {safe(', '.join(run.publication.replayed))}; no data was rewritten")
+    for staged in run.staged:
+        say(*(f"  [yellow]{safe(staged.table)}: {safe(change)}[/]" for change in staged.schema_changes))
     if run.accepted is not None:
         say(f"  [yellow]accepted by {safe(run.accepted.actor)}: {safe(run.accepted.reason)}[/]")
     for action in run.actions:
@@ -244,7 +246,9 @@ def _show_undone(run: Run) -> None:
 def _change(staged: StagedTable) -> str:
     if staged.before is None:
         return "created"
-    return {"append": "appended", "metadata": "redefined"}.get(staged.change, "changed")
+    return {"append": "appended", "evolve": "appended, with new columns", "metadata": "redefined"}.get(
+        staged.change, "changed"
+    )
 
 
 def _after_publication(app: App, run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, get_type_hints
@@ -60,7 +61,7 @@ def _document(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     """Yield the text below each field of a class."""
-    (cls,) = ast.parse(inspect.getsource(model)).body
+    (cls,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     body: list[ast.stmt] = getattr(cls, "body", [])
     for field, text in pairwise(body):
         match field, text:

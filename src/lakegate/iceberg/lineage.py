@@ -8,11 +8,12 @@ changed their names or ids. All of these decide what the rows of a table are (do
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakegate.iceberg.validation import MAIN
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
+from lakegate.model.schema import can_promote
 from lakegate.model.tables import DELETING_PROPERTIES, Snapshot, TableChange, is_on
 
 _PASSING = frozenset(
@@ -80,7 +81,11 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def classify(
-    before: TableState | None, after: TableState | None, only_added: Callable[[Snapshot], bool]
+    before: TableState | None,
+    after: TableState | None,
+    only_added: Callable[[Snapshot], bool],
+    *,
+    evolves: bool = False,
 ) -> TableChange:
     """Return what happened to a table on the way from ``before`` to ``after``.
 
@@ -89,6 +94,7 @@ def classify(
         after: Its state now; ``None`` when it was dropped.
         only_added: Tells whether the manifests of a snapshot of ``after`` say that it added data files and did nothing
             else. Asked last, of snapshots that are an append by all else.
+        evolves: Whether an append that also added columns, or widened some, is to be told from a rewrite.
     """
     if after is None:
         return TableChange(kind="drop", reason="it was dropped")
@@ -96,13 +102,16 @@ def classify(
     parent = None if before is None else before.current
     written = tuple(snapshot for snapshot in after.snapshots if snapshot.snapshot_id not in known)
     chain = _chain(after, parent)
+    evolved = evolves and before is not None and before.definition != after.definition and _evolved(before, after)
+    if evolved and before is not None:
+        after = replace(after, definition=before.definition)
     reason = _difference(before, after) or _broken(before, chain, only_added)
     if before is not None and _same_snapshots(before, after):
         kind = "metadata"
     elif before is not None and not chain:
         kind, reason = "rewrite", reason or "snapshots of it were added aside or expired"
     else:
-        kind = "rewrite" if reason else "create" if before is None else "append"
+        kind = "rewrite" if reason else "create" if before is None else "evolve" if evolved else "append"
     added, removed = _rows(chain)
     return TableChange.model_validate(
         {
@@ -116,6 +125,36 @@ def classify(
             "refs": tuple(name for name, at in after.refs.items() if at not in known | {after.current}),
         }
     )
+
+
+_SCHEMA_PARTS = ("schema", "schemas", "current-schema-id", "last-column-id")
+
+
+def _evolved(before: TableState, after: TableState) -> bool:
+    """Return whether all that changed of a table's definition is that it got columns, or columns of wider types.
+
+    Every row that was there is read as before then: a new column is NULL in it, and a wider type holds the same value.
+    """
+    (then, properties, ids), (now, properties_now, ids_now) = before.definition, after.definition
+    rest, rest_now = ({key: value for key, value in one.items() if key not in _SCHEMA_PARTS} for one in (then, now))
+    if (rest, properties, ids[1:]) != (rest_now, properties_now, ids_now[1:]):
+        return False
+    schemas, schemas_now = ({one["schema-id"]: one for one in part.get("schemas", [])} for part in (then, now))
+    old, new = schemas.get(ids[0]), schemas_now.get(ids_now[0])
+    if old is None or new is None or any(schemas_now.get(key) != one for key, one in schemas.items()):
+        return False
+    if {**old, "schema-id": 0, "fields": 0} != {**new, "schema-id": 0, "fields": 0}:
+        return False
+    fields, last = {field["id"]: field for field in new["fields"]}, then.get("last-column-id", 0)
+    kept = [_same_or_wider(field, fields.pop(field["id"], None)) for field in old["fields"]]
+    return all(kept) and all(field["id"] > last and not field.get("required") for field in fields.values())
+
+
+def _same_or_wider(field: Mapping[str, Any], now: Mapping[str, Any] | None) -> bool:
+    if now is None or {**field, "type": 0} != {**now, "type": 0}:
+        return False
+    one, other = field["type"], now["type"]
+    return bool(one == other or (isinstance(one, str) and isinstance(other, str) and can_promote(one, other)))
 
 
 def _chain(after: TableState, parent: int | None) -> tuple[Snapshot, ...] | None:

@@ -106,7 +106,7 @@ class IcebergTableReader:
             )
         return found
 
-    def change(self, before: TablePointer | None, after: TablePointer | None) -> TableChange:
+    def change(self, before: TablePointer | None, after: TablePointer | None, *, evolves: bool = False) -> TableChange:
         """Return what happened to a table on the way from ``before`` to ``after``.
 
         Both metadata files decide (:mod:`lakegate.iceberg.lineage`). Manifests are read only for what is an append by
@@ -117,7 +117,7 @@ class IcebergTableReader:
             return after is not None and self.added_files(after, [snapshot.snapshot_id]).complete
 
         then, now = (None if pointer is None else self._state(pointer) for pointer in (before, after))
-        return classify(then, now, only_added)
+        return classify(then, now, only_added, evolves=evolves)
 
     def require_loadable(self, pointer: TablePointer, branch: str) -> None:
         """Check that every reader can load the table at ``pointer`` on ``branch``, and sees the same snapshot.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from lakegate.model.base import Value
@@ -89,10 +90,31 @@ class SourceColumn(Value):
     type: str
 
 
+def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
+    """Return each column of several files once, by its name in any case; with a type, if one of them has values."""
+    found: dict[str, SourceColumn] = {}
+    for column in (column for some in columns for column in some):
+        known = found.get(column.name.lower())
+        if known is None:
+            found[column.name.lower()] = column
+        elif known.type == "null":
+            found[column.name.lower()] = known.model_copy(update={"type": column.type})
+    return tuple(found.values())
+
+
+class FileColumns(Value):
+    """Files of a batch that have the same columns, where those of others differ."""
+
+    columns: tuple[SourceColumn, ...]
+    uris: tuple[str, ...]
+
+
 class Batch(Value):
-    """The set of source files of one ingest: all of one format and one schema, none damaged.
+    """The set of source files of one ingest: all of one format, none damaged.
 
     Attributes:
+        columns: The columns of the files; where they differ, those of all of them.
+        variants: The columns of each file, where they differ; else empty.
         multiline: CSV only: some quoted value spans lines, so files cannot be split by line.
     """
 
@@ -101,6 +123,18 @@ class Batch(Value):
     columns: tuple[SourceColumn, ...]
     csv: CsvOptions | None = None
     multiline: bool = False
+    variants: tuple[FileColumns, ...] = ()
+
+    def parts(self) -> tuple[Batch, ...]:
+        """Return the batch in parts whose files have the same columns each."""
+        if not self.variants:
+            return (self,)
+        parts = []
+        for variant in self.variants:
+            files = tuple(file for file in self.files if file.uri in set(variant.uris))
+            if files:
+                parts.append(self.model_copy(update={"files": files, "columns": variant.columns, "variants": ()}))
+        return tuple(parts)
 
     def named_like(self, names: tuple[str, ...]) -> Batch:
         """Return the batch with its columns called ``names``, by position, where the files themselves name none.

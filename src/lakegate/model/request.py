@@ -8,7 +8,7 @@ from lakegate.model.base import Value
 from lakegate.model.batch import Batch, Claim
 from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Column, Schema
+from lakegate.model.schema import Column, Schema, SchemaChange
 
 OnFailure = Literal["keep", "drop"]
 """Keep or drop the branch of a rejected batch."""
@@ -18,6 +18,13 @@ OnBusy = Literal["wait", "skip"]
 """What to do with a file that another run is working on."""
 OnSameContent = Literal["append", "skip", "refuse"]
 """What to do with a file whose very bytes were published from another path."""
+
+SchemaMode = Literal["strict", "evolve", "ignore_extra"]
+"""What to do when a batch's columns aren't the table's.
+
+``strict`` refuses the batch. ``evolve`` adds new columns, widens types where nothing is lost, and writes NULL where a
+column is missing. ``ignore_extra`` leaves out the columns that the table lacks.
+"""
 
 
 class ContractTerms(Value):
@@ -49,6 +56,8 @@ class IngestRequest(Value):
         quarantine_limit: Rows that may be quarantined, a number or a share of the batch's; more reject the batch.
             ``None``: any number.
         masked: Patterns of columns whose values aren't written into the reasons of quarantined rows.
+        schema_mode: What to do when the batch's columns aren't the table's.
+        schema_changes: What the run changes of the table's columns; empty before planning.
     """
 
     run_id: str
@@ -69,6 +78,8 @@ class IngestRequest(Value):
     replaces: tuple[str, ...] = ()
     quarantine_limit: Tolerance | None = None
     masked: tuple[str, ...] = ()
+    schema_mode: SchemaMode = "strict"
+    schema_changes: tuple[SchemaChange, ...] = ()
 
 
 class IngestPlan(Value):
@@ -78,6 +89,7 @@ class IngestPlan(Value):
         request: The request.
         exists: Whether the table exists on the target.
         table_schema: The table's columns, as they are or would be created.
+        notes: What becomes of columns that the batch or the table lacks, a sentence each.
         descriptions: One sentence for each check, in order.
         known: The files that aren't new to the table. Only :meth:`lakegate.Lake.plan` fills it in.
     """
@@ -86,4 +98,5 @@ class IngestPlan(Value):
     exists: bool
     table_schema: Schema
     descriptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     known: Claim = Claim()

@@ -16,6 +16,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import TablePointer
 from lakegate.model.request import IngestRequest
+from lakegate.model.schema import SchemaChange
 from lakegate.model.tables import ChangeKind
 
 RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
@@ -55,6 +56,7 @@ class StagedTable(Value):
         rows_removed: Rows removed; ``None`` if unknown. A rewritten row counts as removed and added.
         data_files: Data files added, as far as known.
         reason: Why it isn't an append, in words that follow "because".
+        schema_changes: Columns that the run added or widened before it wrote.
     """
 
     run_id: str
@@ -72,11 +74,17 @@ class StagedTable(Value):
     rows_removed: int | None = 0
     data_files: int
     reason: str | None = None
+    schema_changes: tuple[SchemaChange, ...] = ()
 
     @property
     def only_adds(self) -> bool:
-        """Whether it changed nothing but added rows, so that these can be audited and rebased alone."""
+        """Whether it changed nothing but added rows, so that these can be rebased alone."""
         return self.change in {"append", "create"}
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the rows that were there are the same as before, so that those added can be audited alone."""
+        return self.only_adds or self.change == "evolve"
 
 
 def published_tables(staged: Sequence[StagedTable]) -> Sequence[StagedTable]:

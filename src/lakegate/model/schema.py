@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal, Self
 
-from lakegate.errors import InputError
+from lakegate.errors import InputError, SchemaError
 from lakegate.model.base import Value
 from lakegate.model.words import did_you_mean, nearest
 
@@ -105,6 +105,26 @@ class Column(Value):
     required: bool = False
 
 
+class SchemaChange(Value):
+    """A column that a run adds to its table, or widens, before it writes.
+
+    Attributes:
+        column: The column's name.
+        type: Its type afterwards.
+        before: Its type before; ``None`` for a new column.
+    """
+
+    column: str
+    type: str
+    before: str | None = None
+
+    def __str__(self) -> str:
+        """Return the change as people read it."""
+        if self.before is None:
+            return f"add column {self.column} ({self.type})"
+        return f"widen column {self.column} from {self.before} to {self.type}"
+
+
 class Schema(Value):
     """The columns of a batch or of a table at one snapshot, in order."""
 
@@ -154,9 +174,84 @@ class Schema(Value):
             kind = found[1]
         return tuple(path), kind
 
+    def changed(self, changes: Iterable[SchemaChange]) -> Schema:
+        """Return the schema after ``changes``; those that were made already change nothing.
+
+        Example:
+            >>> ids = Schema(columns=(Column(name="id", type="int"),))
+            >>> wider = SchemaChange(column="id", type="long", before="int")
+            >>> after = ids.changed([wider, SchemaChange(column="zone", type="string")])
+            >>> [f"{column.name} {column.type}" for column in after.columns]
+            ['id long', 'zone string']
+        """
+        columns = list(self.columns)
+        for change in changes:
+            known = self.find(change.column)
+            if known is None:
+                columns.append(Column(name=change.column, type=change.type))
+            else:
+                columns[columns.index(known)] = known.model_copy(update={"type": change.type})
+        return Schema(columns=tuple(columns))
+
     def nearest(self, name: str) -> str | None:
         """Return the column name most like ``name``, or ``None`` when none is close."""
         return nearest(name, self.names)
+
+
+_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
+_PROMOTIONS = {("int", "long"), ("float", "double")}
+_LOSSLESS = {*_PROMOTIONS, ("date", "timestamp"), ("int", "double")}
+
+
+def can_promote(narrow: str, wide: str) -> bool:
+    """Return whether a column's type can be changed so in place (Iceberg spec, "Schema Evolution", versions 1 and 2).
+
+    Example:
+        >>> can_promote("int", "long"), can_promote("decimal(9, 2)", "decimal(12, 2)"), can_promote("long", "int")
+        (True, True, False)
+    """
+    return (narrow, wide) in _PROMOTIONS or (narrow != wide and _widens_decimal(narrow, wide))
+
+
+def is_lossless(narrow: str, wide: str) -> bool:
+    """Return whether a cast of every value of the one type to the other keeps it.
+
+    Example:
+        >>> is_lossless("int", "double"), is_lossless("decimal(9, 2)", "decimal(12, 2)"), is_lossless("long", "double")
+        (True, True, False)
+    """
+    return narrow in {wide, UNKNOWN} or (narrow, wide) in _LOSSLESS or _widens_decimal(narrow, wide)
+
+
+def _widens_decimal(narrow: str, wide: str) -> bool:
+    one, other = _DECIMAL.fullmatch(narrow), _DECIMAL.fullmatch(wide)
+    return bool(one and other and one[2] == other[2] and int(one[1]) <= int(other[1]))
+
+
+def merged(schemas: Iterable[Schema]) -> Schema:
+    """Return the columns of all ``schemas``, each of a type that loses nothing of any.
+
+    Raises:
+        SchemaError: When two types of a column have no such type.
+
+    Example:
+        >>> a, b = (Schema(columns=(Column(name="id", type=kind),)) for kind in ("int", "long"))
+        >>> merged([a, b]).columns[0].type
+        'long'
+    """
+    by_name: dict[str, Column] = {}
+    for column in (column for schema in schemas for column in schema.columns):
+        known = by_name.setdefault(column.name.lower(), column)
+        if is_lossless(known.type, column.type):
+            by_name[column.name.lower()] = known.model_copy(update={"type": column.type})
+        elif not is_lossless(column.type, known.type):
+            raise SchemaError(
+                f"Column '{known.name}' is {known.type} in some files of the batch and {column.type} in others; "
+                "neither type holds the values of both.",
+                hint="Ingest the files of each type on their own, or write them again alike.",
+                column=known.name,
+            )
+    return Schema(columns=tuple(by_name.values()))
 
 
 TransformName = Literal["identity", "years", "months", "days", "hours", "bucket"]

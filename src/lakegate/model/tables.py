@@ -13,9 +13,9 @@ from pydantic import Field
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
-from lakegate.model.schema import Schema
+from lakegate.model.schema import Schema, SchemaChange
 
-ChangeKind = Literal["append", "metadata", "rewrite", "create", "drop"]
+ChangeKind = Literal["append", "evolve", "metadata", "rewrite", "create", "drop"]
 """What happened to a table between two of its states; see :class:`TableChange`."""
 
 
@@ -37,6 +37,7 @@ class TableChange(Value):
     """What happened to a table between two of its states, by its lineage and its metadata.
 
     - ``append``: the same table, defined as before, with rows on top of the ones it had, and nothing else;
+    - ``evolve``: likewise, but it got columns that can be NULL on the way, or columns of a wider type;
     - ``create``: a table that wasn't there, and whose snapshots, if any, all append, beginning with nothing;
     - ``metadata``: the same snapshots; the schema, partitioning, sort order or properties differ;
     - ``drop``: the table was dropped;
@@ -65,8 +66,13 @@ class TableChange(Value):
 
     @property
     def only_adds(self) -> bool:
-        """Whether the rows added are all that changed, so that they can be audited and replayed alone."""
+        """Whether the rows added are all that changed, so that they can be replayed alone."""
         return self.kind in {"append", "create"}
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the rows that were there are the same as before, so that those added can be audited alone."""
+        return self.only_adds or self.kind == "evolve"
 
     @property
     def standing(self) -> tuple[Snapshot, ...]:
@@ -213,6 +219,7 @@ class WriteTarget(Value):
 
     Attributes:
         schema: Columns of the existing table that the batch is cast to; ``None`` when the table is created.
+        schema_changes: What to change of the existing table's columns before that.
         create: How to create the table; ``None`` when it exists.
         snapshot_properties: Extra entries of the snapshot's summary.
         in_order: Whether rows are written file by file, in their order, as far as the table's layout leaves them so.
@@ -221,6 +228,7 @@ class WriteTarget(Value):
     table: TableIdentifier
     ref: str
     table_schema: Schema | None
+    schema_changes: tuple[SchemaChange, ...] = ()
     create: CreateTable | None = None
     snapshot_properties: dict[str, str] = Field(default_factory=dict)
     in_order: bool = False

@@ -166,15 +166,16 @@ def inspect_csv(
         return None, (unreadable(shown(file.path), error),)
 
 
-def common_columns(inspections: Sequence[CsvInspection]) -> tuple[SourceColumn, ...]:
-    """Return the columns of files with the same header, typed by the values of all of them."""
-    first, *others = inspections
-    types = list(first.types)
-    for other in others:
-        types = [mine.join(theirs) for mine, theirs in zip(types, other.types, strict=True)]
-    return tuple(
-        SourceColumn(name=name, type=inference.arrow_type) for name, inference in zip(first.names, types, strict=True)
-    )
+def common_columns(inspections: Sequence[CsvInspection]) -> list[tuple[SourceColumn, ...]]:
+    """Return the columns of each file, typed by the values that all files have in a column of that name."""
+    types: dict[str, Inference] = {}
+    for inspection in inspections:
+        for name, inference in zip(map(str.lower, inspection.names), inspection.types, strict=True):
+            types[name] = types[name].join(inference) if name in types else inference
+    return [
+        tuple(SourceColumn(name=name, type=types[name.lower()].arrow_type) for name in inspection.names)
+        for inspection in inspections
+    ]
 
 
 def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceError]:

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from lakegate.config import StorageSettings
 from lakegate.errors import InputError, SchemaError, SourceError
-from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceFile
+from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, united
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
 from lakegate.sources.csv import CsvInspection, common_columns, inspect_csv, line_end_problems, normalise_options
 from lakegate.sources.files import Located, shown, stamp_now
-from lakegate.sources.inspection import Inspected, combine, detect, difference_problems, suffixes_for, unreadable
+from lakegate.sources.inspection import Inspected, combine, detect, difference_problems, shape, suffixes_for, unreadable
 from lakegate.sources.parquet import ParquetInspection, inspect_parquet
 from lakegate.storage.objects import is_remote
 
@@ -35,6 +35,7 @@ def discover(
     csv: CsvOptions | None = None,
     storage: StorageSettings | None = None,
     narrator: Narrator | None = None,
+    may_differ: bool = False,
 ) -> Batch:
     """Find the files that ``paths`` name, check them, and return them as one batch.
 
@@ -49,6 +50,7 @@ def discover(
         csv: How to read CSV.
         storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
         narrator: Receives the progress when there are many files, or large ones.
+        may_differ: Whether files of other columns than the others' are taken, too.
 
     Returns:
         A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.files.to_uri`, or
@@ -78,10 +80,13 @@ def discover(
             )
         )
     if "csv" in formats.values() and "parquet" not in formats.values():
-        batch = _csv_batch(tuple(formats), normalise_options(csv, files), stores, narrator, problems)
+        options = normalise_options(csv, files)
+        batch = _csv_batch(
+            tuple(formats), options, stores, narrator, problems, may_differ=may_differ and options.header
+        )
     else:
         parquet = tuple(file for file, kind in formats.items() if kind == "parquet")
-        batch = _parquet_batch(parquet, narrator, problems)
+        batch = _parquet_batch(parquet, narrator, problems, may_differ=may_differ)
     if batch is None or problems:
         raise combine(problems)
     return batch
@@ -126,7 +131,9 @@ def _formats(
     return {file: what for file, what in found.items() if not isinstance(what, SourceError)}
 
 
-def _parquet_batch(files: Sequence[Located], narrator: Narrator | None, problems: list[InputError]) -> Batch | None:
+def _parquet_batch(
+    files: Sequence[Located], narrator: Narrator | None, problems: list[InputError], *, may_differ: bool
+) -> Batch | None:
     with _progress(narrator, files, "files") as advance:
 
         def inspect(file: Located) -> tuple[ParquetInspection | None, Sequence[InputError]]:
@@ -135,11 +142,16 @@ def _parquet_batch(files: Sequence[Located], narrator: Narrator | None, problems
             return found
 
         inspections = _good(_in_threads(inspect, files, _FOOTER_THREADS), problems)
-    problems.extend(difference_problems(inspections, ordered=False))
+    problems.extend(() if may_differ else difference_problems(inspections, ordered=False))
     problems.extend(_partition_problems(inspections))
     if problems or not inspections:
         return None
-    return Batch(format="parquet", files=_described(inspections, narrator), columns=inspections[0].columns)
+    return Batch(
+        format="parquet",
+        files=_described(inspections, narrator),
+        columns=united(each.columns for each in inspections),
+        variants=_variants(inspections, [each.columns for each in inspections], ordered=False),
+    )
 
 
 def _csv_batch(
@@ -148,12 +160,14 @@ def _csv_batch(
     storage: StorageSettings,
     narrator: Narrator | None,
     problems: list[InputError],
+    *,
+    may_differ: bool,
 ) -> Batch | None:
     with _progress(narrator, files, "bytes") as advance:
         results = _in_threads(lambda file: inspect_csv(file, options, advance), files, _CSV_THREADS)
     inspections = _good(results, problems)
     multiline = any(each.multiline for each in inspections)
-    problems.extend(difference_problems(inspections, ordered=True))
+    problems.extend(() if may_differ else difference_problems(inspections, ordered=True))
     problems.extend(_partition_problems(inspections))
     problems.extend(line_end_problems(inspections) if multiline else ())
     for file in (each.file for each in inspections):
@@ -166,13 +180,27 @@ def _csv_batch(
             )
     if problems or not inspections:
         return None
+    columns = common_columns(inspections)
     return Batch(
         format="csv",
         files=_described(inspections, narrator),
-        columns=common_columns(inspections),
+        columns=united(columns),
         csv=options,
         multiline=multiline,
+        variants=_variants(inspections, columns, ordered=True),
     )
+
+
+def _variants(
+    inspections: Sequence[Inspected], columns: Sequence[tuple[SourceColumn, ...]], *, ordered: bool
+) -> tuple[FileColumns, ...]:
+    """Return the files by their columns; nothing if all have the same."""
+    uris: dict[tuple[SourceColumn, ...], list[str]] = {}
+    for inspection, has in zip(inspections, columns, strict=True):
+        uris.setdefault(has, []).append(inspection.file.uri)
+    by_columns = (FileColumns(columns=has, uris=tuple(some)) for has, some in uris.items())
+    # CSV is read by position, so that files of another order are others, too.
+    return tuple(by_columns) if len({shape(has, ordered=ordered) for has in uris}) > 1 else ()
 
 
 def _described(

@@ -215,9 +215,9 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
     """
     if not inspections:
         return
-    shapes = Counter(_shape(inspection.columns, ordered=ordered) for inspection in inspections)
+    shapes = Counter(shape(inspection.columns, ordered=ordered) for inspection in inspections)
     usual, _ = shapes.most_common(1)[0]
-    reference = next(each for each in inspections if _shape(each.columns, ordered=ordered) == usual)
+    reference = next(each for each in inspections if shape(each.columns, ordered=ordered) == usual)
     for inspection in inspections:
         differences = tuple(differences_between(reference.columns, inspection.columns, ordered=ordered))
         if differences:
@@ -225,7 +225,8 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
             differs = "; ".join(differences)
             yield SchemaError(
                 f"'{path}' does not have the columns of '{shown(reference.file.path)}': {differs}.",
-                hint="Ingest files of different columns one schema at a time, or write them again alike.",
+                hint="To take files with different columns in one batch, pass --schema evolve (the table gets what it "
+                "lacks) or --schema ignore_extra.",
                 path=path,
             )
 
@@ -254,6 +255,7 @@ def differences_between(
         yield f"the columns are in another order ({', '.join(column.name for column in other)})"
 
 
-def _shape(columns: Sequence[SourceColumn], *, ordered: bool) -> tuple[tuple[str, str], ...]:
+def shape(columns: Sequence[SourceColumn], *, ordered: bool) -> tuple[tuple[str, str], ...]:
+    """Return what two files must share to be read together: names in any case, and types; ``ordered`` by position."""
     pairs = tuple((column.name.lower(), column.type) for column in columns)
     return pairs if ordered else tuple(sorted(pairs))

@@ -25,7 +25,7 @@ from lakegate.spark import quarantine
 from lakegate.spark.counting import count
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
-from lakegate.spark.reader import read_as, read_batch, source_schema
+from lakegate.spark.reader import read_as, read_batch, spark_ddl
 from lakegate.spark.scans import (
     FOUND,
     KNOWN,
@@ -124,10 +124,11 @@ class SparkEngine:
         """Append ``batch`` to ``target`` in one write."""
         with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
             frame, schema = self._source(batch)
+            self._change_schema(target)
             if target.in_order and len(batch.files) > 1:
                 # Spark packs small files into tasks as it likes; the parts of a union stay apart, and in order.
                 parts = [batch.only((file,)) for file in batch.files]
-                frames = [self._as(part, target, read_batch(self.session, part), schema) for part in parts]
+                frames = [self._as(part, target, *read_batch(self.session, part)) for part in parts]
                 frame = reduce(lambda left, right: left.union(right), frames)
             else:
                 frame = self._as(batch, target, frame, schema)
@@ -403,8 +404,7 @@ class SparkEngine:
                 if self._before_reading is not None and self._before_reading(batch, in_transaction):
                     self.close()  # its sessions ended with the old Spark
                 with translated(f"reading {batch.uris[0]}", source=True):
-                    frame = read_batch(self.session, batch)
-                    self._sources[batch] = (frame, source_schema(frame, batch))
+                    self._sources[batch] = read_batch(self.session, batch)
             return self._sources[batch]
 
     def _as(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema) -> Any:
@@ -455,6 +455,16 @@ class SparkEngine:
         frame = self._rows(rows)
         keys = {f"k{index}": path(column, frame.columns) for index, column in enumerate(columns)}
         return frame.selectExpr(*(f"{column} AS {key}" for key, column in keys.items())).groupBy(*keys).count()
+
+    def _change_schema(self, target: WriteTarget) -> None:
+        table = target.table.sql(CATALOG, ref=target.ref)
+        added = [f"{quote(one.column)} {spark_ddl(one.type)}" for one in target.schema_changes if one.before is None]
+        if added:
+            self.session.sql(f"ALTER TABLE {table} ADD COLUMNS ({', '.join(added)})")
+        for one in target.schema_changes:
+            if one.before is not None:
+                kind = spark_ddl(one.type)
+                self.session.sql(f"ALTER TABLE {table} ALTER COLUMN {quote(one.column)} TYPE {kind}")
 
     def _create(self, writer: Any, create: CreateTable) -> None:
         writer = writer.using("iceberg").tableProperty("location", create.location)

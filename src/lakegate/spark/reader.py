@@ -5,13 +5,16 @@ Spark's types are mapped to Iceberg's as Iceberg's own ``SparkSchemaUtil`` does 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
 from lakegate.errors import SchemaError
 from lakegate.model.batch import MISSING_WORDS, Batch, CsvOptions, SourceColumn
 from lakegate.model.identifiers import quote
-from lakegate.model.schema import UNKNOWN, Column, Schema, struct_text
+from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
 from lakegate.model.sqltext import sql_string
 
 _PRIMITIVES = {
@@ -39,15 +42,31 @@ _ARROW_TO_SPARK = {
     "timestamp[us, tz=UTC]": "timestamp",
     "string": "string",
 }
+_TYPE_PART = re.compile(r"(?P<name>(?:`(?:[^`]|``)*`|\w+): )|(?P<word>[a-z]+)")
 _GLOB_CHARACTERS = frozenset("*?[]{}\\")
 _COLON_OPTIONS = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
 
 
-def read_batch(session: Any, batch: Batch) -> Any:
-    """Return the batch as a DataFrame in its own columns and types."""
+def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
+    """Return the batch as a DataFrame in its own columns and types, and their schema.
+
+    Raises:
+        SchemaError: A column's types in two files have none in common.
+    """
+    read = [_read_part(session, part) for part in batch.parts()]
+    if len(read) == 1:
+        return read[0]
+    schema = merged(schema for _, schema in read)
+    frames = [frame.selectExpr(*(_cast(column, own) for column in schema.columns)) for frame, own in read]
+    return reduce(lambda one, other: one.unionByName(other), frames), schema
+
+
+def _read_part(session: Any, batch: Batch) -> tuple[Any, Schema]:
     if batch.format == "parquet":
-        return _read_parquet(session, batch)
-    return _read_csv(session, batch, {column.name: _ARROW_TO_SPARK[column.type] for column in batch.columns})
+        frame = _read_parquet(session, batch)
+    else:
+        frame = _read_csv(session, batch, {column.name: _ARROW_TO_SPARK[column.type] for column in batch.columns})
+    return frame, source_schema(frame, batch)
 
 
 def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Schema) -> Any:
@@ -58,11 +77,27 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
         batch: The files. CSV is parsed as the table's types, not converted from the inferred ones.
         table: Columns to deliver, in this order.
         frame: What :func:`read_batch` returned for the batch.
-        source: Its schema.
+        source: Its schema. A column of ``table`` that it lacks is NULL.
     """
-    if batch.format == "csv":
-        return _read_csv(session, batch, _types_of(table, batch))
-    return frame.selectExpr(*(_cast(column, source) for column in table.columns))
+    if batch.format == "parquet":
+        return frame.selectExpr(*(_cast(column, source) for column in table.columns))
+    parts = ((part, _types_of(table, part)) for part in batch.parts())
+    frames = (_with_missing(_read_csv(session, part, types), table, types) for part, types in parts)
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _with_missing(frame: Any, table: Schema, types: Mapping[str, str]) -> Any:
+    if len(types) == len(table.columns):
+        return frame
+    found = {name.lower(): name for name in types}
+    return frame.selectExpr(
+        *(
+            f"{quote(found[column.name.lower()])} AS {quote(column.name)}"
+            if column.name.lower() in found
+            else f"CAST(NULL AS {spark_ddl(column.type)}) AS {quote(column.name)}"
+            for column in table.columns
+        )
+    )
 
 
 def source_schema(frame: Any, batch: Batch) -> Schema:
@@ -116,7 +151,7 @@ def _cast(column: Column, source: Schema) -> str:
     name, target = quote(column.name), spark_type(column.type)
     found = source.find(column.name)
     if found is None:
-        return f"CAST(NULL AS {target}) AS {name}"
+        return f"CAST(NULL AS {spark_ddl(column.type)}) AS {name}"
     if target is None or found.type == column.type:
         return f"{quote(found.name)} AS {name}"
     return f"CAST({quote(found.name)} AS {target}) AS {name}"
@@ -178,6 +213,22 @@ def spark_type(iceberg_type: str) -> str | None:
         ('timestamp_ntz', 'decimal(10, 2)', None)
     """
     return iceberg_type if iceberg_type.startswith("decimal(") else _SPARK_NAMES.get(iceberg_type)
+
+
+def spark_ddl(iceberg_type: str) -> str:
+    """Return an Iceberg type as Spark SQL declares it, nested ones included.
+
+    Example:
+        >>> spark_ddl("list<struct<long: timestamp, `a b`: decimal(9, 2)>>")
+        'array<struct<long: timestamp_ntz, `a b`: decimal(9, 2)>>'
+    """
+
+    def named(match: re.Match[str]) -> str:
+        if match["name"]:
+            return match["name"]
+        return "array" if match["word"] == "list" else _SPARK_NAMES.get(match["word"], match["word"])
+
+    return _TYPE_PART.sub(named, "string" if iceberg_type == UNKNOWN else iceberg_type)
 
 
 def _iceberg_type(spark: Any, column: str) -> str:

@@ -101,7 +101,7 @@ def added_rows(staged: StagedTable) -> AddedRows:
     return AddedRows(
         table=staged.table,
         ref=staged.branch,
-        after_snapshot_id=staged.parent_snapshot_id if staged.only_adds else None,
+        after_snapshot_id=staged.parent_snapshot_id if staged.keeps_rows else None,
         snapshot_id=staged.pointer.snapshot_id,
         hash=staged.head,
     )
@@ -203,7 +203,7 @@ def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> Non
 
 def _added(context: Context, staged: StagedTable) -> AddedFiles:
     """Return what manifests say about those rows: nothing if the run did more than add files."""
-    if not staged.only_adds:
+    if not staged.keeps_rows:
         return AddedFiles(files=(), complete=False)
     return context.reader.added_files(staged.pointer, staged.snapshot_ids)
 
@@ -215,10 +215,10 @@ def _others(
     by_name = {one.table: one for one in beside}
 
     def find(table: TableIdentifier) -> tuple[Rows, ...]:
-        if table == staged.table and not staged.only_adds:
+        if table == staged.table and not staged.keeps_rows:
             return ()  # what is audited is the whole table
         own = by_name.get(table) if table != staged.table else None
-        if own is not None and not own.only_adds:
+        if own is not None and not own.keeps_rows:
             return (added_rows(own),)
         on_target = context.catalog.get_table(table, at) is not None
         gone = _replaced_files(context, table, replaces, at) if on_target and table == staged.table else ()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from lakegate.checks import describe, validate_checks
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, SchemaError
-from lakegate.model.batch import Batch, FileFormat
+from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest
-from lakegate.model.schema import UNKNOWN, Column, PartitionTransform, Schema
+from lakegate.model.schema import UNKNOWN, PartitionTransform, Schema
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
 from lakegate.wap.quarantine import require_not_reserved, require_quarantinable, sets_aside
+from lakegate.wap.schema_fit import Fit, fit, fits
 from lakegate.wap.stage import missing_namespaces
 
 _TIME_TRANSFORMS = ("years", "months", "days", "hours")
@@ -42,6 +42,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     engine = context.engine()
     batch = request.batch
     planned: dict[str, object] = {}
+    found = Fit()
     if not engine.shares_files and any(uri.startswith("file:") for uri in batch.uris):
         raise InputError(
             "The files are on this machine, but the engine runs on another one and can't read them.",
@@ -62,14 +63,16 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     else:
         schema = context.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names)
-        require_fit(engine.source_schema(batch), schema, name=request.table, file_format=batch.format)
+        source, mode = engine.source_schema(batch), request.schema_mode
+        found = fit(source, schema, name=request.table, file_format=batch.format, mode=mode)
+        schema = schema.changed(found.changes)
         if request.contract is not None:
             require_contract(schema, request.contract, name=request.table)
     known = schemas_at(context, base)
     resolved = validate_checks(request.checks, schema, lambda table: schema if table == request.table else known(table))
     if sets_aside(resolved):
         require_quarantinable(context, request.table, schema, base)
-    planned |= {"base": base.hash, "batch": batch, "checks": resolved}
+    planned |= {"base": base.hash, "batch": batch, "checks": resolved, "schema_changes": found.changes}
     if pointer is not None:
         planned["partition_by"] = ()
     return IngestPlan(
@@ -77,6 +80,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         exists=pointer is not None,
         table_schema=schema,
         descriptions=tuple(describe(check) for check in resolved),
+        notes=found.notes,
     )
 
 
@@ -126,7 +130,7 @@ def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: 
     differences = list(_missing_or_extra(source, terms))
     for column in source.columns:
         one = wanted.get(column.name)
-        if one is not None and one.type and not _fits(column, one, batch.format):
+        if one is not None and one.type and not fits(column, one, batch.format):
             differences.append(f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract")
     if differences:
         raise _breach("The batch", table, terms, differences)
@@ -192,66 +196,3 @@ def _require_distinct(transforms: Sequence[PartitionTransform], texts: Sequence[
                 column=transform.column,
             )
         known[key] = text
-
-
-# Casts that lose nothing: the promotions of the Iceberg spec ("Schema Evolution"), and int to double.
-_WIDENS = {("int", "long"), ("float", "double"), ("date", "timestamp"), ("int", "double")}
-# CSV types are inferred, the narrowest that takes all values; the file is then parsed as the table's type.
-_PARSES_AS = {
-    ("long", "int"),
-    ("long", "float"),
-    ("long", "double"),
-    ("double", "float"),
-    ("timestamp", "timestamptz"),
-    ("date", "timestamptz"),
-}
-_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
-
-
-def require_fit(batch: Schema, table: Schema, *, name: TableIdentifier, file_format: FileFormat) -> None:
-    """Check that every column of the batch can be written to the table, and the other way round.
-
-    Raises:
-        SchemaError: Listing every difference.
-    """
-    differences = list(_differences(batch, table, file_format))
-    if differences:
-        listed = differences[0] if len(differences) == 1 else "".join(f"\n- {each}" for each in differences)
-        raise SchemaError(
-            f"The batch doesn't fit {name}: {listed}",
-            hint=f"To see the table's columns: lakegate table show {name}",
-            table=str(name),
-            differences=differences,
-        )
-
-
-def _differences(batch: Schema, table: Schema, file_format: FileFormat) -> Iterator[str]:
-    for column in table.columns:
-        found = batch.find(column.name)
-        if found is None:
-            yield f"column '{column.name}' ({column.type}) is missing in the batch"
-        elif not _fits(found, column, file_format):
-            yield f"column '{column.name}' is {found.type} in the batch and {column.type} in the table"
-    for column in batch.columns:
-        if table.find(column.name) is None:
-            guess = table.nearest(column.name)
-            like = f" (the table has '{guess}')" if guess else ""
-            yield f"column '{column.name}' ({column.type}) is not in the table{like}"
-
-
-def _fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
-    pair = (batch.type, table.type)
-    if batch.type in {table.type, UNKNOWN} or pair in _WIDENS or _decimal_widens(*pair):
-        return True
-    if file_format == "parquet":
-        return False
-    return (
-        pair in _PARSES_AS
-        or table.type == "string"
-        or (batch.type in {"long", "double"} and _DECIMAL.fullmatch(table.type) is not None)
-    )
-
-
-def _decimal_widens(batch: str, table: str) -> bool:
-    narrow, wide = _DECIMAL.fullmatch(batch), _DECIMAL.fullmatch(table)
-    return bool(narrow and wide and narrow[2] == wide[2] and int(narrow[1]) <= int(wide[1]))

@@ -46,6 +46,7 @@ from lakegate.wap.history import (
     FILES_PROPERTY,
     READS_PROPERTY,
     REVERTS_PROPERTY,
+    SCHEMA_PROPERTY,
     TABLES_PROPERTY,
     encode_files,
     events_of,
@@ -341,6 +342,9 @@ class _Rebased:
         }
         if run.accepted is not None:
             properties |= {ACCEPTED_PROPERTY: run.accepted.reason, ACCEPTED_BY_PROPERTY: run.accepted.actor}
+        changes = [f"{one.table}: {change}" for one in run.staged for change in one.schema_changes]
+        if changes:
+            properties[SCHEMA_PROPERTY] = "; ".join(changes)
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.batch.files)
             properties[REVERTS_PROPERTY] = " ".join(run.request.replaces)

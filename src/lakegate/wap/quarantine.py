@@ -79,6 +79,8 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         ]
         if not failing:
             break
+        if staged.schema_changes:
+            return Audited((staged,), (report,), _changes_columns(staged))
         split = _Split(context, request, staged, [(result.name, check) for result, check in failing], aside)
         if (problem := split.over_limit()) is not None:
             tables = (staged,) if aside is None else (staged, aside)
@@ -91,6 +93,14 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         return Audited((staged,), (report,))
     _require_sum(request, staged, aside)
     return Audited((staged, aside), _reports(context, _with_quarantined(report, first, counts), aside))
+
+
+def _changes_columns(staged: StagedTable) -> str:
+    changes = ", ".join(map(str, staged.schema_changes))
+    return (
+        f"Rows that should be quarantined come with a change of columns ({changes}); one run can't do both, and the "
+        "batch is rejected as a whole. Change the table first, with a batch that passes or in a transaction."
+    )
 
 
 def require_quarantinable(context: Context, table: TableIdentifier, schema: Schema, base: Ref) -> None:

@@ -11,6 +11,7 @@ from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
+from lakegate.model.schema import SchemaChange
 from lakegate.model.tables import DELETING_PROPERTIES, CreateTable, Snapshot, TableChange, WriteTarget, is_on
 from lakegate.points import find
 from lakegate.wap import failpoints
@@ -49,8 +50,10 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         written = _written(context, pointer, request.run_id)
     if pointer is None or not written:
         raise EngineError(f"The write to {request.table} on branch {request.branch} left no snapshot of this run.")
-    change = _checked_change(context, before, pointer, branch)
+    change = _checked_change(context, before, pointer, branch, evolves=bool(request.schema_changes))
     staged = staged_table(request.run_id, request.target, request.base, branch, before, pointer, change)
+    if change.kind == "evolve":
+        staged = staged.model_copy(update={"schema_changes": request.schema_changes})
     _require_all_rows(context, staged, request)
     failpoints.reach("after-stage")
     return staged
@@ -103,7 +106,7 @@ def staged_table(
         head=branch.hash,
         before=before,
         pointer=pointer,
-        parent_snapshot_id=change.parent_snapshot_id if change.only_adds else None,
+        parent_snapshot_id=change.parent_snapshot_id if change.keeps_rows else None,
         snapshot_ids=change.snapshot_ids,
         change=change.kind,
         reason=change.reason,
@@ -113,15 +116,17 @@ def staged_table(
     )
 
 
-def _checked_change(context: Context, before: TablePointer | None, pointer: TablePointer, branch: Ref) -> TableChange:
-    """Return what happened to a table on its branch.
+def _checked_change(
+    context: Context, before: TablePointer | None, pointer: TablePointer, branch: Ref, *, evolves: bool = False
+) -> TableChange:
+    """Return what happened to a table on its branch; ``evolves`` says that it was to get columns, or wider ones.
 
     Raises:
         InputError: When not every reader can load it; when it has rows in branches or tags of its own, where no check
             looks; when its format version is unsupported; or when it turns on a property by which statements on one
             branch delete files that others need.
     """
-    change = context.reader.change(before, pointer)
+    change = context.reader.change(before, pointer, evolves=evolves)
     context.reader.require_loadable(pointer, branch.name)
     if change.refs:
         raise InputError(
@@ -198,17 +203,23 @@ def _written(context: Context, pointer: TablePointer | None, run_id: str) -> lis
 def _write(context: Context, request: IngestRequest, before: TablePointer | None, branch: Ref) -> None:
     create = None
     schema = None
+    changes: tuple[SchemaChange, ...] = ()
     if before is None:
         ensure_namespace(context, request.table, branch.name, request.run_id)
         location = fresh_location(context, request.table, request.run_id)
         create = CreateTable(location=location, partition_by=request.partition_by)
         schema = request.create_as
     else:
-        schema = context.reader.metadata(before).table_schema
+        # A killed process may have made some of the changes already.
+        there = context.catalog.get_table(request.table, branch)
+        now = context.reader.metadata(there or before).table_schema
+        schema = now.changed(request.schema_changes)
+        changes = tuple(one for one in request.schema_changes if now.changed([one]) != now)
     target = WriteTarget(
         table=request.table,
         ref=request.branch,
         table_schema=schema,
+        schema_changes=changes,
         create=create,
         snapshot_properties={RUN_ID_PROPERTY: request.run_id},
         in_order=len(request.batch.files) <= MOST_IN_ORDER

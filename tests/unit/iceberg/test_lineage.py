@@ -197,3 +197,56 @@ def test_an_append_is_told_and_audited_by_one_reading_of_its_manifests(
     assert reader.change(base, pointer_to(made)).kind == "append"
     monkeypatch.setattr(reader, "_entries", None)
     assert reader.added_files(pointer_to(made), [pointer_to(made).snapshot_id]).rows == 1
+
+
+FIELDS = [
+    {"id": 1, "name": "id", "required": True, "type": "int"},
+    {"id": 2, "name": "at", "required": False, "type": {"type": "struct", "fields": []}},
+]
+
+
+def defined(fields: list[dict[str, Any]], *, older: Sequence[list[dict[str, Any]]] = (), **other: Any) -> Any:
+    """Return a table's definition as :func:`~lakegate.iceberg.lineage.state_of` makes it."""
+    every = [*older, fields]
+    schemas = [{"schema-id": at, "type": "struct", "fields": one} for at, one in enumerate(every)]
+    last = max(field["id"] for one in every for field in one)
+    rest = {"current-schema-id": len(older), "last-column-id": last, "schemas": schemas, "format-version": 2}
+    properties = other.pop("properties", {})
+    ids = (len(older), other.pop("spec_id", 0), 0)
+    return {**rest, **other}, properties, ids
+
+
+def field(number: int, name: str, kind: Any = "string", **other: Any) -> dict[str, Any]:
+    return {"id": number, "name": name, "required": False, "type": kind, **other}
+
+
+@pytest.mark.parametrize(
+    ("now", "kind"),
+    [
+        (defined([*FIELDS, field(3, "zone")], older=[FIELDS]), "evolve"),
+        (defined([{**FIELDS[0], "type": "long"}, FIELDS[1]], older=[FIELDS]), "evolve"),
+        (defined([field(3, "zone"), *FIELDS], older=[FIELDS]), "evolve"),
+        # What isn't the same rows read in the same way:
+        (defined([*FIELDS, field(3, "zone", required=True)], older=[FIELDS]), "rewrite"),
+        (defined([{**FIELDS[0], "type": "string"}, FIELDS[1]], older=[FIELDS]), "rewrite"),
+        (defined([{**FIELDS[0], "name": "key"}, FIELDS[1]], older=[FIELDS]), "rewrite"),
+        (defined([{**FIELDS[0], "required": False}, FIELDS[1]], older=[FIELDS]), "rewrite"),
+        (defined([FIELDS[0], {**FIELDS[1], "type": {"type": "struct", "fields": [1]}}], older=[FIELDS]), "rewrite"),
+        (defined([FIELDS[0], field(3, "at")], older=[FIELDS]), "rewrite"),
+        (defined([*FIELDS, field(2, "zone")], older=[FIELDS]), "rewrite"),
+        (defined([*FIELDS, field(3, "zone")], older=[FIELDS[:1]]), "rewrite"),
+        (defined([*FIELDS, field(3, "zone")], older=[FIELDS], properties={"a": "b"}), "rewrite"),
+        (defined([*FIELDS, field(3, "zone")], older=[FIELDS], spec_id=1), "rewrite"),
+        (defined([*FIELDS, field(3, "zone")], older=[FIELDS], **{"format-version": 3}), "rewrite"),
+    ],
+)
+def test_a_table_that_only_got_columns_keeps_its_rows(now: Any, kind: str) -> None:
+    before = replace(BASE, definition=defined(FIELDS))
+    after = replace(table(2, ONE, snapshot(2, 1, added_records=1, total_records=3)), definition=now)
+    found = classify(before, after, lambda _: True, evolves=True)
+    assert (found.kind, found.keeps_rows, found.only_adds) == (kind, kind == "evolve", False)
+    # Nobody else's change is taken for one: a transaction's is audited as a whole.
+    assert classify(before, after, lambda _: True).kind == "rewrite"
+    # And rows must only have been added.
+    gone = replace(after, snapshots=(ONE, snapshot(2, 1, "overwrite")))
+    assert classify(before, gone, lambda _: True, evolves=True).kind == "rewrite"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from lakegate.checks.columns import ColumnType
 from lakegate.errors import SchemaError
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Column, Schema, struct_text
-from lakegate.wap.plan import require_fit
+from lakegate.model.schema import Column, Schema, merged, struct_text
+from lakegate.wap.schema_fit import fit
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,58 @@ def test_numbers_of_a_csv_file_do_not_fit_a_struct_that_mentions_a_decimal() -> 
         return Schema(columns=(Column(name="a", type=kind),))
 
     name = TableIdentifier.parse("nyc.trips")
-    require_fit(schema("long"), schema("decimal(10, 2)"), name=name, file_format="csv")
+    fit(schema("long"), schema("decimal(10, 2)"), name=name, file_format="csv")
     with pytest.raises(SchemaError, match="doesn't fit"):
-        require_fit(schema("long"), schema("struct<decimal: long>"), name=name, file_format="csv")
+        fit(schema("long"), schema("struct<decimal: long>"), name=name, file_format="csv")
+
+
+def made(text: str) -> Schema:
+    """Return the schema of ``id int!, zone string``."""
+    parts = (part.strip().rsplit(" ", 1) for part in text.split(",") if part.strip())
+    return Schema(columns=tuple(Column(name=n, type=t.rstrip("!"), required=t.endswith("!")) for n, t in parts))
+
+
+@pytest.mark.parametrize(
+    ("batch", "table", "changes", "notes"),
+    [
+        ("ID int, Zone string", "zone string, id long", [], 0),
+        ("id long", "id int", ["widen column id from int to long"], 0),
+        ("id long, id2 long", "id long", ["add column id2 (long)"], 0),
+        ("id long", "id long, gone string", [], 1),
+        ("id long, new string", "id long, gone string", ["add column new (string)"], 2),
+        ("id long, a string, b string", "id long, gone string", ["add column a (string)", "add column b (string)"], 1),
+        ("id long, empty unknown", "id long", [], 1),
+        ("d double", "d float", ["widen column d from float to double"], 0),
+    ],
+)
+def test_what_evolving_changes(batch: str, table: str, changes: list[str], notes: int) -> None:
+    name = TableIdentifier.parse("nyc.trips")
+    found = fit(made(batch), made(table), name=name, file_format="parquet", mode="evolve")
+    assert ([str(change) for change in found.changes], len(found.notes)) == (changes, notes)
+    after = made(table).changed(found.changes)
+    assert fit(made(batch), after, name=name, file_format="parquet", mode="evolve").changes == ()
+    assert after.changed(found.changes) == after
+
+
+@pytest.mark.parametrize(
+    ("batch", "table", "message", "hint"),
+    [
+        ("id string", "id long", "'id' is string in the batch and long in the table", "table show"),
+        ("id double", "id int", "'id' is double in the batch and int in the table", "table show"),
+        ("zone string", "id long!, zone string", "can't be NULL in the table", "table show"),
+        ("id long, new string", "id long", "'new' (string) is not in the table", "pass --schema ignore_extra"),
+    ],
+)
+def test_what_is_refused_names_the_mode_that_would_take_it(batch: str, table: str, message: str, hint: str) -> None:
+    mode: Literal["strict", "evolve"] = "strict" if "ignore" in hint else "evolve"
+    with pytest.raises(SchemaError) as refused:
+        fit(made(batch), made(table), name=TableIdentifier.parse("a.b"), file_format="parquet", mode=mode)
+    assert message in refused.value.message
+    assert hint in str(refused.value.hint)
+
+
+def test_schemas_of_files_have_types_in_common() -> None:
+    found = merged([made("id int, d float"), made("D double, new string, ID unknown"), made("id long")])
+    assert found == made("id long, d double, new string")
+    with pytest.raises(SchemaError, match="long in some files of the batch and string in others"):
+        merged([made("id long"), made("id string")])

@@ -21,7 +21,7 @@ from lakegate.model.schema import Column, PartitionTransform, Schema
 from lakegate.spark import engine as engine_module
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import first_sentence, translated
-from lakegate.wap.plan import require_fit
+from lakegate.wap.schema_fit import fit
 
 SCHEMA = Schema(
     columns=(
@@ -149,10 +149,10 @@ def test_which_types_fit(batch: str, table: str, file_format: FileFormat, fits: 
     name = TableIdentifier.parse("a.b")
     schemas = (Schema(columns=(Column(name="X", type=batch),)), Schema(columns=(Column(name="x", type=table),)))
     if fits:
-        require_fit(*schemas, name=name, file_format=file_format)
+        fit(*schemas, name=name, file_format=file_format)
     else:
         with pytest.raises(InputError, match=r"doesn't fit a\.b"):
-            require_fit(*schemas, name=name, file_format=file_format)
+            fit(*schemas, name=name, file_format=file_format)
 
 
 class Frame:

@@ -142,7 +142,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
         key: given[key]
         for key in (
             *("checks", "on_failure", "on_changed", "on_same_content"),
-            *("quarantine_limit", "partition_by", "format"),
+            *("schema", "quarantine_limit", "partition_by", "format"),
         )
     }
     return Backfill(

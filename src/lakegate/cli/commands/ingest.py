@@ -155,6 +155,7 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     rows = ((one.name, one.type + (" (required)" if one.required else "")) for one in columns)
     show_rows(("column", "type"), rows, indent=2)
     say("")
+    _show_differences(plan)
     if request.checks:
         described = zip(request.checks, plan.descriptions, strict=True)
         checks = ((str(check), check.severity, description) for check, description in described)
@@ -162,6 +163,14 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     else:
         say("  [yellow]No checks: whatever the files hold would be published.[/]")
     next_commands(("Do it", app.command_without("--dry-run")))
+
+
+def _show_differences(plan: IngestPlan) -> None:
+    """Print what the run would change of the table's columns, and what becomes of those that one side lacks."""
+    lines = [f"Would {change}." for change in plan.request.schema_changes]
+    lines += plan.notes
+    if lines:
+        say(*(f"  [yellow]{safe(line)}[/]" for line in lines), "")
 
 
 def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:
@@ -175,6 +184,8 @@ def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:
         "rows": request.batch.rows,
         "size_bytes": request.batch.size_bytes,
         "columns": [column.model_dump(mode="json") for column in plan.table_schema.columns],
+        "schema_changes": [change.model_dump(mode="json") for change in request.schema_changes],
+        "notes": list(plan.notes),
         "partition_by": list(request.partition_by),
         "checks": [
             {"name": check.name, "check": str(check), "severity": check.severity, "description": description}

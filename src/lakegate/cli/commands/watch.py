@@ -154,6 +154,7 @@ def _options(given: dict[str, Any]) -> IngestOptions:
         "on_changed": given["on_changed"],
         "on_same_content": given["on_same_content"],
         "quarantine_limit": given["quarantine_limit"],
+        "schema": given["schema"],
         "format": given["format"],
     }
 

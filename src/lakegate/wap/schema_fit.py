@@ -1,0 +1,152 @@
+"""How a batch's columns and a table's go together: what is written where, what the table gets, what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakegate.errors import SchemaError
+from lakegate.model.batch import FileFormat
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import SchemaMode
+from lakegate.model.schema import UNKNOWN, Column, Schema, SchemaChange, can_promote, is_lossless
+
+# CSV types are inferred, the narrowest that takes all values; the file is then parsed as the table's type.
+_PARSES_AS = {
+    ("long", "int"),
+    ("long", "float"),
+    ("long", "double"),
+    ("double", "float"),
+    ("timestamp", "timestamptz"),
+    ("date", "timestamptz"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a batch is written to a table.
+
+    Attributes:
+        changes: What the table's columns need first.
+        notes: What becomes of columns that one of them lacks, a sentence each.
+    """
+
+    changes: tuple[SchemaChange, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def fit(
+    batch: Schema, table: Schema, *, name: TableIdentifier, file_format: FileFormat, mode: SchemaMode = "strict"
+) -> Fit:
+    """Match the columns of a batch with those of a table, by name; neither case nor order matters.
+
+    Args:
+        batch: The batch's columns.
+        table: The table's columns.
+        name: The table.
+        file_format: The batch's format: CSV is parsed as the table's types.
+        mode: What to do about differences.
+
+    Returns:
+        What must be changed, and what becomes of columns that one of them lacks.
+
+    Raises:
+        SchemaError: Listing every difference that ``mode`` doesn't allow, and the mode that would.
+    """
+    evolves, ignores = (_Differences(batch, table, file_format, one) for one in ("evolve", "ignore_extra"))
+    chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode) or _Differences(batch, table, file_format, "strict")
+    if not chosen.problems:
+        return Fit(changes=tuple(chosen.changes), notes=tuple(chosen.notes))
+    problems = chosen.problems
+    listed = problems[0] if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
+    hints = []
+    if not evolves.problems:
+        hints.append(f"To change the table with the batch ({', '.join(evolves.doing())}), pass --schema evolve.")
+    if not ignores.problems and mode == "strict":
+        hints.append("To leave out what the table lacks, pass --schema ignore_extra.")
+    raise SchemaError(
+        f"The batch doesn't fit {name}: {listed}",
+        hint=" ".join(hints) or f"To see the table's columns: lakegate table show {name}",
+        table=str(name),
+        differences=problems,
+    )
+
+
+class _Differences:
+    """What differs, as one mode sees it."""
+
+    def __init__(self, batch: Schema, table: Schema, file_format: FileFormat, mode: str) -> None:
+        self._batch, self._table, self._format, self._mode = batch, table, file_format, mode
+        self.problems: list[str] = []
+        self.changes: list[SchemaChange] = []
+        self.notes: list[str] = []
+        self._missing: list[Column] = []
+        for column in table.columns:
+            self._look_for(column)
+        for column in batch.columns:
+            if table.find(column.name) is None:
+                self._take(column)
+        self.notes += _renames(self._missing, self.changes)
+
+    def doing(self) -> Sequence[str]:
+        return [*map(str, self.changes), *(f"write NULL as {column.name}" for column in self._missing)]
+
+    def _look_for(self, column: Column) -> None:
+        found = self._batch.find(column.name)
+        if found is None:
+            self._miss(column)
+        elif not fits(found, column, self._format):
+            if self._mode == "evolve" and can_promote(column.type, found.type):
+                self.changes.append(SchemaChange(column=column.name, type=found.type, before=column.type))
+            else:
+                self.problems.append(
+                    f"column '{column.name}' is {found.type} in the batch and {column.type} in the table"
+                )
+
+    def _miss(self, column: Column) -> None:
+        if self._mode != "evolve":
+            self.problems.append(f"column '{column.name}' ({column.type}) is missing in the batch")
+        elif column.required:
+            self.problems.append(
+                f"column '{column.name}' ({column.type}) is missing in the batch, and can't be NULL in the table"
+            )
+        else:
+            self._missing.append(column)
+            self.notes.append(f"Column '{column.name}' ({column.type}) is missing in the batch; its rows get NULL.")
+
+    def _take(self, column: Column) -> None:
+        if self._mode == "ignore_extra":
+            self.notes.append(f"Column '{column.name}' ({column.type}) isn't in the table; it's left out.")
+        elif self._mode == "evolve" and column.type == UNKNOWN:
+            self.notes.append(f"Column '{column.name}' isn't in the table and has no values; it's left out.")
+        elif self._mode == "evolve":
+            self.changes.append(SchemaChange(column=column.name, type=column.type))
+        else:
+            guess = self._table.nearest(column.name)
+            like = f" (the table has '{guess}')" if guess else ""
+            self.problems.append(f"column '{column.name}' ({column.type}) is not in the table{like}")
+
+
+def _renames(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iterator[str]:
+    """Yield what looks like a rename: one column of a type went, and one of that type came. Nothing is guessed."""
+    for column in missing:
+        same = [one for one in missing if one.type == column.type]
+        came = [change for change in changes if change.before is None and change.type == column.type]
+        if len(same) == len(came) == 1:
+            new = came[0].column
+            yield f"Was '{column.name}' renamed to '{new}'? Both are {column.type}; they're kept as two columns."
+
+
+def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
+    """Return whether a column's values can be written as another's type: CSV is parsed as it."""
+    if is_lossless(batch.type, table.type):
+        return True
+    if file_format == "parquet":
+        return False
+    return (
+        (batch.type, table.type) in _PARSES_AS
+        or table.type == "string"
+        or (batch.type in {"long", "double"} and _DECIMAL.fullmatch(table.type) is not None)
+    )

@@ -1,0 +1,216 @@
+"""Batches whose columns aren't the table's, on real Spark and Nessie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.components import Components
+from lakegate.errors import NotRevertableError, SchemaError
+from lakegate.lake import Lake
+from support.flow_support import when_reached
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def table(namespace: str) -> str:
+    return f"{namespace}.trips"
+
+
+class Files:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def parquet(self, name: str, **columns: Any) -> Path:
+        path = self.folder / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), path)
+        return path
+
+    def csv(self, name: str, text: str) -> Path:
+        path = self.folder / f"{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def rows(lake: Lake, table: str, columns: str = "*") -> list[dict[str, Any]]:
+    return lake.query(f"SELECT {columns} FROM {table} ORDER BY id").to_arrow().to_pylist()
+
+
+def types(lake: Lake, table: str) -> dict[str, str]:
+    return {column.name: column.type for column in lake.table(table).schema.columns}
+
+
+def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files: Files) -> None:
+    first = files.parquet(
+        "january", id=pa.array([1, 2], pa.int32()), fare=pa.array([1.5, 2.5], pa.float32()), gone=pa.array(["x", "y"])
+    )
+    assert lake.ingest(table, first).status == "published"
+    second = files.parquet(
+        "february",
+        ZONE=pa.array(["north", None]),
+        ID=pa.array([2**40, 4], pa.int64()),
+        fare=pa.array([1.1, 2.2], pa.float64()),
+        tags=pa.array([["a"], None], pa.list_(pa.string())),
+        at=pa.array([{"a b": 1, "long": "x"}, None]),
+        nothing=pa.nulls(2),
+    )
+    with pytest.raises(SchemaError, match=r"'gone' \(string\) is missing") as refused:
+        lake.ingest(table, second)
+    assert "widen column id from int to long" in str(refused.value.hint)
+    assert "--schema evolve" in str(refused.value.hint)
+
+    # Checks of a batch are about its rows: the old ones have no zone, and there are four rows by now.
+    checks = ["row_count(2, 2)", "not_null(ID)", "unique(id, scope='table')"]
+    plan = lake.plan(table, second, schema="evolve", checks=checks)
+    assert [str(change) for change in plan.request.schema_changes] == [
+        "widen column id from int to long",
+        "widen column fare from float to double",
+        "add column ZONE (string)",
+        "add column tags (list<string>)",
+        "add column at (struct<`a b`: long, long: string>)",
+    ]
+    assert [note.partition(";")[0] for note in plan.notes] == [
+        "Column 'gone' (string) is missing in the batch",
+        "Column 'nothing' isn't in the table and has no values",
+        "Was 'gone' renamed to 'ZONE'? Both are string",
+    ]
+    run = lake.ingest(table, second, schema="evolve", checks=checks)
+    assert (run.status, run.staged[0].change, run.staged[0].schema_changes) == (
+        "published",
+        "evolve",
+        plan.request.schema_changes,
+    )
+    assert "add column ZONE (string)" in next(iter(lake.log())).properties["lakegate.schema"]
+    assert types(lake, table) == {
+        "id": "long", "fare": "double", "gone": "string", "ZONE": "string", "tags": "list<string>",
+        "at": "struct<`a b`: long, long: string>",
+    }  # fmt: skip
+    assert rows(lake, table, "id, gone, ZONE, tags[0] AS tag, at.`a b` AS n") == [
+        {"id": 1, "gone": "x", "ZONE": None, "tag": None, "n": None},
+        {"id": 2, "gone": "y", "ZONE": None, "tag": None, "n": None},
+        {"id": 4, "gone": None, "ZONE": None, "tag": None, "n": None},
+        {"id": 2**40, "gone": None, "ZONE": "north", "tag": "a", "n": 1},
+    ]
+    # Without Spark, by the widened types.
+    assert lake.table(table).to_arrow(columns=["id"], where="id > 2").num_rows == 2
+
+    # An older month still goes in, and changes nothing.
+    late = files.parquet("late", fare=pa.array([9.0], pa.float32()), id=pa.array([9], pa.int32()))
+    again = lake.ingest(table, late, schema="evolve", checks=["unique(id, scope='table')"])
+    assert (again.status, again.staged[0].change) == ("published", "append")
+    repeated = files.parquet("repeated", id=pa.array([9], pa.int32()), fare=pa.array([1.0]))
+    assert lake.ingest(table, repeated, schema="evolve", checks=["unique(id, scope='table')"]).status == "rejected"
+
+    with pytest.raises(NotRevertableError):
+        lake.revert(run.run_id)
+    lake.revert(again.run_id)
+    lake.revert(run.run_id)
+    assert types(lake, table) == {"id": "int", "fare": "float", "gone": "string"}
+    assert [row["id"] for row in rows(lake, table)] == [1, 2]
+
+
+def test_what_fails_leaves_the_table_as_it_was(lake: Lake, table: str, files: Files) -> None:
+    lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))
+    before = lake.table(table).metadata_location
+    run = lake.ingest(
+        table, files.parquet("b", id=pa.array([2]), zone=pa.array([None], pa.string())), schema="evolve",
+        checks=["not_null(zone)"],
+    )  # fmt: skip
+    assert run.status == "rejected"
+    assert lake.table(table).metadata_location == before
+    for name, column in {"text": pa.array(["x"]), "double": pa.array([1.5])}.items():
+        with pytest.raises(SchemaError, match=r"'id' is (string|double) in the batch and long in the table"):
+            lake.ingest(table, files.parquet(name, id=column), schema="evolve")
+
+
+def test_files_of_other_columns_are_one_batch(lake: Lake, table: str, files: Files) -> None:
+    files.parquet("in/1", id=pa.array([1], pa.int32()), fare=pa.array([1.5]), empty=pa.nulls(1))
+    files.parquet("in/2", zone=pa.array(["x"]), fare=pa.array([2.5]), ID=pa.array([2], pa.int64()))
+    files.parquet("in/3", empty=pa.array([7], pa.int64()), id=pa.array([3], pa.int32()), fare=pa.array([3.5]))
+    folder = files.folder / "in"
+    with pytest.raises(SchemaError, match="does not have the columns of"):
+        lake.ingest(table, folder)
+    assert lake.ingest(table, folder, schema="evolve", checks=["row_count(3, 3)"]).status == "published"
+    assert rows(lake, table) == [
+        {"id": 1, "fare": 1.5, "empty": None, "zone": None},
+        {"id": 2, "fare": 2.5, "empty": None, "zone": "x"},
+        {"id": 3, "fare": 3.5, "empty": 7, "zone": None},
+    ]
+    files.csv("text/1", "id,fare\n10,1\n")
+    files.csv("text/2", "fare,note,id\n2.5,hello,11\n")
+    files.csv("text/3", "fare,id\n4,12\n")
+    assert lake.ingest(table, files.folder / "text", schema="evolve").status == "published"
+    assert rows(lake, f"(SELECT * FROM {table} WHERE id >= 10)", "id, fare, note, zone") == [
+        {"id": 10, "fare": 1.0, "note": None, "zone": None},
+        {"id": 11, "fare": 2.5, "note": "hello", "zone": None},
+        {"id": 12, "fare": 4.0, "note": None, "zone": None},
+    ]
+    files.parquet("odd/1", id=pa.array([1], pa.int64()))
+    files.parquet("odd/2", id=pa.array(["one"]))
+    with pytest.raises(SchemaError, match="'id' is long in some files of the batch and string in others"):
+        lake.ingest(table, files.folder / "odd", schema="evolve")
+
+
+def test_extra_columns_can_be_left_out(lake: Lake, table: str, files: Files) -> None:
+    lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))
+    extra = files.parquet("b", more=pa.array(["x"]), id=pa.array([2], pa.int64()))
+    run = lake.ingest(table, extra, schema="ignore_extra")
+    assert (run.status, run.staged[0].change) == ("published", "append")
+    lake.ingest(table, files.csv("c", "more,id\nx,3\n"), schema="ignore_extra")
+    assert rows(lake, table) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    with pytest.raises(SchemaError, match=r"'id' .* is missing"):
+        lake.ingest(table, files.parquet("d", more=pa.array(["x"])), schema="ignore_extra")
+
+
+def test_two_runs_that_evolve_the_table_at_once_both_land_right(
+    lake: Lake, table: str, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int64())))
+    tips = files.parquet("tips", id=pa.array([2], pa.int64()), tip=pa.array([2.0]))
+    taxes = files.parquet("taxes", id=pa.array([3], pa.int64()), tax=pa.array([3.0]))
+    with when_reached(monkeypatch, "before-publish", lambda: lake.ingest(table, taxes, schema="evolve")):
+        run = lake.ingest(table, tips, schema="evolve")
+    assert run.status == "published"
+    assert rows(lake, table, "id, tip, tax") == [
+        {"id": 1, "tip": None, "tax": None},
+        {"id": 2, "tip": 2.0, "tax": None},
+        {"id": 3, "tip": None, "tax": 3.0},
+    ]
+    # Plain appends are rebased onto the wider table, or redone.
+    plain = files.parquet("plain", id=pa.array([4], pa.int64()), tip=pa.array([4.0]), tax=pa.array([4.0]))
+    more = files.parquet("more", id=pa.array([5], pa.int64()), toll=pa.array([5.0]))
+    with when_reached(monkeypatch, "before-publish", lambda: lake.ingest(table, more, schema="evolve")):
+        assert lake.ingest(table, plain).status == "published"
+    assert rows(lake, table, "id, tip, toll")[3:] == [
+        {"id": 4, "tip": 4.0, "toll": None},
+        {"id": 5, "tip": None, "toll": 5.0},
+    ]
+
+
+def test_a_change_that_a_killed_process_made_is_not_made_again(
+    lake: Lake, components: Components, table: str, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int32())))
+    more = files.parquet("b", id=pa.array([2**40], pa.int64()), tip=pa.array([2.0]))
+    namespace, name = table.split(".")
+
+    def add_column() -> None:
+        branch = f"wap/{table}_20260131T000000-1"
+        components.engine.session.sql(f"ALTER TABLE lakegate.{namespace}.`{name}@{branch}` ADD COLUMNS (tip DOUBLE)")  # type: ignore[attr-defined]
+
+    with when_reached(monkeypatch, "after-branch", add_column):
+        run = lake.ingest(table, more, schema="evolve", run_id="20260131T000000-1")
+    assert (run.status, run.staged[0].change) == ("published", "evolve")
+    assert rows(lake, table) == [{"id": 1, "tip": None}, {"id": 2**40, "tip": 2.0}]
