@@ -200,17 +200,15 @@ def test_two_runs_that_evolve_the_table_at_once_both_land_right(
 
 
 def test_a_change_that_a_killed_process_made_is_not_made_again(
-    lake: Lake, components: Components, table: str, files: Files, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, components: Components, table: str, files: Files
 ) -> None:
     lake.ingest(table, files.parquet("a", id=pa.array([1], pa.int32())))
     more = files.parquet("b", id=pa.array([2**40], pa.int64()), tip=pa.array([2.0]))
     namespace, name = table.split(".")
 
-    def add_column() -> None:
-        branch = f"wap/{table}_20260131T000000-1"
-        components.engine.session.sql(f"ALTER TABLE lakegate.{namespace}.`{name}@{branch}` ADD COLUMNS (tip DOUBLE)")  # type: ignore[attr-defined]
-
-    with when_reached(monkeypatch, "after-branch", add_column):
-        run = lake.ingest(table, more, schema="evolve", run_id="20260131T000000-1")
+    branch = lake.create_branch(f"wap/{table}_20260131T000000-1").name
+    sql = f"ALTER TABLE lakegate.{namespace}.`{name}@{branch}` ADD COLUMNS (tip DOUBLE)"
+    components.engine.session.sql(sql)  # type: ignore[attr-defined]
+    run = lake.ingest(table, more, schema="evolve", run_id="20260131T000000-1")
     assert (run.status, run.staged[0].change) == ("published", "evolve")
     assert rows(lake, table) == [{"id": 1, "tip": None}, {"id": 2**40, "tip": 2.0}]
