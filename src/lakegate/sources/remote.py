@@ -127,8 +127,9 @@ def _match(pattern: Sequence[str | re.Pattern[str]], parts: Sequence[str]) -> bo
         return not parts
     first, *rest = pattern
     if first == _ANY_DEPTH:
-        depths = range(len(parts)) if rest else range(len(parts) + 1)
-        return any(_match(rest, parts[depth:]) for depth in depths)
+        if not rest:
+            return bool(parts)  # "a/**" is what's below "a", not an object of that very name
+        return any(_match(rest, parts[depth:]) for depth in range(len(parts)))
     return bool(parts) and isinstance(first, re.Pattern) and bool(first.match(parts[0])) and _match(rest, parts[1:])
 
 

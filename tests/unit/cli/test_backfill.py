@@ -111,6 +111,7 @@ def test_options_reach_the_ingest_and_nothing_is_begun_after_a_failure(archive: 
         "on_changed": "append",
         "on_same_content": "skip",
         "quarantine_limit": None,
+        "schema": None,
         "on_busy": "skip",
         "partition_by": ("days(pickup)",),
         "format": "parquet",

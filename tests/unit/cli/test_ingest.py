@@ -177,6 +177,7 @@ def test_ingest_passes_on_all_it_was_given() -> None:
         "on_changed": "replace",
         "on_busy": "skip",
         "on_same_content": "refuse",
+        "schema": None,
         "quarantine_limit": None,
         "partition_by": ("days(pickup)",),
         "format": "csv",

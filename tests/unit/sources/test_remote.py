@@ -12,7 +12,7 @@ from itertools import islice
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakegate.config import S3Settings, StorageSettings
@@ -167,6 +167,7 @@ _NAMES = st.text(st.sampled_from("ab1[]*?. "), min_size=1, max_size=4)
 
 
 @given(st.lists(_NAMES, min_size=1, max_size=4), st.lists(_NAMES, min_size=1, max_size=4))
+@example(["?", "**"], ["1"])
 def test_patterns_mean_what_a_plain_translation_says(pattern: list[str], key: list[str]) -> None:
     text, name = "/".join(pattern), "/".join(key)
     parsed = RemotePattern("", Address("s3://landing", "s3", "landing", text))
