@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
-from lakegate.contracts.profile import profile
-from lakegate.contracts.propose import propose
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
@@ -343,6 +341,9 @@ class Lake:
             >>> print(lake.propose_contract("nyc.trips").splitlines()[1])
             version: 1
         """
+        from lakegate.contracts.profile import profile  # Arrow
+        from lakegate.contracts.propose import propose
+
         identifier = TableIdentifier.parse(table)
         narrator = self._components.narrator
         if paths is None:

@@ -141,7 +141,7 @@ def read_expression(text: str) -> str:
 
     Example:
         >>> read_expression("abs( fare )")
-        'abs ( fare )'
+        'abs( fare )'
     """
     if "${" in text:
         raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
@@ -162,7 +162,7 @@ def read_query(text: str, view: str) -> str:
         PredicateError: When it's no query, reads anything else, or runs code.
 
     Example:
-        >>> read_query("SELECT id FROM batch WHERE id < 0;", "batch")
+        >>> read_query("SELECT id FROM batch WHERE id < 0", "batch")
         'SELECT id FROM batch WHERE id < 0'
     """
     tokens = _query_tokens(text)

@@ -60,7 +60,7 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
 
     Example:
         >>> normalise_options(CsvOptions(encoding="latin-1", delimiter="tab", null_values=("", "NA")), ())
-        CsvOptions(header=True, delimiter='\t', quote='"', encoding='iso-8859-1', null_values=('NA',))
+        CsvOptions(delimiter='\t', encoding='iso-8859-1', null_values=('NA',))
     """
     options = csv or CsvOptions()
     delimiter = _SPELLED_OUT.get(options.delimiter, options.delimiter)

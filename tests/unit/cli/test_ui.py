@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lakegate.config import Settings
 from lakegate.dashboard import ui as package
 from lakegate.dashboard.ui import server
 from support.cli_support import FakeLake, invoke
@@ -30,9 +31,9 @@ def test_it_says_where_it_is_and_that_it_is_read_only(monkeypatch: pytest.Monkey
         opened.close()
 
     monkeypatch.setattr(server, "serve", serve)
-    lake: Any = FakeLake()
+    lake: Any = FakeLake(expected_publishes={})
     lake.home, lake._components = Path("/data/lake"), SimpleNamespace(find_catalog=None, reader=None, journal=None)  # noqa: SLF001 - the read model's
-    lake.settings = SimpleNamespace()
+    lake.settings = Settings()
     done = invoke("ui --port 0 --no-browser", lake)
     assert done.exit_code == 0, done.output
     assert "Dashboard of /data/lake: http://127.0.0.1:" in done.stdout

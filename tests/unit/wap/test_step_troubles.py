@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lakegate.config import Settings
+from lakegate.contracts.store import Contracts
 from lakegate.errors import (
     AlreadyExistsError,
     CatalogUnavailableError,
@@ -80,10 +81,11 @@ def write_to(house: FakeLakehouse, branch: str, batch: Batch, run: str) -> None:
 def lake_of(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Return a lake; a file's content is named by its path."""
     components: Any = SimpleNamespace(
-        settings=Settings(), home=Path("/project"), journal=house.journal, context=house.context
-    )
+        settings=Settings(), home=Path("/project"), journal=house.journal, context=house.context,
+        contracts=Contracts(Path("/project"), Settings()),
+    )  # fmt: skip
     lake = Lake(components)
-    monkeypatch.setattr(lake, "_discover", lambda path, *_: house.batch(path, {"more": MORE}.get(path, CLEAN)))
+    monkeypatch.setattr(lake, "_discover", lambda path, *_, **__: house.batch(path, {"more": MORE}.get(path, CLEAN)))
     return lake
 
 

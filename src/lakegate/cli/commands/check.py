@@ -1,4 +1,4 @@
-"""Work with contracts: what each table must be like, in a file of the project."""
+"""Propose, test and compare the contracts of tables."""
 
 from __future__ import annotations
 
