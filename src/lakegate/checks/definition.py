@@ -65,11 +65,17 @@ _NOT_A_TEXT = {
     "owner": "is not a text that names who looks after the check",
 }
 _COLUMN, _OTHER = "a column of the audited table", "columns of another table"
+_BESIDE = "more columns of the audited table"
 
 ColumnName: TypeAlias = Annotated[str, _COLUMN]
 """A parameter that names a column. The check's function is given the column's *quoted* name, ready for SQL."""
 OtherColumns: TypeAlias = Annotated[str | Sequence[str], _OTHER]
 """A parameter that names columns of another table."""
+ColumnsBeside: TypeAlias = Annotated[str | Sequence[str], _BESIDE]
+"""A parameter after others that names columns of the audited table, such as those to group by.
+
+The check's function is given a tuple of their *quoted* names.
+"""
 Limit: TypeAlias = int | float | Decimal | date | str
 """A number, a date or time (also as ISO 8601 text), or text. Functions are given dates as text."""
 
@@ -148,6 +154,7 @@ class CheckDefinition(Generic[P]):
         self._claim: Callable[[Check], str] | None = None
         self._parameters = _parameters(function)
         self._columns = [one.name for one in self._parameters.values() if _has(_COLUMN, one.annotation)]
+        self._beside = [one.name for one in self._parameters.values() if _has(_BESIDE, one.annotation)]
         # A parameter of its own comes first: a check may be older than the option.
         self._common = [name for name in _COMMON if name == "scope" or name not in self._parameters]
         self._is_about_rows = get_type_hints(function).get("return") not in _NO_ROWS
@@ -218,6 +225,15 @@ class CheckDefinition(Generic[P]):
         """Those of its parameters that name columns of the audited table."""
         return tuple(self._columns)
 
+    def resolve(self, check: Check, spell: Callable[[str], str]) -> Check:
+        """Return ``check`` with all columns of the audited table as ``spell`` has them, in its arguments, too."""
+        arguments = dict(check.arguments)
+        for name in self._beside:
+            if name in arguments:
+                spelled = tuple(dict.fromkeys(map(spell, _names(arguments[name]))))
+                arguments[name] = list(spelled) if len(spelled) > 1 else spelled[0]
+        return check.model_copy(update={"columns": tuple(map(spell, check.columns)), "arguments": arguments})
+
     @property
     def documentation(self) -> str:
         """The docstring without its example."""
@@ -249,6 +265,8 @@ class CheckDefinition(Generic[P]):
         columns = [_quoted(name, schema) for name in check.columns if self._columns]
         named: dict[str, Any] = {} if self._takes_more else dict(zip(self._columns, columns, strict=True))
         named |= {**check.arguments, **({"scope": check.scope} if "scope" in self._parameters else {})}
+        beside = [name for name in self._beside if name in check.arguments]
+        named |= {name: tuple(_quoted(one, schema) for one in _names(check.arguments[name])) for name in beside}
         is_ours = self.__module__.startswith(BUILT_IN)
         try:
             if self._validate is not None:
@@ -390,8 +408,10 @@ class CheckDefinition(Generic[P]):
     def _value(self, name: str, value: Any) -> Any:
         """Return an argument as a JSON value, or ``None`` where it says nothing new."""
         one = self._parameters[name]
-        if value is not None and _has(_OTHER, one.annotation):
+        if value is not None and (_has(_OTHER, one.annotation) or _has(_BESIDE, one.annotation)):
             names = [self._column(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
+            if not names:
+                raise self.error(f"{name}=[] names no column.")
             return names if len(names) > 1 else names[0]
         value = self._plain(value)
         kinds = _kinds(one.annotation)
@@ -507,6 +527,10 @@ def _require_chosen(check: Check, question: Question) -> None:
     """Refuse a filter on a check that reads no rows."""
     if check.where is not None and isinstance(question, (AboutColumns, AboutChange, TotalBeside)):
         raise CheckProblem("it isn't about rows that where= could choose.", "Leave where out.")
+
+
+def _names(value: str | Sequence[str]) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def _quoted(name: str, schema: Schema) -> QuotedColumn:

@@ -254,12 +254,14 @@ def is_about_rows(question: Question) -> bool:
     return isinstance(question, _ABOUT_ROWS) or (isinstance(question, QueryRows) and question.is_rows)
 
 
-def read_filter(where: str, schema: Schema | None = None) -> Filter:
-    """Return which rows a check with this ``where`` looks at.
+def read_filter(where: str, schema: Schema | None = None, *, called: str = "where", table: str = "the table") -> Filter:
+    """Return which rows a check looks at with this ``where``.
 
     Args:
         where: Predicate in Spark SQL, as a user wrote it.
-        schema: Of the audited table, to look the predicate's columns up in; without it, only the text is validated.
+        schema: Of the table, to look the predicate's columns up in; without it, only the text is validated.
+        called: The argument that it was written as.
+        table: What errors call the table.
 
     Raises:
         CheckProblem: When it isn't a predicate about one row of this table.
@@ -270,23 +272,23 @@ def read_filter(where: str, schema: Schema | None = None) -> Filter:
     try:
         read = read_predicate(where)
     except PredicateError as error:
-        raise CheckProblem(f"its where={_start(where)!r} {error}.") from None
+        raise CheckProblem(f"its {called}={_start(where)!r} {error}.") from None
     except RecursionError:
-        raise CheckProblem(f"its where={_start(where)!r} is nested too deeply.") from None
+        raise CheckProblem(f"its {called}={_start(where)!r} is nested too deeply.") from None
     if schema is None:
         return Filter(f"({read.sql})")
     found = {name: schema.find(name) for name in read.columns}
     missing = next((name for name, column in found.items() if column is None), None)
     if missing is not None:
         raise CheckProblem(
-            f"its where={_start(where)!r} refers to column '{missing}', which the table doesn't have.",
+            f"its {called}={_start(where)!r} refers to column '{missing}', which {table} doesn't have.",
             f"{did_you_mean(missing, schema.names)}Columns: {', '.join(schema.names[:_MOST_SHOWN])}"
             f"{' …' if len(schema.names) > _MOST_SHOWN else ''}.",
         )
     alone = None if read.lone_column is None else schema.find(read.lone_column)
     if alone is not None and alone.type != "boolean":
         raise CheckProblem(
-            f"its where={_start(where)!r} is column '{alone.name}' of type {alone.type}, not a truth value."
+            f"its {called}={_start(where)!r} is column '{alone.name}' of type {alone.type}, not a truth value."
         )
     names = [column.name for column in found.values() if column is not None]
     cases = "" if read.longest_text is None else _too_long(names, read.longest_text, schema)

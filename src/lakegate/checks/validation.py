@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from lakegate.checks.columns import ColumnType, Family
 from lakegate.checks.definition import refuse
-from lakegate.checks.questions import DuplicateRows, KeyQuestion, OrphanRows
+from lakegate.checks.questions import CheckProblem, DuplicateRows, KeyQuestion, OrphanRows, read_filter
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
@@ -91,9 +91,8 @@ def _rebuilt(check: Check) -> tuple[Check, ...]:
 
 
 def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
-    found = [_find(check, name, schema) for name in check.columns]
-    valid = check.model_copy(update={"columns": tuple(column.name for column in found)})
     definition = find_check(check.kind)
+    valid = definition.resolve(check, lambda name: _find(check, name, schema).name)
     question = definition.ask(valid, schema)
     definition.filter(valid, schema)
     if isinstance(question, (DuplicateRows, OrphanRows)):
@@ -149,6 +148,8 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
     other = schemas(question.table)
     if other is None:
         raise no_such_table(check, question.table)
+    if question.condition is not None:
+        _require_condition(check, question, question.condition, other)
     for name, other_name in zip(question.columns, question.other_columns, strict=True):
         theirs = other.find(other_name)
         if theirs is None:
@@ -165,6 +166,16 @@ def _require_reference(check: Check, question: OrphanRows, schema: Schema, schem
                 "their values do not compare exactly.",
                 "Give both columns one type.",
             )
+
+
+def _require_condition(check: Check, question: OrphanRows, condition: str, other: Schema) -> None:
+    """Refuse a condition about another table that isn't one of its rows."""
+    written = check.arguments.get("to_condition", condition)
+    try:
+        read_filter(written, other, called="to_condition", table=str(question.table))
+    except CheckProblem as error:
+        hint = error.hint or f"Write a condition about one row of {question.table}."
+        raise refuse(check, str(error), hint) from None
 
 
 def _compare_exactly(left: ColumnType, right: ColumnType) -> bool:

@@ -1,12 +1,24 @@
-"""``custom_sql``: a query that can read the batch, and nothing else."""
+"""Checks that take a query: ``custom_sql`` can read the batch, and nothing else; lakegate's own name its columns."""
 
 from __future__ import annotations
 
 import pytest
 
-from lakegate.checks import custom_sql
+from lakegate.checks import custom_sql, parse_check, validate_checks
 from lakegate.checks.predicates import read_query
+from lakegate.checks.questions import QueryRows
+from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
+from lakegate.model.schema import Column, Schema
+
+SCHEMA = Schema(
+    columns=(
+        Column(name="id", type="long"),
+        Column(name="till", type="long"),
+        Column(name="Zone", type="string"),
+        Column(name="contact", type="struct<zip: string, tags: map<string, int>>"),
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +63,33 @@ def test_a_query_over_the_batch_is_read(query: str) -> None:
 def test_anything_else_is_refused_when_the_check_is_read(query: str) -> None:
     with pytest.raises(CheckError, match="custom_sql: the query"):
         custom_sql(query)
+
+
+def asked(text: str, schema: Schema = SCHEMA) -> QueryRows:
+    (check,) = validate_checks([parse_check(text)], schema)
+    question = find_check(check.kind).ask(check, schema)
+    assert isinstance(question, QueryRows)
+    return question
+
+
+@pytest.mark.parametrize("text", ["sequential_values(id, {})", "mutually_exclusive_ranges(id, till, {})"])
+def test_columns_to_group_by_are_found_as_others_are(text: str) -> None:
+    assert "PARTITION BY `Zone` ORDER" in asked(text.format("partition_by=zone")).sql
+    grouped = text.format("partition_by=['ZONE', 'contact.Zip', 'zone']")
+    assert "PARTITION BY `Zone`, `contact`.`zip` ORDER" in asked(grouped).sql
+    (check,) = validate_checks([parse_check(grouped)], SCHEMA)
+    assert check.arguments["partition_by"] == ["Zone", "contact.zip"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("nope", "there is no column 'nope'"),
+        ("contact.city", "there is no column 'contact.city'"),
+        ("contact.tags", "'contact.tags' is of type map<string, int>, whose values cannot be compared"),
+    ],
+)
+def test_columns_that_cannot_be_grouped_by_are_refused_before_anything_is_read(given: str, problem: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        asked(f"sequential_values(id, partition_by='{given}')")
+    assert problem in caught.value.message

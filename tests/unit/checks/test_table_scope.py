@@ -285,6 +285,10 @@ def test_types_that_do_not(ours: str, theirs: str) -> None:
         ("relationships(tailnum, to='nyc.planes', field=tail)", "no column 'tail'", "Did you mean 'tailnum'?"),
         ("relationships(tail, to='nyc.planes')", "there is no column 'tail'", "Did you mean 'tailnum'?"),
         ("relationships(tailnum, TAILNUM, to='nyc.planes')", "names one column twice", "once"),
+        ("relationships_where(tailnum, to='nyc.planes', to_condition='seat = 1')",
+         "to_condition='seat = 1' refers to column 'seat', which nyc.planes doesn't have", "Did you mean 'seats'?"),
+        ("relationships_where(tailnum, to='nyc.planes', to_condition='seats')",
+         "to_condition='seats' is column 'seats' of type int", "one row of nyc.planes"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_the_other_table_is_found_early(text: str, message: str, hint: str) -> None:

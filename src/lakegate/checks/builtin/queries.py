@@ -9,11 +9,10 @@ from typing import Any, Unpack
 
 from lakegate.checks.builtin.rows import moment
 from lakegate.checks.columns import Family
-from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, audited
+from lakegate.checks.definition import CheckOptions, ColumnName, ColumnsBeside, audited
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
-from lakegate.model.identifiers import quote
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})\s*(minute|hour|day|week)s?")
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
@@ -25,7 +24,7 @@ def sequential_values(
     column: ColumnName,
     interval: int = 1,
     *,
-    partition_by: OtherColumns | None = None,
+    partition_by: ColumnsBeside | None = None,
     **options: Unpack[CheckOptions],
 ) -> QueryRows:
     """Sorted, each value of ``column`` is the one before it plus ``interval``: no gaps, nothing twice.
@@ -63,7 +62,7 @@ def mutually_exclusive_ranges(
     lower: ColumnName,
     upper: ColumnName,
     *,
-    partition_by: OtherColumns | None = None,
+    partition_by: ColumnsBeside | None = None,
     gaps: bool = True,
     **options: Unpack[CheckOptions],
 ) -> QueryRows:
@@ -196,9 +195,13 @@ def _rows_where(query: str, failing: str) -> QueryRows:
     return QueryRows(f"SELECT * FROM ({query}) WHERE {failing}", is_rows=True)  # noqa: S608 - made here
 
 
-def _partition(columns: str | object) -> str:
-    names = [columns] if isinstance(columns, str) else list(columns or [])  # type: ignore[call-overload]
-    return f"PARTITION BY {', '.join(map(quote, names))} " if names else ""
+def _partition(columns: str | Sequence[str] | None) -> str:
+    """Return the beginning of a window of rows with the same values in ``columns``, which are quoted."""
+    for column in columns or ():
+        if not audited(column).type.groupable:
+            found = audited(column)
+            raise CheckProblem(f"'{found.name}' is of type {found.type.text}, whose values cannot be compared.")
+    return f"PARTITION BY {', '.join(columns)} " if columns else ""
 
 
 def _duration(text: str) -> timedelta:

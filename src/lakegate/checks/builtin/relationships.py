@@ -70,7 +70,7 @@ def relationships_where(
     """
     columns = tuple(audited(name).name for name in (column, *more))
     others = (to_columns,) if isinstance(to_columns, str) else tuple(to_columns or columns)
-    condition = None if to_condition is None else read_filter(to_condition).sql
+    condition = None if to_condition is None else read_filter(to_condition, called="to_condition").sql
     return OrphanRows(columns, TableIdentifier.parse(to), others, condition)
 
 
@@ -81,7 +81,7 @@ def _prepare(check: Check) -> Check:
     if len(others) != len(check.columns):
         raise ValueError(f"{_count(check.columns)} cannot be compared with {_count(others)}.")
     if "to_condition" in check.arguments:
-        read_filter(check.arguments["to_condition"])
+        read_filter(check.arguments["to_condition"], called="to_condition")
     named = {} if others == check.columns else {"to_columns": check.arguments["to_columns"]}
     rest = named | {key: value for key, value in check.arguments.items() if key not in ("to", "to_columns")}
     try:
