@@ -442,13 +442,15 @@ class SparkEngine:
             frame = reader.table(rows.table.sql(CATALOG, ref=f"{rows.ref}#{rows.hash}"))
             gone = ", ".join(sql_string(path) for path in rows.without)
             return _matching(frame.where(f"{FILE_COLUMN} NOT IN ({gone})") if gone else frame, rows)
+        ref = rows.ref if rows.hash is None else f"{rows.ref}#{rows.hash}"
+        if rows.after_snapshot_id == rows.snapshot_id:  # Iceberg refuses to read from a snapshot to itself
+            return reader.table(rows.table.sql(CATALOG, ref=ref)).where("FALSE")
         if rows.after_snapshot_id is not None:
             reader = reader.option("start-snapshot-id", str(rows.after_snapshot_id))
             reader = reader.option("end-snapshot-id", str(rows.snapshot_id))
         if rows.one_by_one:
             # Else Spark looks whether a task is cancelled once in a batch of 5,000 rows only.
             reader = reader.option("vectorization-enabled", "false")
-        ref = rows.ref if rows.hash is None else f"{rows.ref}#{rows.hash}"
         return _matching(reader.table(rows.table.sql(CATALOG, ref=ref)), rows)
 
     def _grouped(self, rows: AddedRows, columns: Sequence[str]) -> Any:

@@ -1,0 +1,55 @@
+"""What the engine asks Iceberg for, by a session that only writes it down."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.tables import AddedRows
+from lakegate.spark.engine import SparkEngine
+
+TRIPS = TableIdentifier.parse("nyc.trips")
+
+
+class _Reader:
+    """A reader, and the DataFrame that it gives."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, str] = {}
+        self.filters: list[str] = []
+
+    def option(self, name: str, value: str) -> _Reader:
+        self.options[name] = value
+        return self
+
+    def table(self, _: str) -> _Reader:
+        return self
+
+    def where(self, predicate: str) -> _Reader:
+        self.filters.append(predicate)
+        return self
+
+    def selectExpr(self, *_: str) -> _Reader:  # noqa: N802 - Spark's name
+        return self
+
+    def collect(self) -> list[Any]:
+        return [(0, None)]
+
+
+@pytest.mark.parametrize(
+    ("after", "options", "filters"),
+    [
+        (None, {}, ["id > 0"]),
+        (1, {"start-snapshot-id": "1", "end-snapshot-id": "2"}, ["id > 0"]),
+        (2, {}, ["FALSE"]),  # Iceberg refuses to read from a snapshot to itself
+    ],
+)
+def test_rows_added_after_a_snapshot(after: int | None, options: dict[str, str], filters: list[str]) -> None:
+    reader = _Reader()
+    engine = SparkEngine(lambda _: SimpleNamespace(read=reader), lambda _: {}, shares_files=True)
+    rows = AddedRows(table=TRIPS, ref="main", after_snapshot_id=after, snapshot_id=2, where="id > 0")
+    engine.aggregate(rows, ["max(id)"])
+    assert (reader.options, reader.filters) == (options, filters)
