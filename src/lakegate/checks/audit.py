@@ -58,6 +58,7 @@ EXAMPLES = 10
 _MOST_VALUES = 10
 _SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
 """Checks whose findings are values of a column, or near them."""
+_NOT_OF_A_RUN = "It judges what a run brings, not a published state or files."
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
 
@@ -92,7 +93,8 @@ def run_audit(
         at: Hash of the commit that ``others`` reads at, for the report.
         schemas: Gives the schemas of those tables; the audited one's is ``schema``.
         explain: Whether to say how each check was answered, and why no cheaper way would do.
-        past: What was before the batch; without it, checks against history have too little of it.
+        past: What was before the batch; without it, no run is audited, and checks that compare with what was before are
+            skipped.
 
     Returns:
         The report. A failed check is a result in it, never an exception.
@@ -105,7 +107,7 @@ def run_audit(
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
     valid = validate_checks(checks, schema, known)
-    audit = _Audit(rows, schema, added, valid, engine, narrator, others, past or Past())
+    audit = _Audit(rows, schema, added, valid, engine, narrator, others, past)
     results = audit.results()
     return AuditReport(
         run_id=run_id,
@@ -244,7 +246,7 @@ class _Audit:
         engine: Callable[[], Engine],
         narrator: Narrator | None,
         others: Others | None,
-        past: Past,
+        past: Past | None,
     ) -> None:
         self._rows = rows
         self._past = past
@@ -466,6 +468,8 @@ class _Audit:
         if isinstance(question, AboutColumns):
             return question.judge(self._schema)
         if isinstance(question, AboutChange):
+            if self._past is None:
+                return Finding(0, _NOT_OF_A_RUN, skipped=True)
             return question.judge(self._past.before(), self._schema)
         return answer_from_manifest(question, self._added)
 
@@ -517,12 +521,16 @@ class _Audit:
         banded = {i: band for i, one in enumerate(self._questions) if (band := getattr(one, "band", None)) is not None}
         if not banded:
             return
-        past = self._batches
         for index, band in banded.items():
             answer, check = answers[index], self._checks[index]
+            if self._past is None:
+                told = " ".join(filter(None, (answer.finding.detail, _NOT_OF_A_RUN)))
+                finding = replace(answer.finding, detail=told, skipped=answer.finding.verdict == "pass")
+                answers[index] = replace(answer, finding=finding)
+                continue
             is_total = isinstance(self._questions[index], RowTotal) and check.where is None
             key = None if is_total else self._measure(check)
-            finding = judge_band(answer.finding, band, key, past, self._past.began)
+            finding = judge_band(answer.finding, band, key, self._batches, self._past.began)
             evidence: Evidence = "journal" if answer.evidence == "manifest" else "scan"
             answers[index] = replace(answer, finding=finding, evidence=evidence)
 
@@ -757,7 +765,7 @@ class _Audit:
 
     @cached_property
     def _batches(self) -> Sequence[PastBatch]:
-        return self._past.batches()
+        return () if self._past is None else self._past.batches()
 
     @staticmethod
     def _measure(check: Check) -> str:

@@ -258,3 +258,12 @@ def test_what_cannot_be_meant_is_refused_when_it_is_written(text: str, said: str
 def test_a_filter_must_fit_the_table(where: str, said: str) -> None:
     with pytest.raises(CheckError, match=said):
         validate_checks([not_null("id", where=where)], SCHEMA)
+
+
+def test_a_limit_holds_before_there_are_batches_to_compare_with() -> None:
+    report = run_audit(
+        run_id="r", rows=ROWS, schema=SCHEMA, added=ADDED, metadata_location="m", past=Past(),
+        checks=[parse_check(f"row_count(min={least}, percent=5)") for least in (10, 11)],
+        engine=lambda: cast("Engine", CountingEngine()),
+    )  # fmt: skip
+    assert [one.verdict for one in report.results] == ["skipped", "fail"]

@@ -44,6 +44,15 @@ def test_only_what_was_added_since_a_commit_is_audited(house: FakeLakehouse) -> 
     assert audit(house, "not_null(id)", since=house.catalog.get_ref("main")).rows == 0
 
 
+def test_what_compares_a_batch_with_what_was_before_it_is_skipped(house: FakeLakehouse) -> None:
+    published_twice(house)
+    report = audit(house, "schema_changes()", "volume_anomalies()", "row_count(min=1000, percent=10)")
+    reason = "It judges what a run brings, not a published state or files."
+    assert [one.verdict for one in report.results] == ["skipped", "skipped", "fail"]
+    assert [one.detail for one in report.results[:2]] == [reason] * 2
+    assert (report.results[2].detail or "").startswith("The batch has ")
+
+
 def test_a_table_that_is_not_there(house: FakeLakehouse) -> None:
     with pytest.raises(NotFoundError, match=r"nyc\.nothing doesn't exist on main"):
         audit_state(house.context, TableIdentifier.parse("nyc.nothing"), house.catalog.get_ref("main"), [])
