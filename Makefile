@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Checks the templates. In an environment of its own: it pins a hundred packages.
 CHECKOV := $(VENV)/checkov
+# What `make bench-audits` measures beside lakegate, in an environment of their own.
+PEERS := $(VENV)/peers
 TEMPLATES := src/lakegate/integrations/aws/template.yaml src/lakegate/integrations/aws/container/builder.yaml \
 	deploy/aws/dashboard.yaml
 # Else hundreds of processes that start at once would compile changed modules again each.
@@ -23,10 +25,10 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 BY_GROUP := -n auto --dist loadgroup --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage mutants docs dist bench lock clean
+.PHONY: help setup demo demo-aws check test test-unit test-jvm prove lint format coverage mutants docs dist bench bench-audits lock clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,6 +45,11 @@ $(READY): requirements.lock pyproject.toml
 $(CHECKOV)/.ready: $(READY) checkov.lock
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(CHECKOV)
 	@$(BIN)/uv pip sync --quiet --python $(CHECKOV)/bin/python --require-hashes checkov.lock
+	@touch $@
+
+$(PEERS)/.ready: $(READY) benchmarks/peers.txt
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python $(PEERS)
+	@$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --requirement benchmarks/peers.txt
 	@touch $@
 
 setup: $(READY) ## Install everything, JVM parts included, into .venv and the user's cache
@@ -112,6 +119,10 @@ dist: $(READY) ## Build the wheel, the sdist and their SBOM (CycloneDX) into dis
 bench: $(READY) ## Measure: one line a figure, name, ratio, limit, ok or over
 	@$(COMPILE)
 	$(BIN)/python -m benchmarks
+
+bench-audits: $(READY) $(PEERS)/.ready ## Measure audits beside cuallee and Great Expectations, on the same 10 million rows
+	@$(COMPILE)
+	$(BIN)/python -m benchmarks.audits --peers $(PEERS)/bin/python
 
 lock: $(READY) ## Resolve the dependencies anew into requirements.lock
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

@@ -9,7 +9,20 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import command, history, ingest, listing, manifest, package, reading, replay, serving, watching, writers
+from benchmarks import (
+    batches,
+    command,
+    history,
+    ingest,
+    listing,
+    manifest,
+    package,
+    reading,
+    replay,
+    serving,
+    watching,
+    writers,
+)
 from benchmarks.harness import Figure, progress, write_parquet
 from benchmarks.past import Past, make_past
 from benchmarks.staging import Staging
@@ -74,6 +87,10 @@ def _manifest(bench: _Bench) -> Iterator[Figure]:
     return manifest.measure(bench.components, bench.engine, bench.rounds * 3)
 
 
+def _batches(bench: _Bench) -> Iterator[Figure]:
+    return batches.measure(bench.lake, bench.engine, bench.lake.home / "batches")
+
+
 def _command(bench: _Bench) -> Iterator[Figure]:
     source = bench.lake.home / "ten-thousand"
     write_parquet(bench.engine.session.range(0, 10_000, 1, 1).selectExpr(*ingest.COLUMNS), source)
@@ -135,6 +152,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "package": lambda bench: package.measure(bench.rounds * 3),
     "ingest": _ingest,
     "manifest": _manifest,
+    "batches": _batches,
     "command": _command,
     "writers": _writers,
     "replay": _replay,
