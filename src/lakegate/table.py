@@ -108,8 +108,8 @@ class Table:
             The batches, read as you iterate, with their ``schema``. DuckDB, Polars and Arrow's writers take it, too.
 
         Raises:
-            InputError: A column, the filter or the limit is wrong, or the table has what only Spark reads here: format
-                version 3, or equality deletes.
+            InputError: A column, the filter or the limit is wrong, or the table has what only Spark reads here, such as
+                equality deletes or variant columns.
             NotFoundError: A file of the table is missing; also while you iterate.
 
         Example:

@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pya
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
-from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
@@ -28,7 +28,8 @@ from lakegate.iceberg.where import find_column, parse_where
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
 _READABLE = (FileFormat.PARQUET, FileFormat.ORC)
-_NEWEST_VERSION = 2
+_NEWEST_KNOWN_WHOLE = 2
+"""The newest format version whose every table is read here."""
 _FILES_AHEAD = 4
 _SMALL_BYTES = 8 << 20
 _SMALL_ROWS = 200_000
@@ -67,11 +68,7 @@ def open_scan(
         raise InputError("columns and where must be text.", hint="columns=['id', 'fare'], where='fare > 10'")
     found = files.metadata(pointer)
     metadata.snapshot_of(found.document, pointer)  # raises when the file lacks it
-    version = found.document["format-version"]
-    if version > _NEWEST_VERSION:
-        _refuse(pointer, f"has format version {version}, and only up to {_NEWEST_VERSION} is read without Spark")
-    with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
-        table = TableMetadataUtil.parse_obj(_at(found.document, pointer))
+    table = _parsed(found.document, pointer)
     schema = table.schema()
     wanted = schema if names is None else _selected(schema, names)
     row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
@@ -191,6 +188,17 @@ def _deletes_of(scan: ArrowScan, task: FileScanTask) -> dict[str, list[Any]]:
 
 def _is_small(task: FileScanTask) -> bool:
     return task.file.file_size_in_bytes <= _SMALL_BYTES and task.file.record_count <= _SMALL_ROWS
+
+
+def _parsed(document: Document, pointer: TablePointer) -> TableMetadata:
+    version = document["format-version"]
+    try:
+        with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
+            return TableMetadataUtil.parse_obj(_at(document, pointer))
+    except InputError:
+        if version <= _NEWEST_KNOWN_WHOLE:
+            raise
+        _refuse(pointer, f"uses something of format version {version}, such as a variant column, that only Spark reads")
 
 
 def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
