@@ -175,6 +175,8 @@ def answer_from_manifest(question: Question, added: AddedFiles) -> Finding | Non
         return question.judge(added.rows)
     if isinstance(question, (Aggregates, TotalBeside)):
         return _from_metrics(question, added) if isinstance(question, Aggregates) else None
+    if isinstance(question, QueryRows) and not question.is_rows:
+        return None  # a query may find something wrong with no rows at all
     in_batch = isinstance(question, DuplicateRows) and question.scope == "batch"
     if added.rows == 0 or (added.rows == 1 and in_batch):
         return Finding(0)

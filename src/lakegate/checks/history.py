@@ -123,7 +123,7 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Sequence[Pas
     days = f" of a {at:%A}" if band.weekday else ""
     if len(known) < FEWEST:
         why = f"It takes {FEWEST} earlier batches{days} to compare with; the journal knows {len(known)}."
-        return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict == "pass")
+        return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict != "fail")
     mean = fmean(known)
     if band.deviations is not None:
         room = band.deviations * max(stdev(known), _LEAST_SPREAD * abs(mean))

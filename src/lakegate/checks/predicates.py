@@ -209,6 +209,9 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
     _patterns(tokens)
     if any(token.upper in _SCRIPTS for token in tokens if token.kind == "word"):
         raise PredicateError("runs a program (TRANSFORM), which is not allowed")
+    if any(token.upper == "TABLE" for token in tokens if token.kind == "word"):
+        # `TABLE name` reads a table; our parser takes it for a column. One of that name goes into backticks.
+        raise PredicateError("holds TABLE, which reads another table; write a column of that name in backticks")
     return tokens
 
 

@@ -416,13 +416,16 @@ class SparkEngine:
         self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows], other_columns: Sequence[str]
     ) -> KeyLookup:
         batch = self._rows(rows.model_copy(update={"where": None}))
-        frames = [self._others(other, other_columns, batch) for other in others]
+        frames = [self._others(other, other_columns, batch, is_own=other.table == rows.table) for other in others]
         return KeyLookup(_matching(batch, rows), columns, frames, other_columns)
 
-    def _others(self, rows: Rows, columns: Sequence[str], batch: Any) -> Any:
-        """Return a DataFrame of rows to look in; where they lack a column that their filter names, it's NULL."""
+    def _others(self, rows: Rows, columns: Sequence[str], batch: Any, *, is_own: bool) -> Any:
+        """Return a DataFrame of rows to look in.
+
+        Where the table's own earlier rows lack a column that their filter names, it's NULL.
+        """
         frame = self._rows(rows.model_copy(update={"where": None}))
-        if rows.where is not None:
+        if rows.where is not None and is_own:
             frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
 

@@ -13,7 +13,7 @@ from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import COLUMNS, ROW_ID, KeyTest, Provenance, RowTest
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
-from lakegate.spark.scans import LONGEST_TEXT, free_names
+from lakegate.spark.scans import LONGEST_TEXT, free_names, path
 
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 _ROW_ID = "md5(concat({file}, '#', {position}))"
@@ -87,7 +87,7 @@ class JudgedRows:
         if column is None:
             return "CAST(NULL AS STRING)"
         kind = self.columns.get(column)
-        name = quote(column) if kind is not None else ".".join(map(quote, column.split(".")))
+        name = path(column, self.columns)
         if kind == "binary":
             text = f"hex({name})"
         elif kind in _NESTED:
@@ -117,7 +117,7 @@ def judged(frame: Any, tests: Sequence[RowTest], failing_keys: FailingKeys) -> J
         keys, names = failing_keys(test.keys)
         own = [f"{prefix}_{index}" for index in range(len(names))]
         found = found.selectExpr(
-            "*", *(f"{quote(column)} AS {name}" for column, name in zip(test.keys.columns, own, strict=True))
+            "*", *(f"{path(column, columns)} AS {name}" for column, name in zip(test.keys.columns, own, strict=True))
         )
         renamed = keys.selectExpr(
             *(f"{theirs} AS {ours}" for theirs, ours in zip(names, own, strict=True)), f"TRUE AS {prefix}"

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from lakegate.checks import custom_sql, parse_check, validate_checks
+from lakegate.checks import custom_sql, parse_check, parse_checks, validate_checks
+from lakegate.checks.audit import answer_from_manifest
+from lakegate.checks.history import judge_band
 from lakegate.checks.predicates import read_query
-from lakegate.checks.questions import QueryRows
+from lakegate.checks.questions import QueryRows, RowTotal
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.schema import Column, Schema
+from lakegate.model.tables import AddedFiles
 
 SCHEMA = Schema(
     columns=(
@@ -50,6 +55,9 @@ def test_a_query_over_the_batch_is_read(query: str) -> None:
         "SELECT * FROM IDENTIFIER('nyc.trips')",
         "SELECT * FROM (TABLE t)",
         "TABLE t",
+        "SELECT (TABLE t) FROM batch",
+        "WITH o AS (TABLE t) SELECT * FROM batch ANTI JOIN o USING (id)",
+        "SELECT 1 FROM batch HAVING (table t) > 3",
         "SELECT java_method('a', 'b') FROM batch",
         "SELECT TRANSFORM (a) USING 'sh' FROM batch",
         "SELECT 1 FROM batch; DROP TABLE t",
@@ -93,3 +101,49 @@ def test_columns_that_cannot_be_grouped_by_are_refused_before_anything_is_read(g
     with pytest.raises(CheckError) as caught:
         asked(f"sequential_values(id, partition_by='{given}')")
     assert problem in caught.value.message
+
+
+def test_a_query_is_run_over_no_rows_too() -> None:
+    definition, schema = find_check("custom_sql"), Schema(columns=(Column(name="id", type="long"),))
+    question = definition.ask(custom_sql("SELECT 1 FROM batch HAVING count(*) < 100"), schema)
+    assert answer_from_manifest(question, AddedFiles(files=(), complete=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "refused"),
+    [
+        ("decimal(38, 0)", "decimal(38, 18)", True),
+        ("decimal(20, 0)", "decimal(38, 18)", False),
+        ("long", "decimal(38, 30)", True),
+        ("long", "int", False),
+        ("date", "date", False),
+    ],
+)
+@pytest.mark.parametrize("text", ["column_pair_greater(a, b)", "mutually_exclusive_ranges(a, b)"])
+def test_columns_that_spark_would_round_are_not_compared(left: str, right: str, text: str, *, refused: bool) -> None:
+    schema = Schema(columns=(Column(name="a", type=left), Column(name="b", type=right)))
+    try:
+        validate_checks(parse_checks(text), schema, lambda _: None)
+        is_refused = False
+    except CheckError:
+        is_refused = True
+    families_differ = text.startswith("mutually") and left.partition("(")[0] == "long" and "decimal" in right
+    assert is_refused is (refused or families_differ)
+
+
+@pytest.mark.parametrize("text", ["mean(a, max=1e400)", f"mean(a, max={10**309})", f"min(a, min={-(10**309)})"])
+def test_limits_beyond_all_numbers_are_refused(text: str) -> None:
+    with pytest.raises(CheckError):
+        validate_checks(parse_checks(text), Schema(columns=(Column(name="a", type="double"),)), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "verdict"), [("min=100", 1, "fail"), ("max=0", 1, "fail"), ("min=1", 5, "skipped")]
+)
+def test_limits_hold_while_there_is_no_history(text: str, rows: int, verdict: str) -> None:
+    (check,) = parse_checks(f"row_count({text}, deviations=3)")
+    question = find_check("row_count").ask(check, Schema(columns=(Column(name="a", type="long"),)))
+    assert isinstance(question, RowTotal)
+    assert question.band is not None
+    found = judge_band(question.judge(rows), question.band, None, (), datetime(2026, 1, 31, tzinfo=UTC))
+    assert found.verdict == verdict

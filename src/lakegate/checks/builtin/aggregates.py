@@ -17,6 +17,9 @@ from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.tables import AddedFiles
 
+_BEYOND = 10**308
+"""More than a double holds, or nearly."""
+
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
 _NO_VALUES = "The column has no values, so there was nothing to measure."
 _EXACT = "CAST({} AS DECIMAL(38, {}))"
@@ -465,7 +468,11 @@ def _prepare_extreme(check: Check) -> Check:
 
 @not_null_proportion.prepare
 def _prepare_limits(check: Check) -> Check:
-    low, high = check.arguments.get("min"), check.arguments.get("max")
+    low: Any = check.arguments.get("min")
+    high: Any = check.arguments.get("max")
+    numbers = [end for end in (low, high) if isinstance(end, (int, float, Decimal))]
+    if any(not abs(number) < _BEYOND for number in numbers):
+        raise ValueError("a limit is beyond the numbers that a column can hold.")
     if low is not None and high is not None and low > high:
         raise ValueError(f"min={low} is more than max={high}.")
     if check.kind in {"null_rate", "not_null_proportion"}:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack
 
-from lakegate.checks.builtin.rows import moment
+from lakegate.checks.builtin.rows import comparable, moment
 from lakegate.checks.columns import Family
 from lakegate.checks.definition import CheckOptions, ColumnName, ColumnsBeside, audited
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows
@@ -77,8 +77,12 @@ def mutually_exclusive_ranges(
         "mutually_exclusive_ranges(valid_from, valid_to, partition_by='price_id')"
     """
     low, high = audited(lower), audited(upper)
-    if low.type.family is not high.type.family or low.type.family in (Family.OTHER, Family.BOOLEAN):
-        raise CheckProblem(f"'{low.name}' is of type {low.type.text}, '{high.name}' of type {high.type.text}.")
+    apart = low.type.family is not high.type.family or low.type.family in (Family.OTHER, Family.BOOLEAN)
+    if apart or not comparable(low.type, high.type):
+        raise CheckProblem(
+            f"'{low.name}' is of type {low.type.text}, '{high.name}' of type {high.type.text}; their values don't "
+            "compare exactly."
+        )
     order = f"{_partition(partition_by)}ORDER BY {lower}, {upper} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     begins = "<>" if not gaps else "<"
     return _rows_where(
@@ -110,7 +114,8 @@ def outliers(column: ColumnName, deviations: float = 3, **options: Unpack[CheckO
         f"SELECT *, avg({finite}) OVER () AS __lakegate_mean, coalesce(stddev_samp({finite}) OVER (), 0D) AS "  # noqa: S608
         f"__lakegate_spread FROM batch WHERE {column} IS NOT NULL",
         f"coalesce(NOT abs({number}) < CAST('Infinity' AS DOUBLE), TRUE) OR "
-        f"abs({number} - __lakegate_mean) > {deviations!r}D * __lakegate_spread * (1 + 1e-12D)",
+        f"abs({number} - __lakegate_mean) > {deviations!r}D * __lakegate_spread * (1 + 1e-12D) "
+        "+ 1e-12D * abs(__lakegate_mean)",
     )
 
 

@@ -95,7 +95,7 @@ def column_pair_greater(
         'column_pair_greater(dropoff, pickup)'
     """
     left, right = audited(column), audited(other)
-    if not _comparable(left.type, right.type):
+    if not comparable(left.type, right.type):
         raise CheckProblem(
             f"column '{left.name}' is of type {left.type.text}, '{right.name}' of type {right.type.text}; they don't "
             "compare exactly.",
@@ -141,13 +141,14 @@ def moment(column: QuotedColumn, time: datetime) -> str:
     return literal(time if kind is Family.TIMESTAMPTZ else time.replace(tzinfo=None), column.type)
 
 
-def _comparable(left: ColumnType, right: ColumnType) -> bool:
+def comparable(left: ColumnType, right: ColumnType) -> bool:
+    """Return whether Spark compares values of the two types without rounding either."""
     if Family.OTHER in (left.family, right.family):
         return False
-    if left.family is right.family:
-        return True
-    exact = {Family.INTEGER, Family.DECIMAL}
-    if {left.family, right.family} == exact:
+    if {left.family, right.family} <= {Family.INTEGER, Family.DECIMAL}:
+        # Spark cuts fraction digits off where both don't fit in one decimal.
         whole = max(one.precision - one.scale if one.family is Family.DECIMAL else 20 for one in (left, right))
         return whole + max(left.scale, right.scale) <= 38  # noqa: PLR2004 - digits of a Spark decimal
+    if left.family is right.family:
+        return True
     return {left.text, right.text} == {"int", "double"}
