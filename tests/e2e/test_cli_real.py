@@ -63,14 +63,17 @@ def test_ingest_prints_one_object_of_its_schema(
     was_published, was_rejected, was_skipped = results
     head = cli.branches()["main"]
     assert (was_published["status"], was_published["commit"], was_published["branch"]) == ("published", head, None)
-    assert was_published["rows"] == {"source": 20, "published": 20, "removed": 0}
+    assert was_published["rows"] == {"source": 20, "published": 20, "removed": 0, "quarantined": 0}
     assert (was_rejected["status"], was_rejected["commit"]) == ("rejected", None)
-    assert was_rejected["rows"] == {"source": 30, "published": 0, "removed": 0}
+    assert was_rejected["rows"] == {"source": 30, "published": 0, "removed": 0, "quarantined": 0}
     assert was_rejected["branch"] in cli.branches()
     failed = next(check for check in was_rejected["checks"] if check["verdict"] == "fail")
     assert (failed["columns"], failed["failing_rows"], failed["total_rows"]) == (["passengers"], 3, 30)
     assert {example["id"] for example in failed["examples"]} == {0, 1, 2}
-    assert (was_skipped["status"], was_skipped["rows"]) == ("skipped", {"source": None, "published": 0, "removed": 0})
+    assert (was_skipped["status"], was_skipped["rows"]) == (
+        "skipped",
+        {"source": None, "published": 0, "removed": 0, "quarantined": 0},
+    )
     assert cli.count(table) == 20
 
 
@@ -247,7 +250,7 @@ def test_generated_files_are_ingested(cli: Cli, namespace: str, tmp_path: Path, 
     done = cli.json(
         "ingest", table, *(file["path"] for file in clean["files"]), *checks, "--partition-by", "days(pickup)"
     )
-    assert done["rows"] == {"source": 1000, "published": 1000, "removed": 0}
+    assert done["rows"] == {"source": 1000, "published": 1000, "removed": 0, "quarantined": 0}
     rejected = cli.json("ingest", table, tmp_path / "dirty", *checks, code=1)
     failed = [check["columns"] for check in rejected["checks"] if check["verdict"] == "fail"]
     assert failed == [["passenger_count"]]

@@ -62,7 +62,7 @@ def test_three_files_have_three_fates_as_often_as_one_likes(demo: Cli, tmp_path:
     told = play(demo)
     clean, nulls, truncated = told["files"]
     assert [file["outcome"] for file in told["files"]] == ["published", "rejected", "dead-lettered"]
-    assert clean["run"]["rows"] == {"source": ROWS, "published": ROWS, "removed": 0}
+    assert clean["run"]["rows"] == {"source": ROWS, "published": ROWS, "removed": 0, "quarantined": 0}
     assert truncated["run"] is None
     assert truncated["dead_letter"]["received"] >= 3
     assert told["rows_on_main"] == ROWS

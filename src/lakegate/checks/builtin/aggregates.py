@@ -470,8 +470,8 @@ def _prepare_extreme(check: Check) -> Check:
 def _prepare_limits(check: Check) -> Check:
     low: Any = check.arguments.get("min")
     high: Any = check.arguments.get("max")
-    numbers = [end for end in (low, high) if isinstance(end, (int, float, Decimal))]
-    if any(not abs(number) < _BEYOND for number in numbers):
+    numbers: list[Any] = [end for end in (low, high) if isinstance(end, (int, float, Decimal))]
+    if not all(abs(number) < _BEYOND for number in numbers):
         raise ValueError("a limit is beyond the numbers that a column can hold.")
     if low is not None and high is not None and low > high:
         raise ValueError(f"min={low} is more than max={high}.")

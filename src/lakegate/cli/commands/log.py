@@ -15,7 +15,15 @@ from lakegate.cli.commandline import command
 from lakegate.cli.options import complete_refs, limit_option
 from lakegate.cli.output import clip, echo_json, moment, safe, say, width_or
 from lakegate.progress import one_line
-from lakegate.wap.history import BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, files_in, tables_in, unreadable_in
+from lakegate.wap.history import (
+    BRANCH_PROPERTY,
+    FILES_PROPERTY,
+    TABLES_PROPERTY,
+    files_in,
+    parts_of,
+    tables_in,
+    unreadable_in,
+)
 
 if TYPE_CHECKING:
     from lakegate.model.refs import Commit
@@ -69,9 +77,8 @@ def _facts(commit: Commit) -> Iterator[tuple[str, str]]:
     tables = tables_in(commit) or commit.tables
     yield from [("tables", ", ".join(tables))] if tables else ()
     readable = unreadable_in(commit) is None
-    files = (
-        [one_line(unquote(PurePosixPath(urlsplit(uri).path).name)) for uri, _ in files_in(commit)] if readable else []
-    )
+    uris = [uri for part in parts_of(commit) for uri, _ in files_in(part)] if readable else []
+    files = [one_line(unquote(PurePosixPath(urlsplit(uri).path).name)) for uri in uris]
     if files:
         more = f" and {len(files) - _MOST_FILES:,} more" if len(files) > _MOST_FILES else ""
         yield "files", ", ".join(files[:_MOST_FILES]) + more
