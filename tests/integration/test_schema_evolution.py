@@ -12,6 +12,7 @@ import pytest
 from lakegate.components import Components
 from lakegate.errors import NotRevertableError, SchemaError
 from lakegate.lake import Lake
+from lakegate.model.batch import CsvOptions
 from support.flow_support import when_reached
 
 pytestmark = pytest.mark.jvm
@@ -212,3 +213,27 @@ def test_a_change_that_a_killed_process_made_is_not_made_again(
     run = lake.ingest(table, more, schema="evolve", run_id="20260131T000000-1")
     assert (run.status, run.staged[0].change) == ("published", "evolve")
     assert rows(lake, table) == [{"id": 1, "tip": None}, {"id": 2**40, "tip": 2.0}]
+
+
+def test_names_decide_whatever_the_order_case_and_types_of_each_file(lake: Lake, table: str, files: Files) -> None:
+    # A check that sets rows aside reads the files one by one.
+    aside = "not_null(a, severity='quarantine')"
+    stamp = pa.array([1_767_225_600_000_000_000], pa.timestamp("ns", "UTC"))
+    files.parquet("new/1", id=pa.array([1], pa.int32()), a=pa.array(["a1"]), b=pa.array(["b1"]), Ts=stamp)
+    files.parquet("new/2", b=pa.array(["b2"]), ts=stamp, a=pa.array(["a2"]), ID=pa.array([2], pa.int32()))
+    assert lake.ingest(table, files.folder / "new", checks=[aside]).status == "published"
+    files.parquet("new/3", TS=stamp, b=pa.array(["b3"]), a=pa.array(["a3"]), id=pa.array([3], pa.int32()))
+    assert lake.ingest(table, files.folder / "new").status == "published"
+    assert rows(lake, table, "id, a, b, year(Ts) AS year") == [
+        {"id": number, "a": f"a{number}", "b": f"b{number}", "year": 2026} for number in (1, 2, 3)
+    ]
+    # A column without values fits one of lists; a key that only the batch has can be unique in the table.
+    plain = {"id": pa.array([4]), "a": pa.array(["a4"]), "b": pa.array(["b4"]), "Ts": stamp}
+    lists = pa.array([["x"]], pa.list_(pa.string()))
+    files.parquet("more/1", **plain, tags=lists, key=pa.array([1]))
+    files.parquet("more/2", **plain, tags=pa.nulls(1), key=pa.array([2]))
+    run = lake.ingest(table, files.folder / "more", schema="evolve", checks=["unique(key, scope='table')"])
+    assert run.status == "published"
+    assert rows(lake, f"(SELECT * FROM {table} WHERE id = 4)", "id, tags, key")[0]["tags"] in (["x"], None)
+    with pytest.raises(SchemaError, match="columns without names"):
+        lake.ingest(table, files.csv("bare", "1,2\n"), schema="evolve", csv=CsvOptions(header=False))

@@ -25,7 +25,7 @@ from lakegate.spark import quarantine
 from lakegate.spark.counting import count
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
-from lakegate.spark.reader import read_as, read_batch, spark_ddl
+from lakegate.spark.reader import cast_to, read_as, read_batch, spark_ddl
 from lakegate.spark.scans import (
     FOUND,
     KNOWN,
@@ -36,6 +36,7 @@ from lakegate.spark.scans import (
     free_names,
     path,
     require_columns,
+    root,
 )
 from lakegate.spark.sessions import (
     CATALOG,
@@ -128,10 +129,10 @@ class SparkEngine:
             if target.in_order and len(batch.files) > 1:
                 # Spark packs small files into tasks as it likes; the parts of a union stay apart, and in order.
                 parts = [batch.only((file,)) for file in batch.files]
-                frames = [self._as(part, target, *read_batch(self.session, part)) for part in parts]
+                frames = [self._as(part, target, *read_batch(self.session, part), wanted=schema) for part in parts]
                 frame = reduce(lambda left, right: left.union(right), frames)
             else:
-                frame = self._as(batch, target, frame, schema)
+                frame = self._as(batch, target, frame, schema, wanted=schema)
             writer = _writer(frame, target)
             if target.create is None:
                 writer.append()
@@ -407,9 +408,9 @@ class SparkEngine:
                     self._sources[batch] = read_batch(self.session, batch)
             return self._sources[batch]
 
-    def _as(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema) -> Any:
-        if target.table_schema is None:
-            return frame
+    def _as(self, batch: Batch, target: WriteTarget, frame: Any, source: Schema, *, wanted: Schema) -> Any:
+        if target.table_schema is None:  # files may have the same columns in another order
+            return frame if source == wanted else cast_to(wanted, frame, source)
         return read_as(self.session, batch, target.table_schema, frame=frame, source=source)
 
     def _lookup(
@@ -425,7 +426,8 @@ class SparkEngine:
         Where the table's own earlier rows lack a column that their filter names, it's NULL.
         """
         frame = self._rows(rows.model_copy(update={"where": None}))
-        if rows.where is not None and is_own:
+        known = {name.lower() for name in frame.columns} if is_own else set()
+        if is_own and (rows.where is not None or any(root(name, known).lower() not in known for name in columns)):
             frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
 

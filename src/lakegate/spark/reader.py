@@ -57,8 +57,13 @@ def read_batch(session: Any, batch: Batch) -> tuple[Any, Schema]:
     if len(read) == 1:
         return read[0]
     schema = merged(schema for _, schema in read)
-    frames = [frame.selectExpr(*(_cast(column, own) for column in schema.columns)) for frame, own in read]
+    frames = [cast_to(schema, frame, own) for frame, own in read]
     return reduce(lambda one, other: one.unionByName(other), frames), schema
+
+
+def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
+    """Return a DataFrame with the columns of ``wanted``, by name and in its order; one that it lacks is NULL."""
+    return frame.selectExpr(*(_cast(column, source) for column in wanted.columns))
 
 
 def _read_part(session: Any, batch: Batch) -> tuple[Any, Schema]:
@@ -80,7 +85,7 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
         source: Its schema. A column of ``table`` that it lacks is NULL.
     """
     if batch.format == "parquet":
-        return frame.selectExpr(*(_cast(column, source) for column in table.columns))
+        return cast_to(table, frame, source)
     parts = ((part, _types_of(table, part)) for part in batch.parts())
     frames = (_with_missing(_read_csv(session, part, types), table, types) for part, types in parts)
     return reduce(lambda one, other: one.unionByName(other), frames)
@@ -103,10 +108,11 @@ def _with_missing(frame: Any, table: Schema, types: Mapping[str, str]) -> Any:
 def source_schema(frame: Any, batch: Batch) -> Schema:
     """Return the schema of a batch's DataFrame, columns without any value of type ``unknown``."""
     schema = iceberg_schema(frame.schema)
-    empty = {column.name for column in batch.columns if column.type == "null"}
+    empty = {column.name.lower() for column in batch.columns if column.type == "null"}
     return Schema(
         columns=tuple(
-            column.model_copy(update={"type": UNKNOWN}) if column.name in empty else column for column in schema.columns
+            column.model_copy(update={"type": UNKNOWN}) if column.name.lower() in empty else column
+            for column in schema.columns
         )
     )
 
@@ -130,10 +136,11 @@ def _reader(session: Any, batch: Batch) -> Any:
 
 def _read_parquet(session: Any, batch: Batch) -> Any:
     frame = _reader(session, batch).parquet(*map(spark_path, batch.uris))
-    converted = {column.name: _converted(column) for column in batch.columns}
+    # By name in any case: files of one batch may spell it differently.
+    converted = {column.name.lower(): _converted(column) for column in batch.columns}
     if not any(converted.values()):
         return frame
-    return frame.selectExpr(*(converted.get(name) or quote(name) for name in frame.columns))
+    return frame.selectExpr(*(converted.get(name.lower()) or quote(name) for name in frame.columns))
 
 
 def _converted(column: SourceColumn) -> str | None:
@@ -150,7 +157,7 @@ def _converted(column: SourceColumn) -> str | None:
 def _cast(column: Column, source: Schema) -> str:
     name, target = quote(column.name), spark_type(column.type)
     found = source.find(column.name)
-    if found is None:
+    if found is None or found.type == UNKNOWN:
         return f"CAST(NULL AS {spark_ddl(column.type)}) AS {name}"
     if target is None or found.type == column.type:
         return f"{quote(found.name)} AS {name}"
@@ -220,12 +227,12 @@ def spark_ddl(iceberg_type: str) -> str:
 
     Example:
         >>> spark_ddl("list<struct<long: timestamp, `a b`: decimal(9, 2)>>")
-        'array<struct<long: timestamp_ntz, `a b`: decimal(9, 2)>>'
+        'array<struct<`long`: timestamp_ntz, `a b`: decimal(9, 2)>>'
     """
 
     def named(match: re.Match[str]) -> str:
         if match["name"]:
-            return match["name"]
+            return match["name"] if match["name"].startswith("`") else f"`{match['name'][:-2]}`: "
         return "array" if match["word"] == "list" else _SPARK_NAMES.get(match["word"], match["word"])
 
     return _TYPE_PART.sub(named, "string" if iceberg_type == UNKNOWN else iceberg_type)

@@ -63,6 +63,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     else:
         schema = context.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names)
+        _require_named(request.table, batch, schema)
         source, mode = engine.source_schema(batch), request.schema_mode
         found = fit(source, schema, name=request.table, file_format=batch.format, mode=mode)
         schema = schema.changed(found.changes)
@@ -82,6 +83,16 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         descriptions=tuple(describe(check) for check in resolved),
         notes=found.notes,
     )
+
+
+def _require_named(table: TableIdentifier, batch: Batch, schema: Schema) -> None:
+    """Refuse CSV without a header that hasn't as many columns as its table: nothing says which is which."""
+    if batch.csv is not None and not batch.csv.header and len(batch.columns) != len(schema.columns):
+        raise SchemaError(
+            f"The batch has {len(batch.columns)} columns without names, and {table} has {len(schema.columns)}.",
+            hint=f"Write a header line into the files. To see the table's columns: lakegate table show {table}",
+            table=str(table),
+        )
 
 
 def _require_new(context: Context, request: IngestRequest) -> None:
