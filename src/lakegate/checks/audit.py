@@ -42,7 +42,7 @@ from lakegate.errors import CheckError, EngineError, EngineUnavailableError, Que
 from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Verdict, is_tolerated
 from lakegate.model.explanations import Explanation, Method
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Schema
+from lakegate.model.schema import Schema, nested_fields
 from lakegate.model.tables import AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
 from lakegate.ports import Engine, Narrator
 from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
@@ -694,7 +694,7 @@ class _Audit:
     def _values(self, index: int, answer: _Answer) -> tuple[dict[str, Any], ...]:
         """Return the failing values of a check, each with its number of rows."""
         question = self._questions[index]
-        is_shown = not any(map(self._rows.masks, self._checks[index].columns))
+        is_shown = not self._masks(self._checks[index])
         if not isinstance(question, FailingRows) or question.values_of is None or not is_shown or answer.values:
             return answer.values
         predicate = self._filtered(index).predicate
@@ -758,8 +758,11 @@ class _Audit:
 
     def _is_hidden(self, check: Check) -> bool:
         """Return whether what a check finds in its column is a value that isn't to be shown."""
-        hides = check.examples == 0 or any(map(self._rows.masks, check.columns))
-        return check.kind in _SHOW_VALUES and hides
+        return check.kind in _SHOW_VALUES and (check.examples == 0 or self._masks(check))
+
+    def _masks(self, check: Check) -> bool:
+        found = ((column, self._schema.resolve(column)) for column in check.columns)
+        return any(self._rows.masks(column, nested_fields(one[1]) if one else ()) for column, one in found)
 
     def _last_pass(self, check: Check) -> PastBatch | None:
         text = str(check)

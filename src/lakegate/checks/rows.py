@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 
 from lakegate.checks.audit import Others
 from lakegate.checks.questions import DuplicateRows, FailingRows, Filter, OrphanRows, Question, within
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
+from lakegate.model.masking import is_masked
 from lakegate.model.quarantine import KeyTest, RowTest
-from lakegate.model.schema import Schema
+from lakegate.model.schema import Schema, nested_fields
 from lakegate.model.tables import AddedRows, Rows
 
 
@@ -34,13 +34,10 @@ def row_tests(
     Raises:
         CheckError: When one isn't about rows.
     """
-    patterns = [pattern.lower() for pattern in masked]
 
     def is_shown(column: str) -> bool:
-        # Of a nested field, a pattern may mean the column that it's in.
-        parts = column.lower().split(".")
-        names = {column.lower(), parts[0], parts[-1]}
-        return not any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+        found = schema.resolve(column)
+        return not is_masked(masked, column, nested_fields(found[1]) if found else ())
 
     return tuple(
         _test(name, check, schema, rows, others, is_shown if check.examples != 0 else lambda _: False)

@@ -77,8 +77,32 @@ def _end_of_type(text: str, start: int) -> int:
     return len(text)
 
 
-def _path(name: str) -> list[str]:
-    """Return the parts of a path, without their backticks; nothing when it can't be read."""
+def nested_fields(text: str) -> list[tuple[str, ...]]:
+    """Return the paths of all fields of structs in a type, also of those in lists and maps.
+
+    Example:
+        >>> nested_fields("map<string, list<struct<a: int, b: struct<c: int>>>>")
+        [('a',), ('b',), ('b', 'c')]
+    """
+    if text.startswith("list<"):
+        return nested_fields(text.removeprefix("list<")[:-1])
+    if text.startswith("map<"):
+        inner = text.removeprefix("map<")[:-1]
+        end = _end_of_type(inner, 0)
+        return [*nested_fields(inner[:end]), *nested_fields(inner[end + 2 :])]
+    paths: list[tuple[str, ...]] = []
+    for name, kind in struct_fields(text):
+        paths += [(name,), *((name, *below) for below in nested_fields(kind))]
+    return paths
+
+
+def path_parts(name: str) -> list[str]:
+    """Return the parts of a path, without their backticks; nothing when it can't be read.
+
+    Example:
+        >>> path_parts("contact.`e-mail`")
+        ['contact', 'e-mail']
+    """
     parts = [part.replace("``", "`") if quoted else plain for quoted, part, plain in _PATH_PART.findall(name)]
     return parts if _WHOLE_PATH.fullmatch(name) else []
 
@@ -158,7 +182,7 @@ class Schema(Value):
         column = self.find(name)
         if column is not None:
             return (column.name,), column.type
-        first, *rest = _path(name) or [""]
+        first, *rest = path_parts(name) or [""]
         column = self.find(first)
         if column is None or not rest:
             return None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.masking import is_masked
 from lakegate.model.refs import TableAt
 from lakegate.model.schema import Schema, SchemaChange
 
@@ -181,11 +181,9 @@ class AddedRows(Value):
     where: str | None = None
     masked: tuple[str, ...] = ()
 
-    def masks(self, column: str) -> bool:
-        """Return whether a column's values are masked, or those of the struct that it is in."""
-        parts = column.lower().replace("`", "").split(".")
-        names = {column.lower(), parts[0], parts[-1]}
-        return any(fnmatchcase(name, pattern.lower()) for name in names for pattern in self.masked)
+    def masks(self, column: str, fields: Iterable[Sequence[str]] = ()) -> bool:
+        """Return whether a column's values are masked; arguments as of :func:`~lakegate.model.masking.is_masked`."""
+        return is_masked(self.masked, column, fields)
 
 
 Rows: TypeAlias = AddedRows | TableAt

@@ -34,6 +34,7 @@ from lakegate.spark.scans import (
     difference,
     examples,
     free_names,
+    nested_fields,
     path,
     require_columns,
     root,
@@ -172,8 +173,8 @@ class SparkEngine:
         with _fetching(rows), self._batch_view(rows) as view:
             text = f"WITH batch AS (SELECT * FROM {view}) SELECT * FROM ({sql}\n) LIMIT {limit:d}"  # noqa: S608
             frame = self.session.sql(text)
-            shown = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
-            return examples(_shown(shown, rows))
+            own = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
+            return examples(shown(own, rows))
 
     @contextmanager
     def _batch_view(self, rows: AddedRows) -> Iterator[str]:
@@ -197,7 +198,7 @@ class SparkEngine:
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, with the data file each is in."""
         with _fetching(rows):
-            return examples(_shown(self._rows(rows).where(predicate).selectExpr("*", FILE_COLUMN).limit(limit), rows))
+            return examples(shown(self._rows(rows).where(predicate).selectExpr("*", FILE_COLUMN).limit(limit), rows))
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` keys that occur more than once, most frequent first, with their ``rows``.
@@ -211,7 +212,7 @@ class SparkEngine:
         with _fetching(rows):
             repeated = self._grouped(rows, columns).where(f"count > 1 AND {_present(columns)}")
             found = repeated.orderBy("count", *keys, ascending=[False] + [True] * len(keys))
-            return examples(_shown(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows))
+            return examples(shown(found.selectExpr(*named, f"count AS {counted}").limit(limit), rows))
 
     def count_known(self, rows: AddedRows, columns: Sequence[str], others: Sequence[Rows]) -> ScanResult:
         """Count the rows that share their key with ``others`` or each other, and those that do so with ``others``."""
@@ -230,7 +231,7 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_known` counts first."""
         with _fetching(rows):
-            return examples(_shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows))
+            return examples(shown(self._lookup(rows, columns, others, columns).rows(KNOWN, limit), rows))
 
     def orphan_examples(
         self,
@@ -242,7 +243,7 @@ class SparkEngine:
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts."""
         with _fetching(rows):
-            return examples(_shown(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows))
+            return examples(shown(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows))
 
     def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
         """Return data file to its number of rows and how many of them fail one of ``tests``, in one pass."""
@@ -497,10 +498,17 @@ class SparkEngine:
         return getattr(partitioning, transform.name)(column)
 
 
-def _shown(frame: Any, rows: AddedRows) -> Any:
+def shown(frame: Any, rows: AddedRows) -> Any:
     """Return a DataFrame of examples with the values of masked columns replaced, before any leave the engine."""
-    columns = [f"'{_MASK}' AS {quote(name)}" if rows.masks(name) else quote(name) for name in frame.columns]
-    return frame.selectExpr(*columns) if rows.masked else frame
+    if not rows.masked:
+        return frame
+    columns = (
+        f"'{_MASK}' AS {quote(field.name)}"
+        if rows.masks(field.name, nested_fields(field.dataType))
+        else quote(field.name)
+        for field in frame.schema.fields
+    )
+    return frame.selectExpr(*columns)
 
 
 def _matching(frame: Any, rows: Rows) -> Any:

@@ -9,7 +9,7 @@ from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows
-from lakegate.spark.engine import FILE_COLUMN, SparkEngine
+from lakegate.spark.engine import FILE_COLUMN, SparkEngine, shown
 from lakegate.spark.failures import translated
 from lakegate.spark.reader import read_as
 from lakegate.spark.scans import examples
@@ -37,7 +37,7 @@ class FileEngine(SparkEngine):
         """Return up to ``limit`` rows for which ``predicate`` is true, with the file each is in."""
         with translated(f"fetching failing rows of the files for {rows.table}"):
             found = self._rows(rows).where(predicate).selectExpr("*", f"input_file_name() AS {FILE_COLUMN}")
-            return examples(found.limit(limit))
+            return examples(shown(found.limit(limit), rows))
 
     def frame(self) -> Any:
         """Return the rows as a DataFrame."""

@@ -72,6 +72,15 @@ def examples(frame: Any) -> tuple[dict[str, Any], ...]:
     return tuple({name: _json_safe(value) for name, value in row.items()} for row in collected(frame))
 
 
+def nested_fields(kind: Any) -> list[tuple[str, ...]]:
+    """Return the paths of all fields of structs in a Spark type, also of those in arrays and maps."""
+    inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
+    paths = [path for one in inner if one is not None for path in nested_fields(one)]
+    for field in getattr(kind, "fields", ()):
+        paths += [(field.name,), *((field.name, *below) for below in nested_fields(field.dataType))]
+    return paths
+
+
 def _as_shown(name: str, kind: str) -> str:
     column = quote(name)
     if kind == "string":

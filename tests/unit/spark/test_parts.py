@@ -18,6 +18,7 @@ from lakegate.model.batch import FileFormat
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.schema import Column, PartitionTransform, Schema
+from lakegate.model.tables import AddedRows
 from lakegate.spark import engine as engine_module
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.failures import first_sentence, translated
@@ -188,3 +189,24 @@ def test_a_query_that_somebody_holds_keeps_its_session(monkeypatch: pytest.Monke
     del held
     engine.query("SELECT 1", Ref(name="main", hash="fff", kind="branch"))
     assert made[1].ended
+
+
+def test_examples_hide_a_struct_with_a_masked_field() -> None:
+    from pyspark.sql.types import ArrayType, LongType, StringType, StructType
+
+    contact = ArrayType(StructType().add("email", StringType()))
+    schema = StructType().add("id", LongType()).add("contact", contact).add("contact.email", StringType())
+
+    class Examples:
+        def __init__(self) -> None:
+            self.schema = schema
+
+        def selectExpr(self, *columns: str) -> Any:  # noqa: N802 - Spark's
+            return columns
+
+    rows = AddedRows(
+        table=TableIdentifier.parse("a.b"), ref="x", after_snapshot_id=None, snapshot_id=1, masked=("contact.Email",)
+    )
+    assert engine_module.shown(Examples(), rows) == (
+        "`id`", "'•••' AS `contact`", "'•••' AS `contact.email`"
+    )  # fmt: skip

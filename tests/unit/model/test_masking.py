@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from lakegate.model.masking import is_masked
+from lakegate.model.schema import nested_fields
+
+CONTACT = nested_fields("struct<email: string, phones: list<struct<nr: string>>, at: map<string, struct<zip: string>>>")
+
+
+@pytest.mark.parametrize("pattern", ["contact", "EMAIL", "contact.email", "nr", "phones.nr", "at.*", "contact.at.zip"])
+def test_a_column_is_masked_whole_for_a_field_in_it(pattern: str) -> None:
+    assert is_masked([pattern], "Contact", CONTACT)
+
+
+def test_a_field_is_masked_for_what_it_is_in_and_by_its_name_without_backticks() -> None:
+    assert is_masked(["contact.at"], "contact.at.zip")
+    assert is_masked(["at"], "contact.at.zip")
+    assert is_masked(["e-mail"], "contact.`e-mail`")
+    assert not is_masked(["mail", "contact.zip", "phone"], "contact.`e-mail`", CONTACT)
