@@ -14,7 +14,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
-from lakegate.model.quarantine import Provenance, RowTest
+from lakegate.model.quarantine import FileCount, Provenance, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
@@ -456,8 +456,8 @@ class Engine(Protocol):
     ) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` of the rows that :meth:`count_orphans` counts, as :meth:`examples` does."""
 
-    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
-        """Return data file to its number of rows and how many of them fail one of ``tests``, in one pass."""
+    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
+        """Return data file to its number of rows and how many of them fail ``tests``, in one pass."""
 
     def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:
         """Append those of ``rows`` that fail one of ``tests`` to a quarantine table.

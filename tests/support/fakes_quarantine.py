@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import Provenance, RowTest
+from lakegate.model.quarantine import FileCount, Provenance, RowTest
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedRows, Snapshot, WriteTarget
@@ -25,13 +25,14 @@ class SettingAside:
     versions: dict[str, Any]
     _ids: Any
 
-    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
+    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
         reasons = self._judge(rows, tests)
-        found: dict[str, tuple[int, int]] = {}
-        for path, place, row in self._placed(rows):
-            del row
-            total, failing = found.get(path, (0, 0))
-            found[path] = (total + 1, failing + bool(reasons[path, place]))
+        found: dict[str, FileCount] = {}
+        for path, place, _ in self._placed(rows):
+            known = found.get(path, FileCount(0, 0, (0,) * len(tests)))
+            checks = {reason["check"] for reason in reasons[path, place]}
+            by_test = tuple(n + (test.check in checks) for n, test in zip(known.by_test, tests, strict=True))
+            found[path] = FileCount(known.rows + 1, known.failing + bool(checks), by_test)
         return found
 
     def set_aside(self, rows: AddedRows, tests: Sequence[RowTest], target: WriteTarget, given: Provenance) -> None:

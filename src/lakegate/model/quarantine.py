@@ -88,6 +88,21 @@ def parse_limit(given: object) -> Tolerance:
         raise ValueError(str(error).replace("tolerance=", "quarantine_limit=", 1)) from None
 
 
+@dataclass(frozen=True, slots=True)
+class FileCount:
+    """How many rows of a data file fail.
+
+    Attributes:
+        rows: All of its rows.
+        failing: Those that fail some test.
+        by_test: Those that fail each test, in the tests' order.
+    """
+
+    rows: int
+    failing: int
+    by_test: tuple[int, ...]
+
+
 # Plain dataclasses: a test may hold a Column, which no JSON can.
 
 

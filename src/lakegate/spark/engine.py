@@ -15,7 +15,7 @@ from weakref import WeakSet
 from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import KeyTest, Provenance, RowTest
+from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.sqltext import sql_string
@@ -245,8 +245,8 @@ class SparkEngine:
         with _fetching(rows):
             return examples(shown(self._lookup(rows, columns, others, other_columns).rows(ORPHAN, limit), rows))
 
-    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, tuple[int, int]]:
-        """Return data file to its number of rows and how many of them fail one of ``tests``, in one pass."""
+    def failing_files(self, rows: AddedRows, tests: Sequence[RowTest]) -> Mapping[str, FileCount]:
+        """Return data file to its number of rows and how many of them fail ``tests``, in one pass."""
         with _auditing(rows):
             return self._judged(rows, tests).count_by_file()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakegate.model.identifiers import quote
-from lakegate.model.quarantine import COLUMNS, ROW_ID, KeyTest, Provenance, RowTest
+from lakegate.model.quarantine import COLUMNS, ROW_ID, FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.spark.scans import LONGEST_TEXT, free_names, path
@@ -52,11 +52,12 @@ class JudgedRows:
         """SQL of what identifies a row."""
         return _ROW_ID.format(file=self.file, position=self.position)
 
-    def count_by_file(self) -> dict[str, tuple[int, int]]:
+    def count_by_file(self) -> dict[str, FileCount]:
         """Return data file to the number of its rows and of those that fail."""
-        frame = self.frame.selectExpr(f"{self.file} AS f", f"CAST({self.fails} AS INT) AS failing")
-        counted = frame.groupBy("f").agg({"*": "count", "failing": "sum"})
-        return {file: (rows, failing) for file, rows, failing in counted.collect()}
+        counts = {"n": "TRUE", "failing": self.fails, **{f"t{index}": flag for index, flag in enumerate(self.flags)}}
+        named = (f"CAST({answer} AS INT) AS {name}" for name, answer in counts.items())
+        counted = self.frame.selectExpr(f"{self.file} AS f", *named).groupBy("f").sum(*counts)
+        return {file: FileCount(rows, failing, tuple(tests)) for file, rows, failing, *tests in counted.collect()}
 
     def failing(self, tests: Sequence[RowTest], given: Provenance) -> Any:
         """Return a DataFrame of the rows that fail, as a quarantine table holds them."""

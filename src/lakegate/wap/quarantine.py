@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from lakegate.errors import ConfigurationError, EngineError, NotReplayableError, SchemaError
 from lakegate.model.checks import AuditReport, Check, CheckResult, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, Provenance, is_quarantine, quarantine_of
+from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provenance, is_quarantine, quarantine_of
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
@@ -82,11 +82,14 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         if staged.schema_changes:
             return Audited((staged,), (report,), _changes_columns(staged))
         split = _Split(context, request, staged, [(result.name, check) for result, check in failing], aside)
+        if not split.number:  # such as a time that was in the future when it was audited, and isn't any more
+            report = audit(context, staged, request.checks, replaces=request.replaces)
+            continue
         if (problem := split.over_limit()) is not None:
             tables = (staged,) if aside is None else (staged, aside)
             return Audited(tables, _reports(context, report, aside), problem)
         staged, aside = split.run()
-        counts.update({result.name: result.failing_rows for result, _ in failing})
+        counts.update(split.by_check)
         # Rows that referred to one that was set aside may fail now: that takes another round.
         report = audit(context, staged, request.checks, replaces=request.replaces)
     if aside is None:
@@ -187,13 +190,22 @@ class _Split:
             self._found = self._failing_files()
 
     @property
-    def _number(self) -> int:
-        return sum(failing for _, failing in self._found.values())
+    def number(self) -> int:
+        """How many rows are to be set aside."""
+        return sum(found.failing for found in self._found.values())
+
+    @property
+    def by_check(self) -> Mapping[str, int]:
+        """How many of them fail each check, by its name in the report."""
+        total: Counter[str] = Counter()
+        for found in self._found.values():
+            total.update({test.check: number for test, number in zip(self._tests, found.by_test, strict=True)})
+        return total
 
     def over_limit(self) -> str | None:
         """Return why too many rows would be set aside."""
         limit, total = self._request.quarantine_limit, self._request.batch.rows
-        number = self._number + (0 if self._aside is None else self._aside.rows)
+        number = self.number + (0 if self._aside is None else self._aside.rows)
         if limit is None or is_tolerated(limit, number, total):
             return None
         allowed = limit if isinstance(limit, str) else f"{limit:,} rows"
@@ -206,7 +218,7 @@ class _Split:
         """Set the failing rows aside; return both tables as they are then."""
         context, staged = self._context, self._staged
         self._reset()
-        text = f"Quarantining {self._number:,} of {staged.rows:,} rows in {self._name}"
+        text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
         with context.narrator.step(text):
             mixed, others = self._mixed(), self._others()
             self._set_aside(mixed)
@@ -220,9 +232,9 @@ class _Split:
         failpoints.reach("after-split")
         return found[staged.table], found[self._name]
 
-    def _failing_files(self) -> Mapping[str, tuple[int, int]]:
+    def _failing_files(self) -> Mapping[str, FileCount]:
         found = self._engine.failing_files(self._rows, self._tests)
-        total = sum(rows for rows, _ in found.values())
+        total = sum(one.rows for one in found.values())
         if total != self._staged.rows:
             raise EngineError(
                 f"The engine found {total:,} rows in {self._staged.table} on branch {self._staged.branch}, where "
@@ -232,11 +244,11 @@ class _Split:
                 branch=self._staged.branch,
                 run_id=self._staged.run_id,
             )
-        return {path: counts for path, counts in found.items() if counts[1]}
+        return {path: counted for path, counted in found.items() if counted.failing}
 
     def _others(self) -> int:
         """Return how many rows of the files stay."""
-        return sum(rows - failing for rows, failing in self._found.values())
+        return sum(found.rows - found.failing for found in self._found.values())
 
     def _reset(self) -> None:
         """Put the branch back to where the write left it: an attempt before this one may have died halfway."""

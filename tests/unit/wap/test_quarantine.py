@@ -12,6 +12,7 @@ from lakegate.errors import CheckError, ConfigurationError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, new_run_id
+from lakegate.model.tables import ScanResult
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.quarantine import offsets_of
 from lakegate.wap.recover import recover
@@ -95,6 +96,24 @@ def test_what_a_run_says_of_the_rows_it_set_aside() -> None:
     # Its file is known of its table, and no other.
     known = house.journal.known(ASIDE, request(house, "a", ROWS).batch.files)
     assert not known.published
+
+
+@pytest.mark.parametrize(("rows", "detail"), [(ROWS, "1 row quarantined."), (ROWS[2:3], None)])
+def test_the_rows_that_count_are_those_set_aside(
+    monkeypatch: pytest.MonkeyPatch, rows: Sequence[dict[str, Any]], detail: str | None
+) -> None:
+    house = FakeLakehouse()
+    answers, counted = iter([3]), house.count_failing
+
+    def as_of_then(*asked: Any, **options: Any) -> ScanResult:
+        """Count one row too many at first, as of a time that isn't in the future any more when rows are set aside."""
+        found = counted(*asked, **options)
+        return ScanResult(total=found.total, failing=(next(answers, *found.failing),))
+
+    monkeypatch.setattr(house, "count_failing", as_of_then)
+    run = ingest(house.context, request(house, "a", rows, checks=["in_range(id, min=2, severity='quarantine')"]))
+    assert (run.status, [one.detail for one in run.reports[0].results]) == ("published", [detail])
+    assert run.quarantined == len(house.rows_on("main", ASIDE)) == (1 if detail else 0)
 
 
 def test_a_limit_in_rows_counts_all_of_a_batch() -> None:
