@@ -11,6 +11,7 @@ from lakegate.model.refs import Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Run
 from lakegate.points import unknown_ref
 from lakegate.wap.context import Context
+from lakegate.wap.group_commit import require_nobody_publishes
 from lakegate.wap.history import find_publication
 
 _PATIENCE_S = 5.0
@@ -90,7 +91,8 @@ def _is_own(context: Context, run: Run) -> bool:
 def discard_run(context: Context, branch: str, *, target: str = "main", action: Action | None = None) -> Run | None:
     """Drop ``branch`` as :func:`discard` does, and record it for the run that wrote it.
 
-    Nobody publishes the run meanwhile: we hold its lease, and check the target before we return.
+    Nobody publishes the run meanwhile: we hold its lease, wait for whoever took it along before we had it, and check
+    the target before we return.
 
     Args:
         context: The lake's context.
@@ -104,7 +106,7 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
 
     Raises:
         NotFoundError: When the branch doesn't exist.
-        RetryableError: When somebody works on the run, and doesn't stop within a few seconds.
+        RetryableError: When somebody works on the run, or is publishing it, and doesn't stop within a few seconds.
     """
     existed = any(ref.name == branch for ref in context.catalog.list_refs())
     run = context.journal.find_by_branch(branch)
@@ -130,6 +132,8 @@ def _discarded(context: Context, run: Run, token: str, target: str, action: Acti
     if run.publication is None and not run.failures:
         # In case we are killed now: recovery must not publish the run because it passed.
         context.journal.save(run.model_copy(update={"reports": ()}), token)
+    if run.publication is None:
+        require_nobody_publishes(context, run)
     discard(context, run.branch, target=target)
     # What was published stays published, or reverted, even if its branch couldn't be dropped then.
     publication = run.publication or find_publication(context, run)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 
-from lakegate.errors import LakegateError, OutcomeUnknownError
+from lakegate.errors import LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import HistoryEvent, QueuedPublish
 from lakegate.model.refs import Commit, Ref, TablePointer
@@ -31,7 +31,7 @@ _MOST_FILES = 500
 _MOST_COMMITS = 100
 """How far to read back for a run that waits, to see whether its files were published meanwhile."""
 _LAST_LOOK_S = 10.0
-"""How long a run that is cancelled waits for whoever is publishing it."""
+"""How long to wait for whoever is publishing a run that is cancelled or discarded."""
 
 
 def can_share(run: Run) -> bool:
@@ -133,6 +133,32 @@ def _require_over(context: Context, run: Run, unknown: OutcomeUnknownError, erro
     except BaseException:  # noqa: BLE001 - a second Ctrl-C
         raise unknown from error
     raise unknown from error
+
+
+class BeingPublishedError(RetryableError):
+    """Whoever took a run along is still at it, so nobody can say whether it'll be published."""
+
+
+def require_nobody_publishes(context: Context, run: Run) -> None:
+    """Wait until nobody publishes ``run`` any more who took it along before we had its lease.
+
+    Its process may be dead, and its lease ours, while another one is about to commit what it offered. That one has the
+    publish lock; whoever takes the lock after us finds neither the offer nor its lease.
+
+    Raises:
+        BeingPublishedError: When that takes too long.
+    """
+    if not can_share(run):
+        return
+    with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
+        if not is_over:
+            raise BeingPublishedError(
+                f"Run {run.run_id} is perhaps being published right now: other processes have been publishing to "
+                f"{run.table} for {_LAST_LOOK_S:,.0f} s.",
+                hint=f"Try again; to see whether it was published: lakegate runs {run.run_id}",
+                run_id=run.run_id,
+                branch=run.branch or None,
+            )
 
 
 def _is_waiting(context: Context, run: Run) -> bool:

@@ -27,6 +27,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.downstream import send
+from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.history import events_of, find_publication
 from lakegate.wap.lifecycle import Progress, heartbeat
 from lakegate.wap.publish import RejectedLateError, publish
@@ -53,8 +54,8 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
             break
         lease = context.journal.take_over(run.run_id)
         if lease is not None:
-            # If somebody takes it over from us, it is theirs to settle.
-            with suppress(LeaseLostError):
+            # If somebody takes it over from us, or is publishing it, it is settled by them, or next time.
+            with suppress(LeaseLostError, BeingPublishedError):
                 settled.append(settle(context, lease))
     return tuple(settled)
 
@@ -78,7 +79,8 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
     A run that passed its audit is published, never discarded: its owner may be alive, only slow, and about to do the
     same; of two commits of one run the catalog accepts one. The owner of a run that hasn't passed can no longer publish
     it, because it can't record that it passed. Before a run is recorded as failed (a revert, or one that can't be
-    published), the target is searched for its commit once more; if the commit arrives even later,
+    published), whoever took it along to publish it has finished, and the target is searched for its commit once more;
+    if the commit arrives even later,
     :func:`lakegate.wap.history.sync` corrects the record.
 
     Args:
@@ -90,6 +92,7 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
     Raises:
         CatalogUnavailableError: When the catalog is away; whoever recovers next settles the run.
         LeaseLostError: When somebody took the run over from us meanwhile.
+        BeingPublishedError: When somebody took the run along before we had its lease, and is still publishing it.
     """
     if lease.token is None:
         return lease.run
@@ -126,6 +129,9 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
         if publishes and open_ and run.staged and len(run.staged) == len(run.reports) and not failed:
             return _publish(context, progress)
         if run.finished_at is not None:
+            require_nobody_publishes(context, run)
+            if (ended := _end_if_published(context, progress)) is not None:
+                return ended
             # It had ended; then somebody took its lease, to publish its branch for instance, and died.
             was = "rejected" if failed and open_ else run.status
             return progress.end(
@@ -161,6 +167,7 @@ def _reason(run: Run) -> str:
 def _reject(context: Context, progress: Progress) -> Run:
     run = progress.run
     keep = run.request is None or run.request.on_failure == "keep"
+    require_nobody_publishes(context, run)
     if keep:
         carry_verdict(context, run)
     else:
@@ -192,6 +199,7 @@ def _publish(context: Context, progress: Progress) -> Run:
 
 def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     progress.require_lease()
+    require_nobody_publishes(context, progress.run)
     _drop_branch(context, progress.run)
     if (published := _end_if_published(context, progress)) is not None:
         return published

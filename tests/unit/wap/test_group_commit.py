@@ -15,15 +15,22 @@ from sqlalchemy import select, update
 from lakegate.config import Settings
 from lakegate.dashboard.history import list_commits
 from lakegate.dashboard.model import ReadModel
-from lakegate.errors import CatalogUnavailableError, LakegateError, NewerFormatError, OutcomeUnknownError
+from lakegate.errors import (
+    CatalogUnavailableError,
+    LakegateError,
+    NewerFormatError,
+    OutcomeUnknownError,
+    RetryableError,
+)
 from lakegate.journal.schema import LEASES, PUBLISH_QUEUE
 from lakegate.model.downstream import Delivery
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import failpoints, group_commit
+from lakegate.wap.discard import discard_run
 from lakegate.wap.downstream import describe
 from lakegate.wap.history import events_of, files_in, find_commit, parts_of, published_files, run_of, sync
-from lakegate.wap.ingest import ingest
+from lakegate.wap.ingest import ingest, undo
 from lakegate.wap.recover import rebuild, recover
 from support.fakes import Died
 from support.flow_support import TRIPS, branches, ordered
@@ -335,6 +342,38 @@ def test_a_run_that_was_taken_over_is_not_taken_along(house: House) -> None:
     assert outcomes[1].code == "lease-lost"
     assert [row["id"] for row in house.rows()] == [0, 1]
     assert queued(house) == []
+
+
+@pytest.mark.parametrize("given_up", ["discarded", "undone"])
+def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
+    house: House, monkeypatch: pytest.MonkeyPatch, given_up: str
+) -> None:
+    errors: list[LakegateError] = []
+    here = threading.local()
+
+    def named(number: int) -> Run:
+        here.run = f"r{number}"
+        return house.add(here.run, rows_of(number))
+
+    def reach(reached: str) -> None:
+        if reached == "before-commit" and not errors:
+            companion = {"r1": "r2", "r2": "r1"}[here.run]
+            house.kill()
+            with pytest.raises(RetryableError, match="perhaps being published") as caught:
+                if given_up == "discarded":
+                    discard_run(house.context, f"wap/nyc.trips_{companion}")
+                else:
+                    undo(house.context, companion, reason="Cancelled.")
+            errors.append(caught.value)
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
+    stopped = Stopped(house, [lambda: named(1), lambda: named(2)])
+    with stopped.waiting():
+        pass
+    assert [run.status for run in stopped.runs()] == ["published"] * 2
+    assert len(errors) == 1
+    assert [row["id"] for row in house.rows()] == [0, 1, 2]
 
 
 def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
