@@ -38,7 +38,7 @@ from lakegate.checks.questions import (
 )
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import Schemas, no_such_table, validate_checks
-from lakegate.errors import CheckError, EngineError, EngineUnavailableError, QueryError
+from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
 from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Verdict, is_tolerated
 from lakegate.model.explanations import Explanation, Method
 from lakegate.model.identifiers import TableIdentifier
@@ -275,6 +275,29 @@ class _Audit:
 
     def results(self) -> tuple[CheckResult, ...]:
         """Answer all checks."""
+        try:
+            return self._results()
+        except (EngineError, QueryError) as error:
+            if not self._hides or "condition" not in error.context:
+                raise  # "condition": Spark's words, as of lakegate.spark.failures
+            raise type(error)(
+                f"The audit of {self._rows.table} on {self._rows.ref} could not run: {self._told(error)}.",
+                hint="What Spark says of it may quote values that audit.mask or examples=0 hide; its own log has it.",
+                **error.context,
+            ) from None
+
+    @cached_property
+    def _hides(self) -> bool:
+        """Whether there are values that aren't to be shown."""
+        return bool(self._rows.masked) or any(check.examples == 0 for check in self._checks)
+
+    def _told(self, error: LakegateError) -> str:
+        """Return what the engine says is wrong, or only its name where its words may quote values that are hidden."""
+        if not self._hides:
+            return error.message
+        return str(error.context.get("condition") or type(error).__name__)
+
+    def _results(self) -> tuple[CheckResult, ...]:
         answers: dict[int, _Answer] = {}
         left: dict[int, Question] = {}
         began = time.monotonic()
@@ -436,7 +459,7 @@ class _Audit:
             return
         refusals = {question.key: self._refusal(question.predicate) for question in by_user}
         culprits = [
-            f"\n- {check}: {refusal.message}"
+            f"\n- {check}: {self._told(refusal)}"
             for index, check in enumerate(self._checks)
             if (refusal := next(filter(None, map(refusals.get, self._keys(index))), None)) is not None
         ]
@@ -446,7 +469,7 @@ class _Audit:
                 hint="Correct the expression; in Spark SQL, try_divide(…) and try_cast(… AS …) give NULL, not errors.",
                 table=str(self._rows.table),
                 branch=self._rows.ref,
-            ) from error
+            ) from (None if self._hides else error)
 
     def _keys(self, index: int) -> Iterator[object]:
         """Yield the keys of what a check asks of the scan: its filter, then what it asks of the rows left."""
@@ -513,8 +536,8 @@ class _Audit:
                 except (EngineError, QueryError) as error:
                     if question.by_user and self._refusal(_NO_ROW) is None:
                         raise refuse(
-                            check, f"the engine can't run it: {error.message}", "Correct the query."
-                        ) from error
+                            check, f"the engine can't run it: {self._told(error)}", "Correct the query."
+                        ) from (None if self._hides else error)
                     raise
             yield index, Finding(self._verified(counted, 1, where).failing[0])
 
@@ -669,8 +692,9 @@ class _Audit:
                         shown = away = error.message
                     except Exception as error:  # noqa: BLE001 - of the libraries below, too: see above
                         # Their messages quote values, which whoever reads the report may not be allowed to see.
-                        _LOG.debug("no examples", exc_info=True)
-                        shown = known[key] = f"fetching them failed ({type(error).__name__})."
+                        kind = getattr(error, "context", {}).get("condition") or type(error).__name__
+                        _LOG.debug("no examples: %s", kind, exc_info=not self._hides)
+                        shown = known[key] = f"fetching them failed ({kind})."
                 found = self._shown(self._checks[index], answers[index], shown)
                 answers[index] = found if isinstance(shown, str) else replace(found, values=self._values(index, found))
 

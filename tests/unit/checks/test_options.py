@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 
 from lakegate.checks import Check, not_null, parse_check, parse_checks, row_count, run_audit, validate_checks
 from lakegate.checks.history import Past, PastBatch
-from lakegate.errors import CheckError
+from lakegate.errors import CheckError, EngineError
 from lakegate.model.checks import AuditReport, CheckResult, is_tolerated, parse_tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
@@ -190,6 +191,24 @@ def test_masked_values_are_not_told() -> None:
     shown, hidden = "The greatest value of id is '9'.", "The value isn't shown."
     assert asked("max(id, max=5)", "max(id, max=5, examples=0)", masked=()) == [shown, hidden]
     assert asked("max(id, max=5)", masked=("I*",)) == [hidden]
+
+
+@pytest.mark.parametrize(("option", "masked"), [(", examples=0", ()), ("", ("s",))])
+@pytest.mark.parametrize("is_theirs", [True, False])
+def test_what_spark_says_quotes_no_hidden_value(option: str, masked: tuple[str, ...], is_theirs: bool) -> None:
+    class Refusing(CountingEngine):
+        def count_failing(self, rows: AddedRows, predicates: Sequence[str], **_: object) -> ScanResult:
+            if not is_theirs or any("CAST" in text for text in predicates):
+                raise EngineError("The value 'jo@x.org' cannot be cast.", condition="CAST_INVALID_INPUT")
+            return ScanResult(total=10, failing=(0,) * len(predicates))
+
+    with pytest.raises(CheckError if is_theirs else EngineError, match="CAST_INVALID_INPUT") as caught:
+        run_audit(
+            run_id="r", rows=ROWS.model_copy(update={"masked": masked}), schema=SCHEMA, added=ADDED,
+            checks=parse_checks(f"expression_is_true('CAST(s AS INT) > 0'{option})"),
+            engine=lambda: cast("Engine", Refusing()), metadata_location="m",
+        )  # fmt: skip
+    assert "jo@x.org" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_failing_check_says_so_in_a_sentence_and_when_it_last_passed() -> None:

@@ -210,3 +210,12 @@ def test_examples_hide_a_struct_with_a_masked_field() -> None:
     assert engine_module.shown(Examples(), rows) == (
         "`id`", "'•••' AS `contact`", "'•••' AS `contact.email`"
     )  # fmt: skip
+
+
+def test_an_error_names_sparks_condition() -> None:
+    from pyspark.errors import PySparkException
+
+    text = "(org.apache.spark.SparkNumberFormatException) [CAST_INVALID_INPUT] The value '[NO]' cannot be cast"
+    with pytest.raises(EngineError) as caught, translated("auditing a.b"):
+        raise PySparkException(text)
+    assert caught.value.context == {"condition": "CAST_INVALID_INPUT"}
