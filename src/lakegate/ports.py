@@ -410,10 +410,10 @@ class Engine(Protocol):
         """Return the number of rows and the values of aggregates in SQL over just ``rows``, all in one aggregation."""
 
     def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
-        """Count the rows of a ``SELECT`` over ``rows``, which it calls ``batch``."""
+        """Count the rows of a ``SELECT`` over ``rows``, which it calls ``batch`` or :data:`OWN_BATCH`."""
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
-        """Return up to ``limit`` rows of a ``SELECT`` over ``rows``, which it calls ``batch``, as JSON-safe values."""
+        """Return up to ``limit`` rows of such a ``SELECT`` over ``rows``, as JSON-safe values."""
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         """Count rows that share their values in ``columns`` (none NULL) with another row."""

@@ -21,6 +21,7 @@ from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TablePointer
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import (
+    OWN_BATCH,
     AddedFiles,
     AddedRows,
     ColumnStatistics,
@@ -323,6 +324,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
             marks = ", ".join("?" * len(version.schema.names))
             values = [[row[name] for name in version.schema.names] for row in wanted]
             connection.executemany(f"INSERT INTO batch VALUES ({marks})", values)
+            connection.execute(f"CREATE TEMP VIEW {OWN_BATCH} AS SELECT * FROM batch")
             found = connection.execute(sql).fetchall()
         connection.close()
         return found

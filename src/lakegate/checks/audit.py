@@ -43,7 +43,7 @@ from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Ver
 from lakegate.model.explanations import Explanation, Method
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema, nested_fields
-from lakegate.model.tables import AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
+from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
 from lakegate.ports import Engine, Narrator
 from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
 
@@ -723,7 +723,7 @@ class _Audit:
             return answer.values
         predicate = self._filtered(index).predicate
         sql = (
-            f"SELECT {question.values_of} AS value, count(*) AS rows FROM batch WHERE {predicate} "  # noqa: S608
+            f"SELECT {question.values_of} AS value, count(*) AS rows FROM {OWN_BATCH} WHERE {predicate} "  # noqa: S608
             f"GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_MOST_VALUES}"
         )
         try:

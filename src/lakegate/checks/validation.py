@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from lakegate.checks.columns import ColumnType, Family
 from lakegate.checks.definition import refuse
-from lakegate.checks.questions import CheckProblem, DuplicateRows, KeyQuestion, OrphanRows, read_filter
+from lakegate.checks.questions import CheckProblem, DuplicateRows, KeyQuestion, OrphanRows, QueryRows, read_filter
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
@@ -19,6 +19,7 @@ Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
 """Gives the schema of another table as it would be after publishing; ``None`` when there is no such table."""
 
 _MOST_SHOWN = 30
+_OWN_NAMES = "__lakegate_"
 _MOST_DIGITS = 38  # of a Spark decimal; a comparison that needs more loses fraction digits
 _WHOLE_DIGITS = {"int": 10, "long": 20}  # what Spark gives them beside a decimal
 
@@ -95,11 +96,21 @@ def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
     valid = definition.resolve(check, lambda name: _find(check, name, schema).name)
     question = definition.ask(valid, schema)
     definition.filter(valid, schema)
+    if isinstance(question, QueryRows) and not question.by_user:
+        _require_free_names(valid, schema)
     if isinstance(question, (DuplicateRows, OrphanRows)):
         _require_key(check, question, schema)
     if isinstance(question, OrphanRows) and schemas is not None:
         _require_reference(valid, question, schema, schemas)
     return valid
+
+
+def _require_free_names(check: Check, schema: Schema) -> None:
+    """Refuse a query of ours on a table with a column that it could take for one of its own names."""
+    taken = next((name for name in schema.names if name.lower().startswith(_OWN_NAMES)), None)
+    if taken is not None:
+        problem = f"it takes a query, in which column '{taken}' could be taken for one of lakegate's own names."
+        raise refuse(check, problem, f"Rename the column: names that start with '{_OWN_NAMES}' are reserved.")
 
 
 def _find(check: Check, name: str, schema: Schema) -> Column:

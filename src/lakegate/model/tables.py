@@ -23,6 +23,10 @@ RowCount: TypeAlias = tuple[int | None, int | None]
 """How many rows a table has, and how many at most: its data files' rows, deleted ones among them."""
 
 
+OWN_BATCH = "__lakegate_batch"
+"""What lakegate's own queries call audited rows: a struct may be called ``batch``, as users' queries call them."""
+
+
 class Snapshot(Value):
     """One snapshot of a table (Iceberg spec, "Snapshots")."""
 

@@ -19,7 +19,7 @@ from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
 from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.sqltext import sql_string
-from lakegate.model.tables import AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
+from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
 from lakegate.spark import quarantine
 from lakegate.spark.counting import count
@@ -164,15 +164,14 @@ class SparkEngine:
         """Count the rows of a query over ``batch``, and those of ``batch``."""
         with _auditing(rows), self._batch_view(rows) as view:
             failing = f"SELECT count(1) FROM ({sql}\n)"  # noqa: S608 - validated, and in parentheses
-            text = f"WITH batch AS (SELECT * FROM {view}) SELECT (SELECT count(1) FROM batch), ({failing})"  # noqa: S608
-            total, found = self.session.sql(text).collect()[0]
+            total = f"SELECT count(1) FROM {OWN_BATCH}"  # noqa: S608
+            total, found = self.session.sql(f"{_named(view)} SELECT ({total}), ({failing})").collect()[0]
         return ScanResult(total=total, failing=(found,))
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows of a query over ``batch``."""
         with _fetching(rows), self._batch_view(rows) as view:
-            text = f"WITH batch AS (SELECT * FROM {view}) SELECT * FROM ({sql}\n) LIMIT {limit:d}"  # noqa: S608
-            frame = self.session.sql(text)
+            frame = self.session.sql(f"{_named(view)} SELECT * FROM ({sql}\n) LIMIT {limit:d}")  # noqa: S608
             own = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
             return examples(shown(own, rows))
 
@@ -509,6 +508,11 @@ def shown(frame: Any, rows: AddedRows) -> Any:
         for field in frame.schema.fields
     )
     return frame.selectExpr(*columns)
+
+
+def _named(view: str) -> str:
+    """Return the beginning of a query whose rows are those of ``view``, by the names that queries have for them."""
+    return f"WITH batch AS (SELECT * FROM {view}), {OWN_BATCH} AS (SELECT * FROM {view})"  # noqa: S608 - our own name
 
 
 def _matching(frame: Any, rows: Rows) -> Any:

@@ -147,3 +147,16 @@ def test_limits_hold_while_there_is_no_history(text: str, rows: int, verdict: st
     assert question.band is not None
     found = judge_band(question.judge(rows), question.band, None, (), datetime(2026, 1, 31, tzinfo=UTC))
     assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "text", ["sequential_values(batch.seq)", "outliers(batch.seq)", "mutually_exclusive_ranges(batch.seq, seq)"]
+)
+def test_a_struct_called_batch_is_not_the_batch(text: str) -> None:
+    names = {"batch": "struct<seq: long>", "seq": "long"}
+    schema = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in names.items()))
+    sql = asked(text, schema).sql
+    assert "`batch`.`seq`" in sql
+    assert "FROM batch" not in sql
+    with pytest.raises(CheckError, match="column '__Lakegate_x' could be taken"):
+        asked(text, Schema(columns=(*schema.columns, Column(name="__Lakegate_x", type="long"))))

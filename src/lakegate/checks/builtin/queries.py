@@ -13,6 +13,7 @@ from lakegate.checks.definition import CheckOptions, ColumnName, ColumnsBeside, 
 from lakegate.checks.questions import Aggregates, CheckProblem, Finding, QueryRows
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
+from lakegate.model.tables import OWN_BATCH
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5})\s*(minute|hour|day|week)s?")
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
@@ -44,7 +45,7 @@ def sequential_values(
     if found.type.family is Family.INTEGER:
         step = f"CAST(__lakegate_previous AS DECIMAL(38, 0)) + {interval}"
     return _rows_where(
-        f"SELECT *, {previous} AS __lakegate_previous FROM batch WHERE {column} IS NOT NULL",  # noqa: S608
+        f"SELECT *, {previous} AS __lakegate_previous FROM {OWN_BATCH} WHERE {column} IS NOT NULL",  # noqa: S608
         f"__lakegate_previous IS NOT NULL AND {column} <> {step}",
     )
 
@@ -86,7 +87,7 @@ def mutually_exclusive_ranges(
     order = f"{_partition(partition_by)}ORDER BY {lower}, {upper} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     begins = "<>" if not gaps else "<"
     return _rows_where(
-        f"SELECT *, max({upper}) OVER ({order}) AS __lakegate_previous FROM batch "  # noqa: S608 - quoted names
+        f"SELECT *, max({upper}) OVER ({order}) AS __lakegate_previous FROM {OWN_BATCH} "  # noqa: S608 - quoted names
         f"WHERE {lower} IS NOT NULL AND {upper} IS NOT NULL",
         f"{upper} < {lower} OR {lower} {begins} __lakegate_previous",
     )
@@ -112,7 +113,7 @@ def outliers(column: ColumnName, deviations: float = 3, **options: Unpack[CheckO
     finite = f"CASE WHEN abs({number}) < CAST('Infinity' AS DOUBLE) THEN {number} END"
     return _rows_where(
         f"SELECT *, avg({finite}) OVER () AS __lakegate_mean, coalesce(stddev_samp({finite}) OVER (), 0D) AS "  # noqa: S608
-        f"__lakegate_spread FROM batch WHERE {column} IS NOT NULL",
+        f"__lakegate_spread FROM {OWN_BATCH} WHERE {column} IS NOT NULL",
         f"coalesce(NOT abs({number}) < CAST('Infinity' AS DOUBLE), TRUE) OR "
         f"abs({number} - __lakegate_mean) > {deviations!r}D * __lakegate_spread * (1 + 1e-12D) "
         "+ 1e-12D * abs(__lakegate_mean)",
