@@ -25,7 +25,7 @@ from lakegate.spark import quarantine
 from lakegate.spark.counting import count
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
-from lakegate.spark.reader import cast_to, read_as, read_batch, spark_ddl
+from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
 from lakegate.spark.scans import (
     FOUND,
     KNOWN,
@@ -257,9 +257,9 @@ class SparkEngine:
                 self._create(_writer(frame, target), target.create)
                 return
             name = target.table.sql(CATALOG, ref=target.ref)
-            new = quarantine.new_columns(frame, target.table_schema) if target.table_schema is not None else []
-            if new:
-                self.session.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(new)})")
+            if target.table_schema is not None:
+                changes = quarantine.changes_for(iceberg_schema(frame.schema), target.table_schema)
+                self._change_schema(target.model_copy(update={"schema_changes": changes}))
             _writer(quarantine.fitted(frame, self.session.table(name)), target).append()
 
     def keep_others(self, rows: AddedRows, aside: AddedRows, target: WriteTarget) -> None:

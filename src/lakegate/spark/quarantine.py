@@ -11,8 +11,9 @@ from typing import Any
 
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import COLUMNS, ROW_ID, FileCount, KeyTest, Provenance, RowTest
-from lakegate.model.schema import Schema
+from lakegate.model.schema import Schema, SchemaChange, can_promote
 from lakegate.model.sqltext import sql_string
+from lakegate.spark.reader import iceberg_schema, spark_ddl
 from lakegate.spark.scans import LONGEST_TEXT, free_names, path
 
 _NESTED = frozenset({"array", "map", "struct", "variant"})
@@ -153,17 +154,29 @@ def fitted(frame: Any, table: Any) -> Any:
         *(
             quote(given[column.name.lower()])
             if column.name.lower() in given
-            else f"CAST(NULL AS {column.dataType.simpleString()}) AS {quote(column.name)}"
-            for column in table.schema.fields
+            else f"CAST(NULL AS {spark_ddl(column.type)}) AS {quote(column.name)}"
+            for column in iceberg_schema(table.schema).columns
         )
     )
 
 
-def new_columns(frame: Any, table: Schema) -> list[str]:
-    """Return the columns that a quarantine table lacks, as ``ALTER TABLE … ADD COLUMNS`` takes them."""
-    known = {column.name.lower() for column in table.columns}
-    missing = (field for field in frame.schema.fields if field.name.lower() not in known)
-    return [f"{quote(field.name)} {field.dataType.simpleString()}" for field in missing]
+def changes_for(rows: Schema, table: Schema) -> tuple[SchemaChange, ...]:
+    """Return what a quarantine table needs before it holds ``rows``: columns that it lacks, and wider ones.
+
+    Example:
+        >>> from lakegate.model.schema import Column
+        >>> rows = Schema(columns=(Column(name="fare", type="double"), Column(name="tip", type="int")))
+        >>> [str(change) for change in changes_for(rows, Schema(columns=(Column(name="Fare", type="float"),)))]
+        ['widen column Fare from float to double', 'add column tip (int)']
+    """
+    found = ((column, table.find(column.name)) for column in rows.columns)
+    return tuple(
+        SchemaChange(column=column.name, type=column.type)
+        if held is None
+        else SchemaChange(column=held.name, type=column.type, before=held.type)
+        for column, held in found
+        if held is None or can_promote(held.type, column.type)
+    )
 
 
 def _source_of(given: Provenance, file: str, position: str) -> tuple[str, str]:

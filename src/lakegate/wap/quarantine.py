@@ -24,7 +24,7 @@ from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provena
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
-from lakegate.model.schema import Schema
+from lakegate.model.schema import Schema, can_promote, is_lossless
 from lakegate.model.tables import AddedRows, CreateTable, WriteTarget
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
@@ -79,8 +79,8 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         ]
         if not failing:
             break
-        if staged.schema_changes:
-            return Audited((staged,), (report,), _changes_columns(staged))
+        if request.schema_changes:
+            return Audited((staged,), (report,), _changes_columns(request))
         split = _Split(context, request, staged, [(result.name, check) for result, check in failing], aside)
         if not split.number:  # such as a time that was in the future when it was audited, and isn't any more
             report = audit(context, staged, request.checks, replaces=request.replaces)
@@ -98,8 +98,8 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
     return Audited((staged, aside), _reports(context, _with_quarantined(report, first, counts), aside))
 
 
-def _changes_columns(staged: StagedTable) -> str:
-    changes = ", ".join(map(str, staged.schema_changes))
+def _changes_columns(request: IngestRequest) -> str:
+    changes = ", ".join(map(str, request.schema_changes))
     return (
         f"Rows that should be quarantined come with a change of columns ({changes}); one run can't do both, and the "
         "batch is rejected as a whole. Change the table first, with a batch that passes or in a transaction."
@@ -125,12 +125,50 @@ def require_quarantinable(context: Context, table: TableIdentifier, schema: Sche
         )
     name = quarantine_of(table)
     pointer = context.catalog.get_table(name, base)
-    if pointer is not None and context.reader.metadata(pointer).properties.get(MADE_FOR) != str(table):
+    if pointer is None:
+        return
+    metadata = context.reader.metadata(pointer)
+    if metadata.properties.get(MADE_FOR) != str(table):
         raise ConfigurationError(
             f"Rows of {table} can't be quarantined: {name} isn't its quarantine table, but another one of that name.",
             hint=f"Rename or drop {name}; names that end in '__quarantine' are reserved.",
             table=str(name),
         )
+    _require_held(table, schema, metadata.table_schema)
+
+
+def _require_held(table: TableIdentifier, schema: Schema, held: Schema) -> None:
+    """Check that the quarantine table holds all values of the table's columns, or can be made to."""
+    name = quarantine_of(table)
+    for column in schema.columns:
+        there = held.find(column.name)
+        if there is None or can_promote(there.type, column.type) or takes(column.type, there.type):
+            continue
+        raise SchemaError(
+            f"Rows of {table} can't be quarantined: its column '{column.name}' is {column.type}, but {there.type} in "
+            f"{name}, which can't hold all of its values.",
+            hint=f"Rename the old column of {name} in a transaction (ALTER TABLE … RENAME COLUMN), or release or drop "
+            "the rows there and drop that table. Or use severity='error' or 'warn'.",
+            table=str(table),
+            column=column.name,
+            types=[there.type, column.type],
+        )
+
+
+def takes(narrow: str, wide: str) -> bool:
+    """Return whether a column of the one type can be written to one of the other without losing anything.
+
+    Spark reads UUIDs as text and fixed bytes as bytes, and a quarantine table holds what Spark reads.
+
+    Example:
+        >>> takes("uuid", "string"), takes("int", "double"), takes("double", "float")
+        (True, True, False)
+    """
+    return is_lossless(_as_read(narrow), _as_read(wide))
+
+
+def _as_read(kind: str) -> str:
+    return "string" if kind == "uuid" else "binary" if kind.startswith("fixed") else kind
 
 
 def _with_quarantined(report: AuditReport, first: AuditReport, counts: Mapping[str, int]) -> AuditReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from lakegate.errors import CheckError, ConfigurationError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, new_run_id
+from lakegate.model.schema import Schema
 from lakegate.model.tables import ScanResult
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.quarantine import offsets_of
@@ -132,6 +134,38 @@ def test_what_cannot_be_quarantined_is_refused_before_anything_is_written() -> N
     with pytest.raises(SchemaError, match="its column '_Reasons' has the name of one"):
         ingest(house.context, request(house, "b", named, checks=["not_null(id, severity='quarantine')"]))
     assert house.writes == 0
+
+
+def test_rows_whose_types_their_quarantine_table_cannot_follow_are_refused() -> None:
+    house = FakeLakehouse()
+    ingest(house.context, request(house, "a", ROWS))
+    retype(house, ASIDE, "fare", "int")  # which can become long, as the table's is
+    assert ingest(house.context, request(house, "b", ROWS)).status == "published"
+    retype(house, ASIDE, "fare", "decimal(9, 2)")
+    with pytest.raises(SchemaError, match=r"'fare' is long, but decimal\(9, 2\) in nyc\.trips__quarantine"):
+        ingest(house.context, request(house, "c", ROWS))
+    assert house.writes == 2
+
+
+def test_a_batch_that_changes_columns_and_has_rows_to_quarantine_is_rejected_as_a_whole() -> None:
+    house = FakeLakehouse()
+    ingest(house.context, request(house, "a", [{"id": 1}], checks=CHECKS[:1]))
+    # A write that finds the columns changed already, by an attempt that was killed, is asked what it was to change.
+    evolving = request(
+        house, "b", [{"id": 2, "tip": 1}, {"id": None, "tip": 2}], checks=CHECKS[:1], schema_mode="evolve"
+    )
+    run = ingest(house.context, evolving)
+    assert (run.status, run.tables) == ("rejected", (TABLE,))
+    assert run.detail is not None
+    assert "come with a change of columns (add column tip (long))" in run.detail
+
+
+def retype(house: FakeLakehouse, table: str, column: str, kind: str) -> None:
+    pointer = house.catalog.get_table(TableIdentifier.parse(table), house.catalog.get_ref("main"))
+    assert pointer is not None
+    version = house.versions[pointer.metadata_location]
+    columns = (c.model_copy(update={"type": kind}) if c.name == column else c for c in version.schema.columns)
+    house.versions[pointer.metadata_location] = replace(version, schema=Schema(columns=tuple(columns)))
 
 
 def test_rows_are_only_placed_where_the_names_of_the_files_say_so() -> None:
