@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from keyword import iskeyword
 from typing import Any, Literal, TypeAlias
@@ -23,6 +23,7 @@ Tolerance: TypeAlias = int | str
 
 _TOLERANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|rows?)?")
 _ALL = 100  # percent
+_MOST_DIGITS = 400  # of a tolerance
 
 
 class Check(Value):
@@ -221,15 +222,15 @@ def parse_tolerance(given: object) -> Tolerance:
         raise ValueError(
             f"tolerance={given!r} is neither a number of rows, such as 5, nor a percentage, such as '0.1%'"
         )
-    try:
-        number = Decimal(match[1])
-    except InvalidOperation:  # thousands of digits
-        number = Decimal("Infinity")
+    if len(match[1]) > _MOST_DIGITS:
+        raise ValueError(f"tolerance={match[1][:20]}… has more than {_MOST_DIGITS} digits")
+    number = Decimal(match[1])
     if match[2] == "%":
         if number > _ALL:
             raise ValueError(f"tolerance={given!r} is more than 100%")
-        return f"{number.normalize():f}%"
-    if not number.is_finite() or number != int(number):
+        whole, _, fraction = match[1].partition(".")  # as text: a Decimal's methods round to 28 digits
+        return ".".join(filter(None, (whole.lstrip("0") or "0", fraction.rstrip("0")))) + "%"
+    if number != int(number):
         raise ValueError(f"tolerance={given!r} isn't a whole number of rows; a percentage ends in %")
     return int(number)
 

@@ -65,7 +65,19 @@ def audit(engine: CountingEngine, *texts: str, added: AddedFiles = ADDED) -> Aud
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [(0, 0), (5, 5), ("5", 5), ("1 row", 1), ("5 rows", 5), ("0.1%", "0.1%"), ("0.10 %", "0.1%"), ("100%", "100%")],
+    [
+        (0, 0),
+        (5, 5),
+        ("5", 5),
+        ("1 row", 1),
+        ("5 rows", 5),
+        ("0.1%", "0.1%"),
+        ("0.10 %", "0.1%"),
+        ("100%", "100%"),
+        ("007.50%", "7.5%"),
+        ("0.0%", "0%"),
+        ("99.99999999999999999999999999999%", "99.99999999999999999999999999999%"),
+    ],
 )
 def test_a_tolerance_is_a_number_of_rows_or_a_percentage(given: object, kept: object) -> None:
     assert parse_tolerance(given) == kept
