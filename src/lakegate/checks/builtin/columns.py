@@ -11,19 +11,20 @@ from lakegate.checks.definition import CheckOptions, ColumnName, OtherColumns, a
 from lakegate.checks.questions import AboutChange, AboutColumns, Finding
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
-from lakegate.model.schema import Column, Schema, type_words
+from lakegate.model.schema import Column, Schema
 
 _SPARK = {"bigint": "long", "integer": "int", "tinyint": "int", "smallint": "int", "byte": "int", "short": "int",
           "real": "float", "timestamp_ntz": "timestamp", "timestamp_ltz": "timestamptz", "varchar": "string",
-          "text": "string", "bool": "boolean", "numeric": "decimal"}  # fmt: skip
+          "text": "string", "array": "list", "bool": "boolean", "numeric": "decimal"}  # fmt: skip
 _KNOWN = frozenset(
     {"boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz", "timestamp_ns",
      "timestamptz_ns", "string", "uuid", "binary", "decimal", "fixed", "struct", "list", "map", "variant", "unknown",
      "geometry", "geography"}
 )  # fmt: skip
 _NOT_NULL = re.compile(r"\s+not\s+null$", re.IGNORECASE)
-_SPACES = re.compile(r"\s*([<>(),:])\s*")
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(r"\w+")
+_TOKEN = re.compile(r"(`(?:[^`]|``)*`|\w+)(?:\s*(:)\s*)?|\s*([<>(),])\s*|.", re.DOTALL)
+"""A field's name with its colon, a word of a type, a mark, or anything else."""
 _SHOWN = 10
 
 
@@ -42,7 +43,7 @@ def columns_match(
     A column is ``'name'``, ``'name: type'`` or ``'name: type not null'``; types are Iceberg's (``long``, ``decimal(9,
     2)``, ``list<string>``) or Spark's names for them. ``mode='strict'`` refuses columns that aren't listed,
     ``mode='additive'`` allows them. With ``ordered=True``, those listed must be in this order (others may be between).
-    Names compare exactly, with case.
+    Names compare exactly, with case, and so do those of a struct's fields: ``struct<email: string>``.
 
     Example:
         >>> str(columns_match(["id: long", "fare"], mode="additive"))
@@ -113,13 +114,13 @@ def column_type(column: ColumnName, type: str, **options: Unpack[CheckOptions]) 
         "type(fare_amount, type='double')"
     """
     found = audited(column)
-    problem = None if _plain(found.type.text) == _plain(type) else f"{found.name} is of type {found.type.text}"
+    problem = None if _plain(found.type.text) == _read_type(type) else f"{found.name} is of type {found.type.text}"
     return AboutColumns(lambda _: _found([problem] if problem else []))
 
 
 @column_type.prepare
 def _prepare_type(check: Check) -> Check:
-    _plain(check.arguments["type"])
+    _read_type(check.arguments["type"])
     return check
 
 
@@ -169,7 +170,7 @@ class _Wanted:
         name, _, type_ = text.partition(": ")
         required = bool(_NOT_NULL.search(type_))
         type_ = _NOT_NULL.sub("", type_).strip()
-        return cls(name.strip(), _plain(type_) if type_ else None, required)
+        return cls(name.strip(), _read_type(type_) if type_ else None, required)
 
     def problem(self, schema: Schema) -> str | None:
         found: Column | None = next((one for one in schema.columns if one.name == self.name), None)
@@ -182,18 +183,36 @@ class _Wanted:
         return None
 
 
-def _plain(text: str) -> str:
-    """Return a type as Iceberg names it, without spaces.
+def _read_type(text: str) -> str:
+    """Return a type that a user wrote, in its plain form.
 
     Raises:
         ValueError: When there is no such type.
     """
-    plain = _SPACES.sub(r"\1", text.strip().lower())
-    words = type_words(_SPACES.sub(lambda match: ": " if match[1] == ":" else match[1], text.strip().lower()))
-    unknown = sorted(words - _KNOWN - _SPARK.keys())
+    plain = _plain(text.strip())
+    words = {match[1] for match in _TOKEN.finditer(plain) if match[1] and not match[2] and not match[1].isdigit()}
+    unknown = sorted(words - _KNOWN)
     if unknown or not words:
         raise ValueError(f"there is no type '{unknown[0] if unknown else text}'.")
-    return _WORD.sub(lambda match: _SPARK.get(match[0], match[0]), plain) if "<" not in plain else plain
+    return plain
+
+
+def _plain(text: str) -> str:
+    """Return a type as Iceberg names it, without spaces; the names of a struct's fields stay as they are.
+
+    Example:
+        >>> _plain("STRUCT<Email : varchar, `map`: numeric(9, 2)>")
+        'struct<Email:string,map:decimal(9,2)>'
+    """
+
+    def plain(match: re.Match[str]) -> str:
+        name, colon, mark = match.groups()
+        if colon:
+            bare = name.strip("`")
+            return f"{bare if _NAME.fullmatch(bare) else name}:"
+        return _SPARK.get(name.lower(), name.lower()) if name else mark or match[0]
+
+    return _TOKEN.sub(plain, text)
 
 
 def _found(problems: Sequence[str]) -> Finding:

@@ -1,0 +1,54 @@
+"""Checks of a table's columns: how types are written and compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakegate.checks import column_type, columns_match, validate_checks
+from lakegate.checks.questions import AboutColumns
+from lakegate.checks.registry import find_check
+from lakegate.errors import CheckError
+from lakegate.model.checks import Check
+from lakegate.model.schema import Column, Schema
+
+CONTACT = "struct<email: string, `a: b`: list<decimal(9, 2)>, Geo: map<string, struct<lat: double>>>"
+SCHEMA = Schema(columns=(Column(name="c", type=CONTACT), Column(name="id", type="long", required=True)))
+
+
+def detail(check: Check) -> str | None:
+    (valid,) = validate_checks([check], SCHEMA)
+    question = find_check(valid.kind).ask(valid, SCHEMA)
+    assert isinstance(question, AboutColumns)
+    return question.judge(SCHEMA).detail
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        CONTACT,
+        "STRUCT<email:varchar,`a: b`:array<numeric(9,2)>,Geo : map<text, struct<`lat`: DOUBLE>>>",
+        "struct< email: string , `a: b`: list < decimal( 9 , 2 ) >, Geo: map<string,struct<lat: double> > >",
+    ],
+)
+def test_types_are_the_same_however_they_are_written(type_: str) -> None:
+    assert detail(columns_match([f"c: {type_}", "id: BIGINT NOT NULL"])) is None
+    assert detail(column_type("c", type_)) is None
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        CONTACT.replace("email", "EMAIL"),
+        CONTACT.replace("Geo", "geo"),
+        CONTACT.replace("a: b", "a:b"),
+        CONTACT.replace("email: string", "email: binary"),
+    ],
+)
+def test_names_of_fields_compare_exactly_and_types_differ_inside(type_: str) -> None:
+    assert detail(columns_match([f"c: {type_}", "id"])) == f"c is of type {CONTACT}."
+
+
+@pytest.mark.parametrize("type_", ["strng", "struct<a: strng>", "list<`string`>", "<>"])
+def test_what_is_no_type_is_refused_when_the_check_is_read(type_: str) -> None:
+    with pytest.raises(CheckError, match="there is no type"):
+        columns_match([f"c: {type_}"])
