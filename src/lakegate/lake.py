@@ -632,7 +632,8 @@ class Lake:
             run_id: Only rows that this run set aside.
             check: Only rows that fail the check of this name.
             where: Only rows for which this predicate in Spark SQL is true.
-            changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``.
+            changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"`` for
+                a column that the table no longer has leaves its values out.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
@@ -641,6 +642,7 @@ class Lake:
             AuditFailedError: The rows fail one of the table's checks, which all block here. Nothing was published.
             InputError: No row that waits is chosen, or an expression can't be used.
             NotFoundError: No row of the table was ever quarantined.
+            SchemaError: The table has no column for a value that some row has, or one whose type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
         find_quarantine(self._context, self._components.catalog.get_ref(MAIN), identifier)
@@ -648,7 +650,7 @@ class Lake:
         new = dict(changes or {})
 
         def work(tx: Transaction) -> Transaction:
-            release(tx, identifier, chosen, new)
+            release(self._context, tx, identifier, chosen, new)
             return tx
 
         return self.transact(work, name=f"{'fix' if new else 'release'} {identifier}").run

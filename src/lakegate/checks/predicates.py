@@ -155,6 +155,19 @@ def read_expression(text: str) -> str:
     return sql_text(tokens)
 
 
+def expression_columns(text: str) -> tuple[str, ...]:
+    """Return the columns that an expression refers to which :func:`read_expression` takes, in order of appearance.
+
+    Raises:
+        PredicateError: When it isn't an expression.
+
+    Example:
+        >>> expression_columns("abs(fare) + trip.tip")
+        ('fare', 'trip')
+    """
+    return tuple(dict.fromkeys(_column_names(_parse(sql_skeleton(_tokens(text))))))
+
+
 def read_query(text: str, view: str) -> str:
     """Look through a query that may read ``view`` only, and return what to give to Spark.
 

@@ -15,6 +15,7 @@ from typing import Any
 from lakegate.errors import InputError, NotFoundError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import (
+    COLUMNS,
     QUARANTINED_AT,
     REASONS,
     RELEASED_BY,
@@ -26,9 +27,11 @@ from lakegate.model.quarantine import (
     table_of,
 )
 from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.words import did_you_mean
 from lakegate.wap.context import Context
+from lakegate.wap.quarantine import takes
 from lakegate.wap.transaction import Transaction
 
 _SUMMARISED = (RUN_ID, REASONS, QUARANTINED_AT, RELEASED_BY)
@@ -64,26 +67,76 @@ def quarantined_rows(
     return found
 
 
-def release(tx: Transaction, table: TableIdentifier, chosen: RowSelection, changes: Mapping[str, str]) -> None:
+def release(
+    context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection, changes: Mapping[str, str]
+) -> None:
     """Append the chosen rows to their table, with ``changes`` (column to SQL expression), and mark them as released.
+
+    A change of a column that only the quarantine table has may be ``NULL``: its values are then left out.
 
     Raises:
         InputError: When no row is chosen, or an expression can't be used.
-        SchemaError: When a column to change doesn't exist.
+        SchemaError: When a column to change doesn't exist; when the table has no column for a value that some of the
+            rows have, or one of a type that can't hold it.
     """
     engine = tx.engine
     aside = quarantine_of(table)
-    schema = list(engine.table(table).columns)
-    new = {_column(name, schema, table): _expression(text) for name, text in changes.items()}
-    held = {name.lower() for name in engine.table(aside).columns}
-    _require_rows(tx, aside, chosen)
+    for name in (table, aside):
+        engine.table(name)  # raises when it isn't there
+    _, pointers = context.catalog.get_ref_with_tables(tx.branch, [table, aside])
+    schema, held = (
+        Schema(columns=()) if (found := pointers[name]) is None else context.reader.metadata(found).table_schema
+        for name in (table, aside)
+    )
+    columns, lost = columns_to_release(table, schema, held, changes)
+    _require_rows(tx, aside, chosen, lost)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
     engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
-    columns = (
-        f"{new.get(name) or (quote(name) if name.lower() in held else 'NULL')} AS {quote(name)}" for name in schema
-    )
     rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
     engine.append(table, rows, None)
+
+
+def columns_to_release(
+    table: TableIdentifier, schema: Schema, held: Schema, changes: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return SQL of what is written to each of the table's columns, and the held columns whose values go nowhere.
+
+    Args:
+        table: The table, for messages.
+        schema: Its columns.
+        held: Those of its quarantine table.
+        changes: Column to SQL expression.
+
+    Raises:
+        InputError: When an expression can't be used.
+        SchemaError: When a column to change doesn't exist, or values of a type don't fit.
+    """
+    from lakegate.checks.predicates import expression_columns
+
+    lost = {one.name.lower(): one.name for one in held.columns if not (one.name in COLUMNS or schema.find(one.name))}
+    new = {}
+    for name, text in changes.items():
+        if name.lower() in lost and text.strip().upper() == "NULL":
+            del lost[name.lower()]
+            continue
+        column = _column(name, schema.names, table)
+        new[column] = _expression(text)
+        for read in expression_columns(text):
+            lost.pop(read.lower(), None)
+    texts = []
+    for one in schema.columns:
+        there = held.find(one.name)
+        if one.name not in new and there is not None and not takes(there.type, one.type):
+            raise SchemaError(
+                f"Column '{one.name}' is {there.type} in {quarantine_of(table)} and {one.type} in {table}, which "
+                "can't hold all of its values.",
+                hint=f"Say how to convert it: lakegate quarantine fix {table} --set '{one.name}=EXPRESSION'",
+                table=str(table),
+                column=one.name,
+            )
+        value = new.get(one.name) or ("NULL" if there is None else quote(there.name))
+        texts.append(f"{value} AS {quote(one.name)}")
+    return texts, list(lost.values())
 
 
 def drop(tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
@@ -139,14 +192,27 @@ def _summaries(context: Context, pointer: TablePointer) -> Iterator[QuarantineSu
         )
 
 
-def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection) -> None:
-    counted = tx.engine.sql(f"SELECT count(1) FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - likewise
-    if not counted.collect()[0][0]:
+def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()) -> None:
+    """Check that rows are chosen, and that none of them has a value in a column of ``lost``."""
+    counts = ", ".join(("count(1)", *(f"count({quote(name)})" for name in lost)))
+    counted = tx.engine.sql(f"SELECT {counts} FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - likewise
+    rows, *values = counted.collect()[0]
+    if not rows:
         raise InputError(
             f"None of the rows that wait in {aside} is meant by that.",
             hint=f"lakegate quarantine list {table_of(aside)}",
             table=str(aside),
         )
+    for name, number in zip(lost, values, strict=True):
+        if number:
+            raise SchemaError(
+                f"{number:,} of the chosen rows have a value in column '{name}', which {table_of(aside)} doesn't have "
+                "now; it would be lost.",
+                hint=f"If the column was renamed: lakegate quarantine fix {table_of(aside)} --set 'NEW_NAME={name}'. "
+                f"To leave its values out: --set '{name}=NULL'",
+                table=str(table_of(aside)),
+                column=name,
+            )
 
 
 def _condition(chosen: RowSelection) -> str:
