@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from lakegate.errors import InputError, RetryableError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Ref
 from lakegate.model.request import IngestRequest
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import files_in, find_commit
+from lakegate.wap.history import files_in, find_commit, tables_in
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1
@@ -155,13 +156,27 @@ def _with_replaced(
     given = {file.uri: file for file in request.batch.files}
     again: list[SourceFile] = []
     for run_id in replaces:
-        published = {uri for uri, _ in files_in(find_commit(context, run_id, base))}
+        commit = find_commit(context, run_id, base)
+        if any(map(is_quarantine, tables_in(commit))):
+            raise _quarantined(request, run_id)
+        published = {uri for uri, _ in files_in(commit)}
         missing = sorted(published - given.keys())
         if missing:
             raise _not_alone(request, run_id, missing)
         again += [given[uri] for uri in sorted(published)]
     files = {file.uri: file for file in (*claim.claimed, *again)}
     return tuple(file for file in request.batch.files if file.uri in files), replaces
+
+
+def _quarantined(request: IngestRequest, run_id: str) -> InputError:
+    # Only a revert knows of the runs that released some of them, whose rows would else be there twice.
+    return InputError(
+        f"Run {run_id}, which published files of this batch to {request.table} with other content, also quarantined "
+        "rows of them; --on-changed replace can't take those back, nor what was released of them since.",
+        hint=f"Take back all rows of that run, then ingest the files again: lakegate revert {run_id}",
+        table=str(request.table),
+        other_run_id=run_id,
+    )
 
 
 def _not_alone(request: IngestRequest, run_id: str, missing: Sequence[str]) -> InputError:

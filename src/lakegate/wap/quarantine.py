@@ -38,6 +38,8 @@ _PROPERTIES = {
     "write.metadata.metrics.default": "truncate(16)",
 }
 _MOST_ROUNDS = 10
+_COMMITTED = "Quarantine: "
+"""What the messages of commits begin with that leave out data files on the run's branch."""
 _TASK = re.compile(r"(?:.*/)?(\d{5,})-\d+-[0-9a-f-]{36,}-(\d{5,})\.\w+")
 """How Iceberg names data files (``OutputFileFactory``): the number of the partition that was written, the task's, the
 write's, and the file's within the task."""
@@ -68,6 +70,8 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         EngineError: When rows got lost or appeared twice; nothing of the run can be published.
         LakegateError: As :func:`lakegate.wap.audit.audit`.
     """
+    if sets_aside(request.checks):
+        _undo_half_a_split(context, staged)
     report = audit(context, staged, request.checks, replaces=request.replaces)
     first, aside = report, None
     counts: Counter[str] = Counter()
@@ -96,6 +100,20 @@ def audit_and_quarantine(context: Context, request: IngestRequest, staged: Stage
         return Audited((staged,), (report,))
     _require_sum(request, staged, aside)
     return Audited((staged, aside), _reports(context, _with_quarantined(report, first, counts), aside))
+
+
+def _undo_half_a_split(context: Context, staged: StagedTable) -> None:
+    """Put the branch back to where the write left it, if an attempt before this one died while it set rows aside.
+
+    What others committed there stays, for the publish to refuse.
+    """
+    branch = context.catalog.get_ref(staged.branch)
+    if branch.hash == staged.head:
+        return
+    aside = str(quarantine_of(staged.table))
+    since = context.catalog.history(branch.hash, until=staged.head, operations=True)
+    if any(aside in commit.tables or commit.message.startswith(_COMMITTED) for commit in since):
+        context.catalog.assign_ref(branch, Ref(name=branch.name, hash=staged.head))
 
 
 def _changes_columns(request: IngestRequest) -> str:
@@ -320,7 +338,7 @@ class _Split:
         request = CommitRequest(
             branch=branch.name,
             base=branch.hash,
-            message=f"Quarantine: {what}",
+            message=f"{_COMMITTED}{what}",
             puts=(pointer,),
             at_head=True,
             properties={RUN_ID_PROPERTY: self._staged.run_id},

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import CheckError, ConfigurationError, SchemaError
+from lakegate.errors import CheckError, ConfigurationError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, new_run_id
@@ -63,6 +63,39 @@ def test_killed_between_the_steps_a_suspended_run_goes_on_as_if_nothing_had_happ
     house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
     assert (ids(house, TABLE), ids(house, ASIDE)) == ([], [])
     require_whole(house, resume(house.context, made.run_id, until="publish"))
+
+
+@pytest.mark.parametrize("point", ["after-quarantine", "after-split"])
+def test_killed_between_the_steps_a_run_whose_rows_all_pass_now_goes_on(
+    monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    house = FakeLakehouse()
+    made = request(house, "a", ROWS, checks=CHECKS[1:])
+    house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
+    monkeypatch.setattr(house, "count_failing", lambda rows, predicates, **_: no_failures(len(predicates)))
+    run = resume(house.context, made.run_id, until="publish")
+    assert (run.status, run.tables) == ("published", (TABLE,))
+    assert (ids(house, TABLE), ids(house, ASIDE)) == ([1, None, 3, None], [])
+
+
+def no_failures(number: int) -> ScanResult:
+    return ScanResult(total=len(ROWS), failing=(0,) * number)
+
+
+def test_what_was_quarantined_is_taken_back_before_its_file_is_replaced() -> None:
+    house = FakeLakehouse()
+    first = ingest(house.context, request(house, "a", ROWS))
+
+    def newer() -> IngestRequest:
+        changed = request(house, "a", ROWS[:1], on_changed="replace")
+        files = tuple(file.model_copy(update={"version": "2"}) for file in changed.batch.files)
+        return changed.model_copy(update={"batch": changed.batch.model_copy(update={"files": files})})
+
+    with pytest.raises(InputError, match="also quarantined rows") as caught:
+        ingest(house.context, newer())
+    assert caught.value.hint is not None
+    assert f"lakegate revert {first.run_id}" in caught.value.hint
+    assert (ids(house, TABLE), len(ids(house, ASIDE))) == ([1], 3)
 
 
 @pytest.mark.parametrize(
