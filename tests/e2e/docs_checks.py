@@ -61,7 +61,8 @@ _HISTORY = """
 ## Against history
 
 `row_count`, `mean`, `sum`, `stddev`, `quantile`, `null_rate` and `distinct_count` also compare what they measure with
-earlier batches of the table, those that were published and not reverted:
+earlier batches of the table, those that were published and not reverted. Runs that did more than add new rows, such as
+a delete, or that released quarantined ones, aren't batches: they don't count, and are `skipped` themselves.
 
 - `deviations=3`: within three sample standard deviations of their mean. A spread of less than 1 % of the mean counts as
   1 %, so that batches that were all alike don't refuse the next one for a handful of rows.
@@ -70,6 +71,8 @@ earlier batches of the table, those that were published and not reverted:
 - `weekday=True`: only batches of the same day of the week (UTC, by when their run began).
 
 Limits by `min` and `max` hold beside them. It takes 5 earlier batches; until then the check is `skipped` and says so.
+The table's newest 5,000 runs are searched for them. A value that `examples=0` or the setting `audit.mask` hides isn't
+kept, so a check that compares it with earlier ones is refused.
 The number of rows is known of every run; other measures from the first run on that had the check, and those of a check
 with another `where` are another history. What earlier batches had is in the journal: nothing is read for it. The report
 shows the newest measures, their mean and the band.

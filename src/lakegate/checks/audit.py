@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice, tee
 from typing import Any, TypeAlias
 
 from lakegate.checks.bitmaps import integer_key
@@ -56,9 +57,11 @@ EXAMPLES = 10
 """Failing rows shown for each failing check that doesn't say how many."""
 
 _MOST_VALUES = 10
+_MOST_PASSES = 250  # earlier runs among which the last one is looked for that passed a check
 _SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
 """Checks whose findings are values of a column, or near them."""
 _NOT_OF_A_RUN = "It judges what a run brings, not a published state or files."
+_NO_BATCH = "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones."
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
 
 
@@ -252,6 +255,7 @@ class _Audit:
     ) -> None:
         self._rows = rows
         self._past = past
+        self._remembered = iter(() if past is None else past.batches())
         self._scanned = rows  # as questions about single rows read them
         self._added = added
         self._schema = schema
@@ -267,6 +271,7 @@ class _Audit:
         self._others = others
         self._located: dict[TableIdentifier, tuple[Rows, ...]] = {}
         self._total = added.rows if added.complete else None
+        self._refuse_hidden_bands()
 
     @property
     def total(self) -> int:
@@ -548,14 +553,15 @@ class _Audit:
             return
         for index, band in banded.items():
             answer, check = answers[index], self._checks[index]
-            if self._past is None:
-                told = " ".join(filter(None, (answer.finding.detail, _NOT_OF_A_RUN)))
+            if self._past is None or not self._past.is_batch:
+                why = _NOT_OF_A_RUN if self._past is None else _NO_BATCH
+                told = " ".join(filter(None, (answer.finding.detail, why)))
                 finding = replace(answer.finding, detail=told, skipped=answer.finding.verdict == "pass")
                 answers[index] = replace(answer, finding=finding)
                 continue
             is_total = isinstance(self._questions[index], RowTotal) and check.where is None
             key = None if is_total else self._measure(check)
-            finding = judge_band(answer.finding, band, key, self._batches, self._past.began)
+            finding = judge_band(answer.finding, band, key, self._batches(), self._past.began)
             evidence: Evidence = "journal" if answer.evidence == "manifest" else "scan"
             answers[index] = replace(answer, finding=finding, evidence=evidence)
 
@@ -790,11 +796,24 @@ class _Audit:
 
     def _last_pass(self, check: Check) -> PastBatch | None:
         text = str(check)
-        return next((batch for batch in self._batches if text in batch.passed), None)
+        return next((batch for batch in islice(self._batches(), _MOST_PASSES) if text in batch.passed), None)
 
-    @cached_property
-    def _batches(self) -> Sequence[PastBatch]:
-        return () if self._past is None else self._past.batches()
+    def _batches(self) -> Iterator[PastBatch]:
+        """Return the earlier batches from the newest on; each is read once, when it's first asked for."""
+        self._remembered, again = tee(self._remembered)
+        return again
+
+    def _refuse_hidden_bands(self) -> None:
+        """Refuse to compare values that reports don't hold: there would never be any earlier ones."""
+        for check, question in zip(self._checks, self._questions, strict=True):
+            if getattr(question, "band", None) is not None and self._is_hidden(check):
+                cause = "examples=0" if check.examples == 0 else "the setting audit.mask"
+                raise refuse(
+                    check,
+                    f"{cause} hides the value, so none is kept to compare with by deviations or percent.",
+                    "Leave out deviations and percent, and give min and max; or show the value: "
+                    "without examples=0, and with a column that audit.mask doesn't name.",
+                )
 
     @staticmethod
     def _measure(check: Check) -> str:

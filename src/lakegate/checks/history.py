@@ -6,9 +6,10 @@ Nothing is read for it but the journal: each run's report says what its checks m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from statistics import fmean, stdev
 from typing import TypeAlias
 
@@ -21,6 +22,7 @@ LAST = 20
 FEWEST = 5
 """Earlier batches that it takes; with fewer, a check is skipped."""
 _MOST = 200
+_MOST_RUNS = 5_000  # of a table that are looked through, the newest first
 _LEAST_SPREAD = 0.01  # of the mean: batches that were all alike say nothing about how much they may differ
 _SHOWN = 8
 _ROOM = 1e-12
@@ -37,6 +39,7 @@ class PastBatch:
         rows: Its number of rows.
         values: What was measured, by :func:`measure_key`.
         passed: The checks that passed, as text.
+        is_batch: Whether it did nothing but add new rows. Others, such as a delete, are no history of batches.
     """
 
     run_id: str
@@ -44,10 +47,11 @@ class PastBatch:
     rows: int
     values: Mapping[str, float] = field(default_factory=dict)
     passed: frozenset[str] = frozenset()
+    is_batch: bool = True
 
 
-History: TypeAlias = Callable[[], Sequence[PastBatch]]
-"""Gives the earlier batches of the audited table, the newest first."""
+History: TypeAlias = Callable[[], Iterable[PastBatch]]
+"""Gives the earlier batches of the audited table, the newest first, read as they are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,13 @@ class Past:
         batches: Gives the earlier batches of the audited table.
         before: Gives the table's columns before the run; ``None`` for a table that the run creates.
         began: When the run began.
+        is_batch: Whether the run does nothing but add new rows; else it isn't compared with earlier batches.
     """
 
     batches: History = tuple
     before: Callable[[], Schema | None] = lambda: None
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
+    is_batch: bool = True
 
 
 def band_of(
@@ -103,7 +109,7 @@ def prepare_band(check: Check, others: Sequence[str]) -> Check:
     return check
 
 
-def judge_band(finding: Finding, band: Band, key: str | None, past: Sequence[PastBatch], at: datetime) -> Finding:
+def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[PastBatch], at: datetime) -> Finding:
     """Return ``finding``, judged by earlier batches, too.
 
     Args:
@@ -115,14 +121,20 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Sequence[Pas
     """
     if finding.value is None:
         return finding
-    same_day = [one for one in past if not band.weekday or one.at.weekday() == at.weekday()]
-    known = [
-        float(one.rows) if key is None else one.values[key] for one in same_day if key is None or key in one.values
-    ]
-    known = known[: band.last]
+    known: list[float] = []
+    looked_at = 0
+    for one in islice(past, _MOST_RUNS):
+        looked_at += 1
+        if not one.is_batch or (band.weekday and one.at.weekday() != at.weekday()):
+            continue
+        if key is None or key in one.values:
+            known.append(float(one.rows) if key is None else one.values[key])
+        if len(known) == band.last:
+            break
     days = f" of a {at:%A}" if band.weekday else ""
     if len(known) < FEWEST:
-        why = f"It takes {FEWEST} earlier batches{days} to compare with; the journal knows {len(known)}."
+        where = "the journal knows" if looked_at < _MOST_RUNS else f"the table's newest {_MOST_RUNS:,} runs have"
+        why = f"It takes {FEWEST} earlier batches{days} to compare with; {where} {len(known)}."
         return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict != "fail")
     mean = fmean(known)
     if band.deviations is not None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
 from lakegate.checks.history import Past, PastBatch
 from lakegate.errors import SchemaError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.quarantine import RowTest
+from lakegate.model.quarantine import RowTest, is_quarantine
 from lakegate.model.refs import Ref, TableAt
-from lakegate.model.run import Run, StagedTable
+from lakegate.model.run import Run, RunKind, StagedTable
 from lakegate.model.schema import Schema, reserved_names
 from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_files
 
-_MOST_RUNS = 250
+if TYPE_CHECKING:
+    from lakegate.journal.pages import Place
+
+_RUNS_AT_ONCE = 250
 _BRINGS_NO_BATCH = frozenset({"revert", "restore"})
 
 
@@ -66,7 +70,7 @@ def audit(
         at=at.hash,
         schemas=schemas_at(context, at, beside),
         explain=explain,
-        past=_past(context, staged, at),
+        past=_past(context, staged, beside, at),
     )
     failpoints.reach("after-audit")
     return report
@@ -146,22 +150,43 @@ def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) ->
     return find
 
 
-def _past(context: Context, staged: StagedTable, at: Ref) -> Past:
+def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], at: Ref) -> Past:
     """Return what was before the rows of ``staged``, by the journal and the target's catalog."""
     table = str(staged.table)
 
-    def batches() -> tuple[PastBatch, ...]:
-        runs = context.journal.runs(table=table, status="published", limit=_MOST_RUNS)
-        return tuple(
-            _batch(run, table) for run in runs if run.run_id != staged.run_id and run.kind not in _BRINGS_NO_BATCH
-        )
+    def batches() -> Iterator[PastBatch]:
+        from lakegate.journal.pages import RunFilter  # it loads the database's library
+
+        wanted = RunFilter(table=table, status="published")
+        place: Place | None = None
+        while True:
+            runs, place = context.journal.pages.runs(wanted, limit=_RUNS_AT_ONCE, after=place, whole=False)
+            yield from (_batch(run, table) for run in runs if run.run_id != staged.run_id)
+            if place is None:
+                return
 
     def before() -> Schema | None:
         pointer = context.catalog.get_table(staged.table, at)
         return None if pointer is None else context.reader.metadata(pointer).table_schema
 
     began = context.journal.get(staged.run_id)
-    return Past(batches, before, began.started_at if began else datetime.now(UTC))
+    return Past(
+        batches,
+        before,
+        began.started_at if began else datetime.now(UTC),
+        is_batch=_is_batch(began.kind if began else "ingest", [staged, *beside], table),
+    )
+
+
+def _is_batch(kind: RunKind, staged: Sequence[StagedTable], table: str) -> bool:
+    """Return whether all that a run does to a table is to add new rows: not a delete, nor quarantined rows released."""
+    own = [one for one in staged if str(one.table) == table]
+    if kind in _BRINGS_NO_BATCH or not own or not all(one.keeps_rows for one in own):
+        return False
+    if kind == "ingest":
+        return True
+    releases = kind == "transaction" and any(is_quarantine(one.table) for one in staged)
+    return not releases and any(one.rows for one in own)
 
 
 def _batch(run: Run, table: str) -> PastBatch:
@@ -180,7 +205,8 @@ def _batch(run: Run, table: str) -> PastBatch:
         for result in report.results
         if result.verdict == "pass"
     )
-    return PastBatch(run.run_id, run.started_at, rows, measured, passed)
+    is_batch = _is_batch(run.kind, run.staged, table)
+    return PastBatch(run.run_id, run.started_at, rows, measured, passed, is_batch)
 
 
 def require_readable(table: TableIdentifier, branch: str, schema: Schema) -> None:

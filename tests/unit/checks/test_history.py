@@ -1,0 +1,85 @@
+"""Bands: which earlier batches a measure is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import cast
+
+import pytest
+
+from lakegate.checks import parse_checks, run_audit
+from lakegate.checks.history import Past, PastBatch, judge_band
+from lakegate.checks.questions import Band, Finding
+from lakegate.errors import CheckError
+from lakegate.model.checks import CheckResult
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Column, Schema
+from lakegate.model.tables import AddedFiles, AddedRows, DataFile
+from lakegate.ports import Engine
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+ROWS = AddedRows(table=TableIdentifier.parse("a.b"), ref="x", after_snapshot_id=1, snapshot_id=2)
+SCHEMA = Schema(columns=(Column(name="n", type="long"),))
+ADDED = AddedFiles((DataFile(path="f", rows=100, size_bytes=1),), complete=True)
+
+
+def runs(hours: int, *, rows: int = 100) -> Iterator[PastBatch]:
+    for number in count(1):
+        yield PastBatch(f"r{number}", NOW - timedelta(hours=hours * number), rows)
+
+
+def audit(text: str, past: Past, *masked: str) -> CheckResult:
+    report = run_audit(
+        run_id="r", rows=ROWS.model_copy(update={"masked": masked}), schema=SCHEMA, added=ADDED,
+        checks=[check for one in text.split("; ") for check in parse_checks(one)],
+        engine=lambda: cast("Engine", None), metadata_location="m", past=past,
+    )  # fmt: skip
+    return report.results[0]
+
+
+def test_a_band_reads_on_until_it_has_enough_of_its_weekday() -> None:
+    found = judge_band(Finding(0, value=100.0), Band(None, 10, 20, weekday=True), None, runs(1), NOW)
+    assert found.detail is not None
+    assert "the last 20 batches of a Sunday" in found.detail
+
+
+def test_a_band_that_gives_up_says_how_far_it_looked() -> None:
+    found = judge_band(Finding(0, value=1.0), Band(None, 10, 20, weekday=False), "mean(n)", runs(1), NOW)
+    assert (found.skipped, found.failed) == (True, False)
+    assert found.detail == "It takes 5 earlier batches to compare with; the table's newest 5,000 runs have 0."
+
+
+def test_what_was_no_batch_is_not_compared() -> None:
+    deletes = [PastBatch(f"d{n}", NOW, 9_000, is_batch=False) for n in range(50)]
+    batches = [PastBatch(f"b{n}", NOW, 100) for n in range(5)]
+    check = "row_count(percent=10)"
+    assert audit(check, Past(lambda: [*deletes, *batches])).verdict == "pass"
+    skipped = audit(check, Past(lambda: batches, is_batch=False))
+    assert (skipped.verdict, skipped.detail) == (
+        "skipped",
+        "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones.",
+    )
+
+
+def test_earlier_batches_are_read_once_and_only_for_a_band() -> None:
+    asked: list[int] = []
+
+    def read() -> Iterator[PastBatch]:
+        asked.append(1)
+        yield from runs(1)
+
+    audit("row_count(min=1)", Past(read))
+    assert asked == []
+    audit("row_count(percent=10); row_count(deviations=2); row_count(min=500)", Past(read))
+    assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("option", "masked", "cause"), [(", examples=0", (), "examples=0"), ("", ("N",), r"audit\.mask")]
+)
+def test_a_band_on_a_hidden_value_is_refused(option: str, masked: tuple[str, ...], cause: str) -> None:
+    with pytest.raises(CheckError, match=f"{cause} hides the value") as caught:
+        audit(f"mean(n, deviations=3{option})", Past(lambda: runs(1)), *masked)
+    assert caught.value.exit_code == 2
