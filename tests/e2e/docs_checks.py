@@ -71,7 +71,8 @@ a delete, or that released quarantined ones, aren't batches: they don't count, a
 - `weekday=True`: only batches of the same day of the week (UTC, by when their run began).
 
 Limits by `min` and `max` hold beside them. It takes 5 earlier batches; until then the check is `skipped` and says so.
-The table's newest 5,000 runs are searched for them. A value that `examples=0` or the setting `audit.mask` hides isn't
+An audit of what is published already (`lakegate audit TABLE --branch main`) skips the comparison, too. The table's
+newest 5,000 runs are searched for earlier batches. A value that `examples=0` or the setting `audit.mask` hides isn't
 kept, so a check that compares it with earlier ones is refused.
 The number of rows is known of every run; other measures from the first run on that had the check, and those of a check
 with another `where` are another history. What earlier batches had is in the journal: nothing is read for it. The report

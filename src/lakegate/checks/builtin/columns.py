@@ -128,7 +128,8 @@ def _prepare_type(check: Check) -> Check:
 def schema_changes(allow: Literal["none", "added"] = "none", **options: Unpack[CheckOptions]) -> AboutChange:
     """The run leaves the table's columns as they were: none added, gone, or of another type or place.
 
-    With ``allow='added'``, new columns are fine. The run that creates the table is skipped: there was nothing before.
+    With ``allow='added'``, new columns are fine. Skipped for the run that creates the table, as there was nothing
+    before, and in an audit of what is published already.
 
     Example:
         >>> str(schema_changes(allow="added"))
