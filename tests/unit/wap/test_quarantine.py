@@ -15,6 +15,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import ScanResult
+from lakegate.wap.branches import ends_aside
 from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.quarantine import offsets_of
 from lakegate.wap.recover import recover
@@ -76,6 +77,17 @@ def test_killed_between_the_steps_a_run_whose_rows_all_pass_now_goes_on(
     run = resume(house.context, made.run_id, until="publish")
     assert (run.status, run.tables) == ("published", (TABLE,))
     assert (ids(house, TABLE), ids(house, ASIDE)) == ([1, None, 3, None], [])
+
+
+@pytest.mark.parametrize(("point", "halfway"), [("after-quarantine", True), ("after-split", False)])
+def test_a_branch_that_ends_with_quarantined_rows_is_half_a_split(
+    monkeypatch: pytest.MonkeyPatch, point: str, *, halfway: bool
+) -> None:
+    house = FakeLakehouse()
+    base = house.catalog.get_ref("main").hash
+    made = request(house, "a", ROWS)
+    house.dies_at(monkeypatch, point, lambda: ingest(house.context, made, suspends=True))
+    assert ends_aside(house.context, made.branch, base) is halfway
 
 
 def no_failures(number: int) -> ScanResult:
