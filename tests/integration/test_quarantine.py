@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakegate
+from lakegate.errors import SchemaError
 from lakegate.model.run import Run
 from support.examples import examples
 
@@ -233,10 +234,30 @@ def test_the_quarantine_table_follows_the_columns_of_its_table(world: World) -> 
     world.ingest(world.file("a", [1, None]), [NOT_NULL])
     with world.lake.transaction() as tx:
         tx.sql(f"ALTER TABLE {world.table} DROP COLUMN fare")
-        tx.sql(f"ALTER TABLE {world.table} ADD COLUMN tip bigint")
-    path = world.folder / "b.parquet"
-    pq.write_table(pa.table({"id": pa.array([2, None], pa.int64()), "tip": pa.array([5, 6], pa.int64())}), path)
-    assert world.ingest(path, [NOT_NULL]).status == "published"
-    aside = rows_of(world.lake, world.aside, "fare, tip")
-    assert sorted((row["fare"], row["tip"]) for row in aside if row["tip"]) == [(None, 6)]
-    assert len(aside) == 2
+        tx.sql(f"ALTER TABLE {world.table} ADD COLUMN tip struct<`x: int, y`: int>")
+        tx.sql(f"ALTER TABLE {world.table} ADD COLUMN extra int")
+
+    def ingest(name: str, extra: Any) -> Run:
+        kind = pa.struct([("x: int, y", pa.int32())])
+        tips = pa.array([{"x: int, y": 5}, {"x: int, y": 6}], kind)
+        path = world.folder / f"{name}.parquet"
+        pq.write_table(pa.table({"id": pa.array([2, None], pa.int64()), "tip": tips, "extra": extra}), path)
+        return world.ingest(path, [NOT_NULL])
+
+    assert ingest("b", pa.array([7, 8], pa.int32())).status == "published"
+    with world.lake.transaction() as tx:
+        tx.sql(f"ALTER TABLE {world.table} ALTER COLUMN extra TYPE bigint")
+    run = ingest("c", pa.array([7, 2**40], pa.int64()))
+    aside = rows_of(world.lake, world.aside, "fare, tip, extra")
+    tip = {"x: int, y": 6}
+    assert sorted(((row["fare"], row["tip"], row["extra"]) for row in aside if row["tip"]), key=lambda row: row[2]) == [
+        (None, tip, 8),
+        (None, tip, 2**40),
+    ]
+
+    # Nor are values lost on the way back: the first run's rows have one in a column that is gone.
+    with pytest.raises(SchemaError, match="1 of the chosen rows have a value in column 'fare'"):
+        world.lake.quarantine_release(world.table, changes={"id": "9"})
+    world.lake.quarantine_release(world.table, run_id=run.run_id, changes={"id": "9"})
+    world.lake.quarantine_release(world.table, where="tip IS NULL", changes={"id": "10", "fare": "NULL"})
+    assert world.ids() == [1, 2, 2, 9, 10]
