@@ -110,7 +110,7 @@ def waiting_for_turn(
                 return
     except BaseException as error:
         if turn.queued and not ours and not _withdrawn(context, run):
-            _require_over(context, run, unknown, error)
+            require_over(context, run, unknown, error)
         raise
     finally:
         if ours and turn.queued:
@@ -120,8 +120,8 @@ def waiting_for_turn(
     yield turn
 
 
-def _require_over(context: Context, run: Run, unknown: OutcomeUnknownError, error: BaseException) -> None:
-    """Wait until whoever took ``run``, which is cancelled, has published it or given up.
+def require_over(context: Context, run: Run, unknown: OutcomeUnknownError, error: BaseException) -> None:
+    """Wait until whoever took ``run``, which ends by ``error``, has published it or given up.
 
     Raises:
         OutcomeUnknownError: ``unknown``, when that takes too long.
@@ -238,6 +238,15 @@ class Companions:
         own = len(self.run.staged[0].snapshot_ids)
         pointer, refused = self.context.editor.replay_each(sources, pointer, at_least=own)
         return pointer, [one for place, one in enumerate(chosen) if place not in refused]
+
+    def are_ours(self, chosen: Sequence[QueuedPublish]) -> bool:
+        """Renew the leases of runs that were taken, directly before they're committed; return whether all have them."""
+        if not chosen:
+            return True
+        with suppress(LakegateError):
+            ours = self.context.journal.publishes.take(chosen, taken=self.taken, own=self.run.run_id)
+            return all(one.run.run_id in ours for one in chosen)
+        return False
 
     def unpublished(
         self, offered: Sequence[QueuedPublish], head: Ref, commits: Sequence[Commit]

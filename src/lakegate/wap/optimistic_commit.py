@@ -44,7 +44,7 @@ def commit_on_head(
     *,
     unknown: OutcomeUnknownError,
     look: Callable[[], Ref] | None = None,
-    require_lease: Callable[[], None] | None = None,
+    confirm: Callable[[CommitRequest], CommitRequest | str] | None = None,
 ) -> str:
     """Commit what ``build`` makes of the head of ``target``, once, and return the commit's hash.
 
@@ -55,7 +55,8 @@ def commit_on_head(
         build: Called for each attempt.
         unknown: The error to raise when the catalog went away with the commit and hasn't come back.
         look: Returns the branch at its head, for callers that read more in the same request.
-        require_lease: Called directly before each commit; raises when another process has taken the run over.
+        confirm: Called directly before each commit; raises when another process has taken the run over, and returns
+            what to commit.
 
     Raises:
         ConflictError: When the branch kept moving.
@@ -77,8 +78,10 @@ def commit_on_head(
                     return built
                 failpoints.reach("before-commit")
                 # As late as possible: whoever took the run over relies on us not committing any more.
-                if require_lease is not None:
-                    require_lease()
+                if confirm is not None:
+                    built = confirm(built)
+                    if isinstance(built, str):
+                        return built
                 try:
                     with _interrupts_deferred():
                         return context.catalog.commit(built).hash

@@ -37,7 +37,7 @@ from lakegate.wap.audit import audit_again
 from lakegate.wap.branches import carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
-from lakegate.wap.group_commit import Companions, Turn, can_share, offer_of, waiting_for_turn
+from lakegate.wap.group_commit import Companions, Turn, can_share, offer_of, require_over, waiting_for_turn
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
     ACCEPTED_PROPERTY,
@@ -114,24 +114,7 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             rebased = _Rebased(context, run, progress)
-            offer, wait_s, commit = rebased.offer, context.publish_within_s, None
-            while commit is None:
-                with waiting_for_turn(context, run, offer, unknown, wait_s) as turn:
-                    if turn.taken:
-                        commit = rebased.find_own(unknown)
-                        # If it isn't there, whoever took the run along has given up: once more, now by ourselves.
-                        offer, wait_s = None, wait_s if turn.locked else 0.0
-                        continue
-                    rebased.lead(turn)
-                    commit = commit_on_head(
-                        context,
-                        run.target,
-                        run.run_id,
-                        rebased.build,
-                        unknown=unknown,
-                        look=rebased.look,
-                        require_lease=None if progress is None else progress.require_lease,
-                    )
+            commit = _commit(context, run, rebased, unknown)
         publication = publication_of(run, commit, replayed=rebased.replayed)
     failpoints.reach("after-publish")
     branch_left = False
@@ -143,6 +126,39 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         branch_left = True
     failpoints.reach("after-branch-delete")
     return publication.model_copy(update={"branch_left": branch_left})
+
+
+def _commit(context: Context, run: Run, rebased: _Rebased, unknown: OutcomeUnknownError) -> str:
+    """Commit the run, or let another one take it along, and return the commit."""
+    offer, wait_s, commit = rebased.offer, context.publish_within_s, None
+    elsewhere = False  # whether another one may still be publishing it
+    while commit is None:
+        try:
+            with waiting_for_turn(context, run, offer, unknown, wait_s) as turn:
+                elsewhere = not turn.locked and (elsewhere or turn.taken)
+                if turn.taken:
+                    commit = rebased.find_own(unknown)
+                    # If it isn't there, whoever took the run along has given up, or is slow: now by ourselves.
+                    offer, wait_s = None, wait_s if turn.locked else 0.0
+                    continue
+                rebased.lead(turn)
+                commit = commit_on_head(
+                    context,
+                    run.target,
+                    run.run_id,
+                    rebased.build,
+                    unknown=unknown,
+                    look=rebased.look,
+                    confirm=rebased.confirm,
+                )
+        except BaseException as error:
+            if not elsewhere:
+                raise
+            require_over(context, run, unknown, error)
+            commit = rebased.find_own(unknown) if isinstance(error, Exception) else None
+            if commit is None:
+                raise
+    return commit
 
 
 class _Rebased:
@@ -163,6 +179,7 @@ class _Rebased:
         self._commits: list[Commit] = []  # of the target, up to its head, newest first
         self._companions: Companions | None = None
         self._offered: Sequence[QueuedPublish] = ()
+        self._others: Sequence[QueuedPublish] = ()  # in the commit that was built last
         self.replayed: tuple[TableIdentifier, ...] = ()
         self._read_target()
 
@@ -241,7 +258,20 @@ class _Rebased:
         # A table that the target lacks is created by one run alone.
         if companions is not None and companions.wants(self._offered) and states[run.staged[0].table] is not None:
             pointers[0], others = companions.take(self._offered, pointers[0], head, self._commits)
+        self._others = others
         return self._request(head, pointers, others)
+
+    def confirm(self, request: CommitRequest) -> CommitRequest | str:
+        """Renew the leases of all whose commit this is; return it, or what to commit if one of the others lost its own.
+
+        Raises:
+            LeaseLostError: When it's this run's lease that is lost.
+        """
+        if self._progress is not None:
+            self._progress.require_lease()
+        if self._companions is None or self._companions.are_ours(self._others):
+            return request
+        return self.build(self._head)
 
     def _reads(self) -> tuple[str, ...]:
         by_checks = [table for report in self._reports for table in report.reads]

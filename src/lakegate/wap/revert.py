@@ -284,6 +284,10 @@ def _commit(
             kept.enter_context(keep_files(context, head, f"{run.run_id}.{new_run_id()[-8:]}", request))
         return request
 
+    def confirm(request: CommitRequest) -> CommitRequest:
+        progress.require_lease()
+        return request
+
     failpoints.reach("before-publish")
     unknown = OutcomeUnknownError(
         f"The catalog went away while run {run.run_id} changed {run.table}; the change may or may not be published.",
@@ -292,9 +296,7 @@ def _commit(
     )
     lock = publish_lock(context, run.target, run.tables)
     with progress.step("publish"), context.narrator.step(text), lock, kept:
-        commit = commit_on_head(
-            context, run.target, run.run_id, build, unknown=unknown, require_lease=progress.require_lease
-        )
+        commit = commit_on_head(context, run.target, run.run_id, build, unknown=unknown, confirm=confirm)
     failpoints.reach("after-publish")
     if plan.nothing:
         progress.end(status="skipped", detail=plan.nothing)

@@ -21,12 +21,14 @@ from lakegate.errors import (
     NewerFormatError,
     OutcomeUnknownError,
     RetryableError,
+    StorageUnavailableError,
 )
 from lakegate.journal.schema import LEASES, PUBLISH_QUEUE
 from lakegate.model.downstream import Delivery
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import Run
-from lakegate.wap import failpoints, group_commit
+from lakegate.wap import failpoints, group_commit, optimistic_commit
+from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.downstream import describe
 from lakegate.wap.history import events_of, files_in, find_commit, parts_of, published_files, run_of, sync
@@ -348,15 +350,17 @@ def test_a_run_that_was_taken_over_is_not_taken_along(house: House) -> None:
 def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
     house: House, monkeypatch: pytest.MonkeyPatch, given_up: str
 ) -> None:
-    errors: list[LakegateError] = []
+    errors: list[RetryableError] = []
     here = threading.local()
 
     def named(number: int) -> Run:
         here.run = f"r{number}"
         return house.add(here.run, rows_of(number))
 
-    def reach(reached: str) -> None:
-        if reached == "before-commit" and not errors:
+    commit = house.catalog.commit
+
+    def late(request: CommitRequest) -> Ref:
+        if "lakegate.run-ids" in request.properties:
             companion = {"r1": "r2", "r2": "r1"}[here.run]
             house.kill()
             with pytest.raises(RetryableError, match="perhaps being published") as caught:
@@ -365,8 +369,9 @@ def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
                 else:
                     undo(house.context, companion, reason="Cancelled.")
             errors.append(caught.value)
+        return commit(request)
 
-    monkeypatch.setattr(failpoints, "reach", reach)
+    monkeypatch.setattr(house.catalog, "commit", late)
     monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
     stopped = Stopped(house, [lambda: named(1), lambda: named(2)])
     with stopped.waiting():
@@ -374,6 +379,93 @@ def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
     assert [run.status for run in stopped.runs()] == ["published"] * 2
     assert len(errors) == 1
     assert [row["id"] for row in house.rows()] == [0, 1, 2]
+
+
+def stalled(
+    house: House, monkeypatch: pytest.MonkeyPatch, error: BaseException, over: threading.Event | None = None
+) -> list[BaseException | None]:
+    """Return how two runs end when the first takes the second along and stalls, and the second fails by itself then.
+
+    The first goes on then, or when ``over`` says so.
+    """
+    came: list[str] = []
+    alone = threading.Event()
+
+    def reach(reached: str) -> None:
+        if reached != "before-commit":
+            return
+        came.append(reached)
+        if len(came) == 1:
+            assert alone.wait(20)
+            assert over is None or over.wait(20)
+        elif not alone.is_set():
+            alone.set()
+            raise error
+
+    monkeypatch.setattr(optimistic_commit, "_LOCK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(failpoints, "reach", reach)
+    stopped = Stopped(house, adds(house, 1, 2))
+    with stopped.waiting():
+        pass
+    return [future.exception() for future in stopped.futures]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageUnavailableError("S3 says 503.")])
+def test_one_that_fails_alone_while_its_leader_commits_it_says_that_it_was_published(
+    house: House, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    outcomes = stalled(house, monkeypatch, error)
+
+    assert [row["id"] for row in house.rows()] == [0, 1, 2]
+    assert [house.status(run)[0] for run in ("r1", "r2")] == ["published"] * 2
+    said = [str(outcome) for outcome in outcomes if outcome is not None]
+    assert len(said) == int(isinstance(error, KeyboardInterrupt))
+    assert all("had been published already" in text for text in said)
+
+
+def test_one_that_fails_alone_does_not_know_what_its_leader_will_do(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def look(context: Context, run: Run, unknown: OutcomeUnknownError, error: BaseException) -> None:
+        try:
+            require_over(context, run, unknown, error)
+        finally:
+            over.set()
+
+    require_over = group_commit.require_over
+    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
+    monkeypatch.setattr("lakegate.wap.publish.require_over", look)
+    outcomes = stalled(house, monkeypatch, StorageUnavailableError("S3 says 503."), over)
+
+    assert sorted(type(one).__name__ for one in outcomes) == ["NoneType", "OutcomeUnknownError"]
+
+
+def test_a_companion_that_is_taken_over_at_the_last_moment_is_left_out(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    take = group_commit.Companions.take
+
+    def noted(*args: Any) -> Any:
+        pointer, chosen = take(*args)
+        taken.extend(one.run.run_id for one in chosen)
+        return pointer, chosen
+
+    def reach(reached: str) -> None:
+        if reached == "before-commit" and taken:
+            with house.database.writing() as tx:
+                tx.execute(update(LEASES).where(LEASES.c.run_id == taken[0]).values({"token": "other"}))
+
+    monkeypatch.setattr(group_commit.Companions, "take", noted)
+    monkeypatch.setattr(failpoints, "reach", reach)
+    stopped = Stopped(house, adds(house, 1, 2))
+    with stopped.waiting():
+        pass
+    outcomes = [future.exception() for future in stopped.futures]
+    assert sorted(type(one).__name__ for one in outcomes) == ["LeaseLostError", "NoneType"]
+    assert [len(events_of(commit)) for commit in commits(house)] == [1, 1]
 
 
 def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
