@@ -87,6 +87,10 @@ whether they fail, not what they found. `examples=0` does so for one check. Noth
 log, the journal or an alert. Queries of `custom_sql` choose their own columns: give them names that the patterns match,
 or `examples=0`.
 
+A pattern may also mean a field in a struct, list or map, as `email` or `contact.email`: a column with such a field is
+masked whole. Where any value is hidden and Spark can't evaluate a check, only its error condition is told, such as
+`CAST_INVALID_INPUT`: its messages quote values.
+
 ## Results
 
 For each check, in the report, in `--output json` and in the journal:
