@@ -37,7 +37,6 @@ from lakegate.spark.scans import (
     nested_fields,
     path,
     require_columns,
-    root,
 )
 from lakegate.spark.sessions import (
     CATALOG,
@@ -426,8 +425,7 @@ class SparkEngine:
         Where the table's own earlier rows lack a column that their filter names, it's NULL.
         """
         frame = self._rows(rows.model_copy(update={"where": None}))
-        known = {name.lower() for name in frame.columns} if is_own else set()
-        if is_own and (rows.where is not None or any(root(name, known).lower() not in known for name in columns)):
+        if is_own and rows.where is not None:
             frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
 
