@@ -85,6 +85,8 @@ class IcebergTableEditor:
                     snapshots.append(then.snapshot or {})
             except LakegateError as error:
                 refused[place] = error
+            except Exception as error:  # noqa: BLE001 - broken metadata of one must not stop the others
+                refused[place] = LakegateError(f"The metadata of {source.table} can't be read: {error!r}")
             else:
                 head = then
                 added += snapshots

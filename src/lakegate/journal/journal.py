@@ -205,8 +205,9 @@ class Journal:
             LeaseLostError: If another process took over the run. Nothing changes then.
         """
         with self._database.writing() as tx:
-            _drop(tx, run.run_id, token)
+            # In the order in which others lock them who take it along.
             withdraw(tx, run.run_id)
+            _drop(tx, run.run_id, token)
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
             kept = runs.put(tx, run)

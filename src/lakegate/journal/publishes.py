@@ -6,8 +6,10 @@ A row is an offer, and nothing more: that it was taken doesn't say that the run 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
+from pydantic import ValidationError
 from sqlalchemy import delete, select, update
 
 from lakegate.journal.database import Database, Transaction
@@ -52,12 +54,20 @@ class PublishQueue:
             return withdraw(tx, run_id)
 
     def waiting(self, target: str, table: str, *, limit: int) -> Sequence[QueuedPublish]:
-        """Return runs that are on offer for a table, longest waiting first."""
+        """Return runs that are on offer for a table, longest waiting first.
+
+        An offer that can't be read, such as a newer lakegate's, is left to the run that made it.
+        """
         which = PUBLISH_QUEUE.c.target == target, PUBLISH_QUEUE.c.table_name == table
         oldest_first = PUBLISH_QUEUE.c.queued_at, PUBLISH_QUEUE.c.run_id
         query = select(PUBLISH_QUEUE.c.document).where(*which).order_by(*oldest_first).limit(limit)
         with self._database.reading() as tx:
-            return [QueuedPublish.model_validate_json(document) for document in tx.scalars(query)]
+            documents = list(tx.scalars(query))
+        found: list[QueuedPublish] = []
+        for document in documents:
+            with suppress(ValidationError):
+                found.append(QueuedPublish.model_validate_json(document))
+        return found
 
     def take(self, wanted: Sequence[QueuedPublish], *, taken: Collection[str], own: str) -> frozenset[str]:
         """Take runs from the queue to publish them, and renew their leases, in one transaction.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import accumulate, islice
 
 from lakegate.errors import LakegateError, OutcomeUnknownError, RetryableError
 from lakegate.model.identifiers import TableIdentifier
@@ -28,6 +28,8 @@ _MOST_RUNS = 32
 """Runs in one commit: whoever leads it must not wait for too many others."""
 _MOST_FILES = 500
 """Source files of a run that is offered: a batch of thousands is worth a commit of its own."""
+_MOST_FILES_TOGETHER = 2_000
+"""Source files of all runs in one commit, which names them in its properties."""
 _MOST_COMMITS = 100
 """How far to read back for a run that waits, to see whether its files were published meanwhile."""
 _LAST_LOOK_S = 10.0
@@ -109,8 +111,13 @@ def waiting_for_turn(
                 yield turn
                 return
     except BaseException as error:
-        if turn.queued and not ours and not _withdrawn(context, run):
-            require_over(context, run, unknown, error)
+        if turn.queued and not ours:
+            try:
+                withdrawn = _withdrawn(context, run)
+            except BaseException:  # noqa: BLE001 - a second Ctrl-C
+                raise unknown from error
+            if not withdrawn:
+                require_over(context, run, unknown, error)
         raise
     finally:
         if ours and turn.queued:
@@ -206,7 +213,7 @@ class Companions:
         with suppress(LakegateError):
             found = self.context.journal.publishes.waiting(self.run.target, str(self.table), limit=_MOST_RUNS)
             others = {one.run.run_id: one for one in found if one.run.run_id != self.run.run_id}
-            return list((self.taken | others).values())[:_MOST_RUNS]
+            return _limited([*(self.taken | others).values()], _files(self.run))
         return list(self.taken.values())
 
     def take(
@@ -236,7 +243,10 @@ class Companions:
         failpoints.reach("taken")
         sources = [(_staged(one).pointer, _staged(one).snapshot_ids) for one in chosen]
         own = len(self.run.staged[0].snapshot_ids)
-        pointer, refused = self.context.editor.replay_each(sources, pointer, at_least=own)
+        try:
+            pointer, refused = self.context.editor.replay_each(sources, pointer, at_least=own)
+        except Exception:  # noqa: BLE001 - whatever is wrong with one of them, it finds out by itself
+            return pointer, ()
         return pointer, [one for place, one in enumerate(chosen) if place not in refused]
 
     def are_ours(self, chosen: Sequence[QueuedPublish]) -> bool:
@@ -276,6 +286,17 @@ class Companions:
                 return commits[: place + 1]
         further = list(islice(self.context.catalog.history(head.hash, until=seen), _MOST_COMMITS))
         return further if further and further[-1].parent == seen else None
+
+
+def _limited(offered: Sequence[QueuedPublish], files: int) -> Sequence[QueuedPublish]:
+    """Return the first of them that one commit has room for, besides ``files`` source files."""
+    together = accumulate((_files(one.run) for one in offered), initial=files)
+    room = sum(number <= _MOST_FILES_TOGETHER for number in islice(together, 1, None))
+    return offered[: min(room, _MOST_RUNS)]
+
+
+def _files(run: Run) -> int:
+    return 0 if run.request is None else len(run.request.batch.files)
 
 
 def _staged(one: QueuedPublish) -> StagedTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -258,6 +259,8 @@ def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
 
 def _begin_again(context: Context, progress: Progress, request: IngestRequest) -> None:
     """Drop what was staged, and plan again on the target as it is now."""
+    with suppress(LakegateError):
+        context.journal.publishes.leave(request.run_id)
     discard_own(context, progress.run)
     context.journal.release(request.run_id, progress.token)
     base = sync(context, request.target)

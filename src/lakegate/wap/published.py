@@ -22,6 +22,7 @@ def audit_state(
     checks: Sequence[Check],
     *,
     since: Ref | None = None,
+    own: Sequence[int] | None = None,
     explain: bool = False,
 ) -> AuditReport:
     """Answer ``checks`` about the rows that ``table`` has at a commit.
@@ -32,6 +33,8 @@ def audit_state(
         ref: Where to look.
         checks: The checks; those of scope ``table`` look at other tables at the same commit.
         since: A commit before; only rows added after it are looked at.
+        own: Of the snapshots that were appended since then, consecutive ones, oldest first: only their rows are looked
+            at.
         explain: Whether the report says how each check was answered.
 
     Returns:
@@ -48,6 +51,10 @@ def audit_state(
         raise unknown_table(context.catalog, str(table), ref)
     before = None if since is None else context.catalog.get_table(table, since)
     change = None if since is None else _appended(context, table, before, pointer, since)
+    after = None if change is None else change.parent_snapshot_id
+    if own:
+        parents = {one.snapshot_id: one.parent_id for one in context.reader.snapshots(pointer)}
+        after = parents.get(own[0], after)
     schema = context.reader.metadata(pointer).table_schema
     require_readable(table, ref.name, schema)
     schemas = schemas_at(context, ref)
@@ -56,13 +63,15 @@ def audit_state(
         rows=AddedRows(
             table=table,
             ref=_named(ref),
-            after_snapshot_id=None if change is None else change.parent_snapshot_id,
-            snapshot_id=pointer.snapshot_id,
+            after_snapshot_id=after,
+            snapshot_id=own[-1] if own else pointer.snapshot_id,
             hash=ref.hash,
             masked=context.masked,
         ),
         schema=schema,
-        added=_live(context, pointer) if change is None else context.reader.added_files(pointer, change.snapshot_ids),
+        added=_live(context, pointer)
+        if change is None
+        else context.reader.added_files(pointer, own or change.snapshot_ids),
         checks=tuple({str(check): check for check in validate_checks(checks, schema, schemas)}.values()),
         engine=context.engine,
         metadata_location=pointer.metadata_location,

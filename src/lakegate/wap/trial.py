@@ -21,6 +21,7 @@ from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, AddedRows
 from lakegate.ports import Engine, Narrator
 from lakegate.wap.context import Context
+from lakegate.wap.history import part_of, snapshots_in
 from lakegate.wap.plan import schema_of_new_table
 from lakegate.wap.published import audit_state
 from lakegate.wap.review import audit_branch
@@ -133,7 +134,8 @@ def _report(context: Context, contract: LoadedContract, run: Run) -> AuditReport
     commit = next(iter(context.catalog.history(run.publication.commit)))
     ref = Ref(name=commit.hash, hash=commit.hash, kind="detached")
     since = None if commit.parent is None else Ref(name=commit.parent, hash=commit.parent, kind="detached")
-    return audit_state(context, table, ref, contract.checks, since=since)
+    own = snapshots_in(part_of(commit, run.run_id))
+    return audit_state(context, table, ref, contract.checks, since=since, own=own)
 
 
 class EngineOfFiles(Engine, Protocol):

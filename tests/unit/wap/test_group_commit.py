@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import select, update
 
+from lakegate.checks import parse_checks
 from lakegate.config import Settings
+from lakegate.contracts.reader import LoadedContract
 from lakegate.dashboard.history import list_commits
 from lakegate.dashboard.model import ReadModel
 from lakegate.errors import (
@@ -34,6 +38,7 @@ from lakegate.wap.downstream import describe
 from lakegate.wap.history import events_of, files_in, find_commit, parts_of, published_files, run_of, sync
 from lakegate.wap.ingest import ingest, undo
 from lakegate.wap.recover import rebuild, recover
+from lakegate.wap.trial import outcome_of
 from support.fakes import Died
 from support.flow_support import TRIPS, branches, ordered
 from support.revert_support import House
@@ -466,6 +471,47 @@ def test_a_companion_that_is_taken_over_at_the_last_moment_is_left_out(
     outcomes = [future.exception() for future in stopped.futures]
     assert sorted(type(one).__name__ for one in outcomes) == ["LeaseLostError", "NoneType"]
     assert [len(events_of(commit)) for commit in commits(house)] == [1, 1]
+
+
+def test_an_offer_that_cannot_be_read_is_left_to_its_run(house: House) -> None:
+    stopped = Stopped(house, adds(house, 1, 2))
+    with stopped.waiting(), house.database.writing() as tx:
+        mine = PUBLISH_QUEUE.c.run_id == "r2"
+        newer = json.loads(tx.scalar(select(PUBLISH_QUEUE.c.document).where(mine)) or "")
+        newer["run"]["something_new"] = 1
+        tx.execute(update(PUBLISH_QUEUE).where(mine).values(document=json.dumps(newer)))
+    assert [run.status for run in stopped.runs()] == ["published"] * 2
+    assert [row["id"] for row in house.rows()] == [0, 1, 2]
+
+
+def test_what_is_wrong_with_others_does_not_stop_the_run_that_leads(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> Any:
+        raise KeyError("format-version")
+
+    monkeypatch.setattr(house, "replay_each", broken)
+    stopped = Stopped(house, adds(house, 1, 2))
+    with stopped.waiting():
+        pass
+    assert [run.status for run in stopped.runs()] == ["published"] * 2
+
+
+def test_runs_with_many_files_do_not_all_share_one_commit(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "_MOST_FILES_TOGETHER", 2)
+    stopped = Stopped(house, adds(house, 1, 2, 3))
+    with stopped.waiting():
+        pass
+    assert [run.status for run in stopped.runs()] == ["published"] * 3
+    assert sorted(len(events_of(commit)) for commit in commits(house)) == [1, 1, 2]
+
+
+def test_a_contract_is_tried_on_the_rows_of_each_run_alone(shared: House) -> None:
+    checks = tuple(parse_checks("accepted_range(id, max=2)"))
+    contract = cast("LoadedContract", SimpleNamespace(table=TRIPS, checks=checks))
+    outcomes = [outcome_of(shared.context, contract, run) for run in map(shared.journal.get, ("r1", "r2", "r3")) if run]
+
+    assert [(one.reason, one.rows, len(one.failures)) for one in outcomes] == [(None, 1, 0), (None, 1, 0), (None, 1, 1)]
 
 
 def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
