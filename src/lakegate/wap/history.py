@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from lakegate.errors import AlreadyPublishedError, NewerFormatError, NotFoundError
+from lakegate.errors import AlreadyPublishedError, ConflictError, NewerFormatError, NotFoundError
 from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
@@ -444,6 +444,31 @@ def added_paths(context: Context, before: TablePointer | None, after: TablePoint
         return files_of_snapshots(context, after, change.snapshot_ids)
     paths = frozenset(file.path for file in context.reader.files(after))
     return paths if before is None else paths - {file.path for file in context.reader.files(before)}
+
+
+class EarlierAttemptError(ConflictError):
+    """An earlier attempt of the run was published meanwhile, which wrote other snapshots."""
+
+
+def require_this_attempt(run: Run, commit: Commit) -> None:
+    """Check that what ``commit``, which several runs share, has of ``run`` is what the run staged now.
+
+    A run that is tried again under its id must not take an earlier attempt's rows for its own.
+
+    Raises:
+        EarlierAttemptError: When it's something else.
+    """
+    own = snapshots_in(part_of(commit, run.run_id))
+    if own is not None and run.staged and set(own) != set(run.staged[0].snapshot_ids):
+        raise EarlierAttemptError(
+            f"An earlier attempt of run {run.run_id} was published meanwhile (commit {commit.hash[:12]}); this one "
+            "was not.",
+            hint=f"See what it published: lakegate log {commit.hash} --limit 1. To publish this batch, too, give it "
+            "another run id.",
+            run_id=run.run_id,
+            branch=run.branch or None,
+            commit=commit.hash,
+        )
 
 
 def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:

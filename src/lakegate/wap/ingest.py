@@ -24,7 +24,7 @@ from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
 from lakegate.wap.discard import discard_own
-from lakegate.wap.history import find_publication, sync
+from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
@@ -252,6 +252,8 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
 
 def _is_void(context: Context, run: Run, error: LakegateError) -> bool:
     """Return whether what was staged is void, so that only starting over helps."""
+    if isinstance(error, EarlierAttemptError):
+        return False
     if isinstance(error, ConflictError):
         return isinstance(error, (AlreadyPublishedError, NotReplayableError)) or wrote_since(context, run)
     return bool(run.staged) and not any(ref.name == run.branch for ref in context.catalog.list_refs())

@@ -54,6 +54,7 @@ from lakegate.wap.history import (
     part_of_run,
     publication_of,
     require_not_published,
+    require_this_attempt,
     runs_of,
     shared_properties,
 )
@@ -294,6 +295,7 @@ class _Rebased:
         own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
         if own is not None:
             # A commit whose answer was lost arrived after we looked for it.
+            require_this_attempt(self._run, own)
             self._own = own.hash
         else:
             # Newest first, the runs of one commit, too.

@@ -35,7 +35,17 @@ from lakegate.wap import failpoints, group_commit, optimistic_commit
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.downstream import describe
-from lakegate.wap.history import events_of, files_in, find_commit, parts_of, published_files, run_of, sync
+from lakegate.wap.history import (
+    EarlierAttemptError,
+    events_of,
+    files_in,
+    find_commit,
+    parts_of,
+    published_files,
+    require_this_attempt,
+    run_of,
+    sync,
+)
 from lakegate.wap.ingest import ingest, undo
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.trial import outcome_of
@@ -512,6 +522,15 @@ def test_a_contract_is_tried_on_the_rows_of_each_run_alone(shared: House) -> Non
     outcomes = [outcome_of(shared.context, contract, run) for run in map(shared.journal.get, ("r1", "r2", "r3")) if run]
 
     assert [(one.reason, one.rows, len(one.failures)) for one in outcomes] == [(None, 1, 0), (None, 1, 0), (None, 1, 1)]
+
+
+def test_a_run_does_not_take_an_earlier_attempt_for_its_own(shared: House) -> None:
+    run = shared.journal.get("r2")
+    assert run is not None
+    require_this_attempt(run, commits(shared)[0])
+    again = run.model_copy(update={"staged": (run.staged[0].model_copy(update={"snapshot_ids": (99,)}),)})
+    with pytest.raises(EarlierAttemptError, match="earlier attempt of run r2"):
+        require_this_attempt(again, commits(shared)[0])
 
 
 def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
