@@ -104,11 +104,7 @@ class _Groups:
             worker.wait_ready()
         with lake._components.journal.lock(f"{MAIN}/{self._table}", timeout_s=30) as locked:  # noqa: SLF001
             assert locked
-            first.begin({**self._job(), "fault": fault})
-            wait_for(lambda: len(self._queued(lake)) == 1)
-            for worker in others:
-                worker.begin(self._job())
-            wait_for(lambda: len(self._queued(lake)) == RUNS)
+            self._queue_up(lake, first, others, fault, is_last=dies_waiting)
         if fault.endswith(":pause") and not first.wait_stopped():
             yield "the leader did not stop"
         for worker in others:
@@ -117,6 +113,8 @@ class _Groups:
                 yield f"one that waited answered {answer}"
         if fault.endswith(":pause"):
             first.resume()
+            while first.wait_stopped():  # it stops at that point each time it gets there
+                first.resume()
             answer = first.answer()
             if answer["status"] != "published":
                 yield f"the leader answered {answer}"
@@ -125,6 +123,14 @@ class _Groups:
             yield f"the {'one' if dies_waiting else 'leader'} was not killed: {first.answer()}"
         except WorkerDiedError:
             return
+
+    def _queue_up(self, lake: Lake, first: Worker, others: Sequence[Worker], fault: str, *, is_last: bool) -> None:
+        # One that dies in the queue comes last: those that begin after it would recover it, and wait for the lock.
+        order = (*others, first) if is_last else (first, *others)
+        for begun, worker in enumerate(order, start=1):
+            worker.begin({**self._job(), "fault": fault} if worker is first else self._job())
+            if worker is first or begun == RUNS:
+                wait_for(lambda wanted=begun: len(self._queued(lake)) == wanted)  # type: ignore[misc]
 
     def _job(self) -> Job:
         number = self._files
