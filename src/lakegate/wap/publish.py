@@ -115,7 +115,34 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         )
         with context.narrator.step(f"Publishing {run.table} to {run.target}"):
             rebased = _Rebased(context, run, progress)
-            commit = _commit(context, run, rebased, unknown)
+            offer, wait_s, commit = rebased.offer, context.publish_within_s, None
+            elsewhere = False  # whether another one may still be publishing it
+            while commit is None:
+                try:
+                    with waiting_for_turn(context, run, offer, unknown, wait_s) as turn:
+                        elsewhere = not turn.locked and (elsewhere or turn.taken)
+                        if turn.taken:
+                            commit = rebased.find_own(unknown)
+                            # If it isn't there, whoever took the run along has given up, or is slow: now by ourselves.
+                            offer, wait_s = None, wait_s if turn.locked else 0.0
+                            continue
+                        rebased.lead(turn)
+                        commit = commit_on_head(
+                            context,
+                            run.target,
+                            run.run_id,
+                            rebased.build,
+                            unknown=unknown,
+                            look=rebased.look,
+                            confirm=rebased.confirm,
+                        )
+                except BaseException as error:
+                    if not elsewhere:
+                        raise
+                    require_over(context, run, unknown, error)
+                    commit = rebased.find_own(unknown) if isinstance(error, Exception) else None
+                    if commit is None:
+                        raise
         publication = publication_of(run, commit, replayed=rebased.replayed)
     failpoints.reach("after-publish")
     branch_left = False
@@ -127,39 +154,6 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
         branch_left = True
     failpoints.reach("after-branch-delete")
     return publication.model_copy(update={"branch_left": branch_left})
-
-
-def _commit(context: Context, run: Run, rebased: _Rebased, unknown: OutcomeUnknownError) -> str:
-    """Commit the run, or let another one take it along, and return the commit."""
-    offer, wait_s, commit = rebased.offer, context.publish_within_s, None
-    elsewhere = False  # whether another one may still be publishing it
-    while commit is None:
-        try:
-            with waiting_for_turn(context, run, offer, unknown, wait_s) as turn:
-                elsewhere = not turn.locked and (elsewhere or turn.taken)
-                if turn.taken:
-                    commit = rebased.find_own(unknown)
-                    # If it isn't there, whoever took the run along has given up, or is slow: now by ourselves.
-                    offer, wait_s = None, wait_s if turn.locked else 0.0
-                    continue
-                rebased.lead(turn)
-                commit = commit_on_head(
-                    context,
-                    run.target,
-                    run.run_id,
-                    rebased.build,
-                    unknown=unknown,
-                    look=rebased.look,
-                    confirm=rebased.confirm,
-                )
-        except BaseException as error:
-            if not elsewhere:
-                raise
-            require_over(context, run, unknown, error)
-            commit = rebased.find_own(unknown) if isinstance(error, Exception) else None
-            if commit is None:
-                raise
-    return commit
 
 
 class _Rebased:
