@@ -31,6 +31,8 @@ from lakegate.progress import SilentNarrator
 from support.deploy_files import DEPLOY
 from support.ministack import ministack
 
+pytestmark = pytest.mark.system
+
 BROUGHT = {
     "CatalogUri": "http://127.0.0.1:19120/api/v2",
     "SparkUrl": "sc://127.0.0.1:15002",
@@ -39,8 +41,6 @@ BROUGHT = {
 HANDLER = """
 import os
 import boto3
-
-pytestmark = pytest.mark.system
 
 def handler(event, context):
     # Tells what it was called with, for the test to read; of a canary, whether its notification came.
