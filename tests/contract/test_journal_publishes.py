@@ -109,5 +109,6 @@ def test_who_must_wait_for_a_lock_is_told_before(first: Actor, other: Actor) -> 
         assert (got, told) == (True, [])
         with other.journal.lock("main/nyc.trips", timeout_s=0.05, waiting=tell) as too_late:
             assert (too_late, told) == (False, ["waits"])
-    with other.journal.lock("main/nyc.trips", timeout_s=5, waiting=tell) as got:
-        assert (got, told) == (True, ["waits"])
+    # Not whether it waits: who gave up may get the lock late, and releases it at once.
+    with other.journal.lock("main/nyc.trips", timeout_s=5) as got:
+        assert got

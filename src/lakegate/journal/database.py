@@ -305,6 +305,8 @@ class FileLocks:
             yield descriptor is not None
         finally:
             if descriptor is not None:
+                # Closing alone leaves the lock with a process that was forked in the meantime.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
 
     def _acquire(self, name: str, timeout_s: float, waiting: Waiting | None) -> int | None:
