@@ -49,9 +49,7 @@ class Components:
 
     Args:
         home: The project's folder.
-        settings: Its settings.
         session: The user's ``SparkSession``, used instead of ``settings.engine``.
-        narrator: Receives progress.
         orchestrator: What begins the runs, recorded with each.
     """
 

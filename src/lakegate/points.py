@@ -70,7 +70,6 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None) -> Ref
     """Return what ``ref`` is, or was at ``at``.
 
     Args:
-        catalog: The catalog.
         ref: Branch, tag, commit, or the beginning of a commit's hash (6 digits or more).
         at: A time, a tag, a commit or the beginning of its hash; see :func:`parse_at`. Default: now.
 

@@ -191,7 +191,6 @@ class LogNarrator:
 
         Args:
             level: A level of :mod:`logging`.
-            event: What happened.
             **facts: More fields, which override those of :func:`bound`.
         """
         with suppress(OSError, ValueError):

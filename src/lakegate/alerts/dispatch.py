@@ -146,7 +146,6 @@ class Grouping:
     """Counts messages that say the same. Without a journal nothing is grouped: better sent twice than never.
 
     Args:
-        journal: Opens the journal.
         lead_s: Seconds within which a group's message is sent or given up. After that its process counts as dead, and
             the next message is sent.
     """
@@ -159,7 +158,6 @@ class Grouping:
         """Count a message; it ends as ``grouped`` if an earlier one covers it.
 
         Args:
-            delivery: The message.
             alert: Key of its group; by default, those that say the same of the same tables.
         """
         notice, channel = delivery.notice, delivery.channel

@@ -108,7 +108,6 @@ class Failure:
     """One check that failed.
 
     Attributes:
-        table: The table.
         result: What the check found; without examples unless they are allowed.
     """
 
@@ -131,7 +130,6 @@ class Message:
 
     Attributes:
         key: Identifies the message over all tries.
-        notice: What it is about.
         title: What happened to what, in a few words.
         summary: The same in a sentence.
         facts: Names and values.
@@ -160,7 +158,6 @@ def compose(notice: Notice, settings: NotifySettings, group: AlertGroup, *, wind
     """Return the message for a notice.
 
     Args:
-        notice: What it is about.
         settings: Whether rows may be shown, and where reports are.
         group: The message's place among those that say the same.
         window_s: Seconds for which it covers them.

@@ -35,7 +35,6 @@ class Sender(Protocol):
         """Send a message, once; called again where that may help.
 
         Args:
-            message: What to send.
             deadline: When to give up.
             thread: The message to put it under.
 

@@ -38,11 +38,7 @@ _MUTE.setLevel(logging.CRITICAL + 1)
 
 
 class WebhookSlackSender:
-    """Implements :class:`lakegate.alerts.sending.Sender` by an incoming webhook, which has no threads.
-
-    Args:
-        url: The webhook's address.
-    """
+    """Implements :class:`lakegate.alerts.sending.Sender` by an incoming webhook, which has no threads."""
 
     def __init__(self, url: str) -> None:
         self._client = WebhookClient(url, logger=_MUTE, retry_handlers=[])
@@ -76,7 +72,6 @@ class BotSlackSender:
     """Implements :class:`lakegate.alerts.sending.Sender` as a bot, which puts what is the same into one thread.
 
     Args:
-        token: The bot's token.
         channel: Id of a channel, or ``#name``.
         api_url: Another server than Slack's.
     """

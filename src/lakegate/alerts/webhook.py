@@ -22,7 +22,6 @@ class WebhookSender:
     """Implements :class:`lakegate.alerts.sending.Sender` by an HTTP POST.
 
     Args:
-        url: Where to.
         secret: What messages are signed with; ``None`` to send them unsigned.
     """
 

@@ -291,7 +291,6 @@ def none_outside(
 
     Args:
         added: Complete evidence.
-        column: The column.
         one: Whether a single value is allowed; asked for identity partitions.
         bounds: Whether everything from a lower to an upper bound is allowed; either may be ``None``, unknown. Not
             asked for text, whose bounds are cut short, nor for floats that may hold NaN, which bounds leave out.

@@ -34,9 +34,7 @@ class PastBatch:
     """An earlier published batch.
 
     Attributes:
-        run_id: The run that published it.
         at: When that began.
-        rows: Its number of rows.
         values: What was measured, by :func:`measure_key`.
         passed: The checks that passed, as text.
         is_batch: Whether it did nothing but add new rows. Others, such as a delete, are no history of batches.

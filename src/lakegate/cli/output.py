@@ -149,8 +149,6 @@ def show_rows(
     """Print a table.
 
     Args:
-        columns: Their names.
-        rows: The cells of each row.
         right: Columns that hold numbers.
         whole: Columns that are never wrapped.
         indent: Characters from the margin.

@@ -64,8 +64,6 @@ def write(app: App, text: str, file: Path | None, *, page: str | None = None) ->
     """Write a report as UTF-8, whatever the terminal's encoding is.
 
     Args:
-        app: The invocation.
-        text: The report.
         file: Where to; ``None`` for standard output.
         page: Name of the file that a page goes to when standard output is a terminal, where nobody could read it.
     """

@@ -104,8 +104,6 @@ def show_run(app: App, run: Run, statuses: Statuses = NO_STATUSES) -> None:
     """Print how a run ended and what to do next.
 
     Args:
-        app: The invocation.
-        run: The run.
         statuses: Status of the runs that own the files it skipped.
     """
     show_outcome(run, statuses)

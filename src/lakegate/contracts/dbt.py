@@ -61,7 +61,6 @@ def read_dbt(document: Document, *, namespace: str | None = None) -> list[Draft]
     """Return a contract for each model, seed, snapshot and table of a source.
 
     Args:
-        document: The file.
         namespace: Where the models are. Default: their ``schema`` of ``config``, else ``default``. Tables of a source
             are in its schema, else in a namespace called like it.
     """

@@ -50,8 +50,6 @@ class Node:
 
     Attributes:
         value: What it is; of a mapping, the nodes by key.
-        mark: Where it begins.
-        keys: Where each key of a mapping is.
         text: Of a scalar, how it's written.
     """
 
@@ -121,7 +119,6 @@ def read_document(path: Path, *, name: str | None = None, aliases: bool = False)
     """Read a YAML file.
 
     Args:
-        path: The file.
         name: What messages call it. Default: its path.
         aliases: Allow anchors, aliases and merge keys (``<<``). They count as what they stand for.
 

@@ -23,7 +23,6 @@ class Untranslated:
     """What a contract of lakegate doesn't say, or says in another way.
 
     Attributes:
-        line: Where it is in the file.
         what: The key, check or property.
         why: Why it isn't in the contract, or how it differs there.
     """
@@ -53,7 +52,6 @@ class Draft:
     """One table of a file of another format.
 
     Attributes:
-        table: The table's name.
         line: Where it begins in the file.
         untranslated: What isn't in the contract, or differs there.
     """
@@ -79,9 +77,7 @@ class Draft:
         """Add a check of ``columns``, or note why it can't be one.
 
         Args:
-            mark: Where it is in the file.
             what: How the file calls it.
-            kind: The check.
             columns: Its columns; a check of one goes to that column's list.
             arguments: Its arguments and options; those that are ``None`` are left out.
         """

@@ -17,7 +17,6 @@ def read_foreign(path: Path, *, namespace: str | None = None) -> list[Draft]:
     """Return a contract for each table of an ODCS contract or a properties file of dbt.
 
     Args:
-        path: The file.
         namespace: Namespace of its tables. Default: as the file says.
 
     Raises:

@@ -58,7 +58,6 @@ def read_odcs(document: Document, *, namespace: str | None = None) -> list[Draft
     """Return a contract for each table of an ODCS contract.
 
     Args:
-        document: The file.
         namespace: Where the tables are. Default: the schema of the first server that names one, else ``default``.
 
     Raises:

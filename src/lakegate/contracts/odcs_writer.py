@@ -19,9 +19,6 @@ def write_odcs(contract: LoadedContract) -> str:
     """Return a contract in ODCS, as YAML. What no library metric says is of type ``custom`` with our own words.
 
     :func:`~lakegate.contracts.odcs.read_odcs` makes a contract with the same checks of it.
-
-    Args:
-        contract: The contract.
     """
     said = contract.contract
     table = contract.table

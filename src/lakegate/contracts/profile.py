@@ -36,8 +36,6 @@ class ColumnProfile:
     """What one column holds.
 
     Attributes:
-        name: Its name.
-        type: Its Iceberg type.
         rows: Rows that were looked at.
         nulls: NULLs among them.
         nans: NaNs among them.
@@ -71,7 +69,6 @@ def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnPr
     """Look at all rows once.
 
     Args:
-        batches: The rows.
         schema: Their columns, which say the types.
     """
     made = [_Column(ColumnProfile(column.name, column.type)) for column in schema.columns]

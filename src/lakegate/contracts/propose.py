@@ -40,8 +40,6 @@ def propose(
     """Return a contract's text.
 
     Args:
-        table: The table it's for.
-        columns: What its columns hold.
         source: Where the rows came from, for the comment at the top.
         partition_by: How the table is partitioned.
         schema: File with the JSON Schema, for editors, relative to the contract.

@@ -38,7 +38,6 @@ class LoadedContract:
         file: Its file, as messages call it.
         contract: What the file holds.
         checks: All its checks in the order of the file, ``not_null`` of required columns among them.
-        lines: Where each check is.
     """
 
     file: str
@@ -72,7 +71,6 @@ def read_contract(path: Path, *, name: str | None = None) -> LoadedContract:
     """Read a contract's file.
 
     Args:
-        path: The file.
         name: What messages call it. Default: its path.
 
     Raises:

@@ -90,8 +90,6 @@ class ClientCredentials:
 
     Args:
         endpoint: The token endpoint's address.
-        client_id: Id of the client.
-        secret: The client's secret.
         scope: Scopes to ask for, with spaces between; ``None`` for the server's default.
         timeout_s: Seconds to wait for an answer.
         transport: Replaces the network, for tests.

@@ -47,7 +47,6 @@ class SignedPost:
     """Posts to one address. Redirects lead away from whom we know, and aren't followed.
 
     Args:
-        url: Where to.
         secret: What bodies are signed with; ``None`` to send them unsigned.
     """
 
@@ -61,7 +60,6 @@ class SignedPost:
         """Send a JSON body; any answer of 2xx will do.
 
         Args:
-            body: The bytes.
             event: What it's about.
             key: Names the message over all tries.
             timeout_s: Seconds to wait for an answer.
@@ -120,7 +118,6 @@ def refused(status: int, *, said: str = "", after: str | None = None) -> Undeliv
     """Return the error for an unsuccessful HTTP response.
 
     Args:
-        status: Its status code.
         said: What it says; without secrets.
         after: Its ``Retry-After`` header.
     """

@@ -24,7 +24,6 @@ class BranchOverview(Value):
     """One branch beside ``main``.
 
     Attributes:
-        branch: Its name.
         head: Its newest commit.
         run: The newest run that wrote to it; ``None`` if the journal knows none.
         since: When that run began.
@@ -54,11 +53,9 @@ class BranchRows(Value):
     """Rows of one table on one branch.
 
     Attributes:
-        branch: The branch.
         rows: Rows there; ``None`` if delete files hide the number, or it can't be read.
         exists: Whether the table is there.
         run_id: The newest run that wrote to the branch.
-        status: That run's status.
         problem: Why it can't be read.
     """
 
@@ -83,7 +80,6 @@ def list_branches(
     """Return a page of the branches beside ``main``: those that wait for a human first, then the newest first.
 
     Args:
-        model: The read model.
         table: Only branches of runs that wrote to this table.
         status: Only branches of runs with this status; ``other`` for branches that the journal doesn't know.
         search: Only branches whose name contains this text, in any case.
@@ -127,12 +123,7 @@ def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOver
     """Return one branch.
 
     Args:
-        model: The read model.
-        name: The branch.
         examples: Failing rows to show of each failed check, at most.
-
-    Returns:
-        The branch.
 
     Raises:
         NotFoundError: There's no such branch.
@@ -151,7 +142,6 @@ def rows_by_branch(model: ReadModel, table: str, *, limit: int = 20, cursor: str
     Branches that the journal doesn't know come after them; all others have the table as ``main`` had it.
 
     Args:
-        model: The read model.
         table: ``namespace.table``.
         limit: Branches on the page, beside ``main``.
         cursor: ``next`` of the page before.

@@ -18,13 +18,10 @@ class FileLine(Value):
 
     Attributes:
         name: Last part of its path, as people wrote it.
-        uri: Its location.
         version: Identifies its content.
         size_bytes: Length in bytes; ``None`` if the journal only knows it from a commit.
         rows: Number of rows; ``None`` likewise.
-        table: Table that it went to.
         published: Whether its rows are on ``main``.
-        run_id: The run.
         status: That run's status; ``None`` if the journal doesn't know it.
         at: When that run ended, or began if it hasn't ended.
     """
@@ -52,7 +49,6 @@ def list_files(
     """Return a page of source files, newest first.
 
     Args:
-        model: The read model.
         search: Only files whose URI contains this text, in any case. At most a million files are searched; ``next``
             goes on from there.
         table: Only files that went to this table.

@@ -34,10 +34,7 @@ class CommitLine(Value):
     Attributes:
         kind: ``publish``, ``revert`` or ``restore`` of lakegate; ``other`` for a commit of another writer, which no
             audit has seen.
-        tables: Tables that it changed.
-        run_id: The run that made it.
         status: That run's status now; ``None`` if the journal doesn't know it.
-        reverted_by: Run that reverted it.
         reverts: Runs that it reverted.
         accepted: Why somebody published it although its audit failed.
         accepted_by: Who did.
@@ -62,7 +59,6 @@ def list_commits(model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: 
     """Return a page of the commits of a ref, newest first; one that several runs share is a line for each of them.
 
     Args:
-        model: The read model.
         ref: Branch, tag or commit hash.
         limit: Commits on the page.
         cursor: ``next`` of the page before.

@@ -46,7 +46,6 @@ class TableFacts(Value):
     Attributes:
         rows: Number of rows; ``None`` if delete files hide it.
         rows_at_most: Rows in data files, deleted ones among them.
-        data_files: Number of data files.
         size_bytes: Bytes in data files.
         changed_at: Time of the current snapshot; ``None`` for a table without one.
         trend: The newest snapshots, oldest first: time, and rows after it (``None`` if unknown).
@@ -68,8 +67,6 @@ class ReadModel:
     Args:
         catalog: Returns the catalog. It's called again after the catalog was away.
         reader: Returns the reader of table metadata.
-        journal: Returns the journal.
-        settings: The project's settings.
         clock: Returns the time.
     """
 
@@ -117,8 +114,6 @@ class ReadModel:
         """Add what goes wrong in the body to ``problems``, once, so that the rest of a page can be shown.
 
         Args:
-            part: What is read.
-            problems: Gets the problem.
             subject: The table, branch or run it's about.
         """
         try:
@@ -297,9 +292,6 @@ def open_read_model(lake: Lake) -> ReadModel:
 
     Args:
         lake: The lake. Close it when the read model isn't used any more.
-
-    Returns:
-        The read model.
     """
     components: Components = lake._components  # noqa: SLF001 - the public API has no use for them
     # Contracts may say how fresh tables must be, too.

@@ -69,15 +69,12 @@ class TableOverview(Value):
         rows: Rows on ``main``; ``None`` if unknown.
         rows_at_most: Rows in data files, before delete files.
         data_files: Data files on ``main``.
-        size_bytes: Bytes in them.
         last_publish: The last run that brought data and wasn't reverted.
         expected_every: How often it should be published to (``notify.late``); ``None`` without a limit.
         age_s: Seconds since the last publish.
         late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
         waiting: Rejected batches that wait on their branches.
         waiting_runs: Up to five of them, newest first.
-        last_run: Its newest run.
-        last_status: That run's status.
         rows_trend: Rows after each of the newest snapshots, oldest first.
         checks_trend: Failed checks of its newest runs, oldest first.
         problem: Why its metadata can't be read.
@@ -150,7 +147,6 @@ def overview(
     """Return a page of tables, those that need a human first, then by name.
 
     Args:
-        model: The read model.
         search: Only tables whose name contains this text, in any case.
         needing: Only tables that need a human.
         limit: Tables on the page.
@@ -203,12 +199,8 @@ def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> Tab
     """Return what the home page says of one table.
 
     Args:
-        model: The read model.
         table: ``namespace.table``.
         problems: Gets what could not be read.
-
-    Returns:
-        The table's line.
     """
     return _details(model, read_facts(model, problems), [table], problems)[0]
 
@@ -217,7 +209,6 @@ def read_facts(model: ReadModel, problems: list[Problem]) -> LakeFacts:
     """Return what is known of all tables.
 
     Args:
-        model: The read model.
         problems: Gets what could not be read.
 
     Returns:
@@ -353,14 +344,6 @@ def _detail(
 
 def checks_trends(model: ReadModel, tables: Sequence[str], *, limit: int) -> Mapping[str, tuple[ChecksPoint, ...]]:
     """Return how many checks failed in the newest runs of each table, oldest run first.
-
-    Args:
-        model: The read model.
-        tables: The tables.
-        limit: Runs of each.
-
-    Returns:
-        The runs by table.
 
     Raises:
         RetryableError: The journal can't be reached.

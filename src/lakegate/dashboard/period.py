@@ -26,9 +26,7 @@ class FailingCheck(Value):
     """A check that failed in the period.
 
     Attributes:
-        table: The table.
         check: The check in its canonical text.
-        name: Its name.
         severity: ``error`` or ``warn``.
         runs: In how many runs it failed.
         of_runs: How many runs it was part of.
@@ -50,8 +48,6 @@ class TableReport(Value):
     """One table in the period.
 
     Attributes:
-        table: The table.
-        runs: Its runs by status.
         rows: Rows published to it, without those that were reverted since.
         last_publish: When something was last published to it, in the period or before, that wasn't reverted since.
         late_after: How often something should be published to it, as the settings have it; ``None`` if they don't.
@@ -73,9 +69,7 @@ class PeriodReport(Value):
 
     Attributes:
         since: Beginning of the period; ``None`` for all that the journal has.
-        until: Its end.
         table: The only table that it's about, if it is about one.
-        runs: Runs by status.
         rows: Rows published, without those that were reverted since.
         tables: Each table, those that need somebody first.
         checks: The checks that failed, those that blocked a publish first, then the most frequent first.
@@ -110,7 +104,6 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
     """Return what the runs of a period add up to, and what waits for somebody now.
 
     Args:
-        model: The read model.
         since: Beginning of the period; ``None`` for all that the journal has.
         table: The only table to report on; runs may have written others, too.
         most: The most runs to count, the newest.

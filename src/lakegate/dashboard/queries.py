@@ -91,7 +91,6 @@ class Job:
     """A query while it runs and afterwards. Threads may read it at any time.
 
     Attributes:
-        plan: Plans it.
         limit: Rows that it returns at most.
         where: Where it reads, for its reader.
         state: Whether it runs, and else how it ended.

@@ -44,7 +44,6 @@ class RunSummary(Value):
         warned_checks: Number of checks of severity ``warn`` that failed.
         failing: Names of up to five failed checks.
         commit: Its commit on ``main``, once published.
-        error_code: Code of the error it failed with.
         matching_files: Up to five of its files that the search was for.
     """
 
@@ -102,7 +101,6 @@ class TableDelta(Value):
         rows_removed: Rows removed; ``None`` if unknown.
         rows_before: Rows before it; ``None`` if unknown.
         rows_after: Rows after it; ``None`` if unknown.
-        data_files: Data files added.
         reason: Why it isn't an append.
         rebased: Whether it was rebased onto newer changes of ``main``.
     """
@@ -122,10 +120,7 @@ class RunFile(Value):
     """One source file of a run.
 
     Attributes:
-        uri: Its location.
         name: Last part of its path, as people wrote it.
-        size_bytes: Length in bytes.
-        rows: Number of rows.
         skipped_by: Run that published it before, if this run left it out.
         same_as: URI of another file with the same bytes.
     """
@@ -142,10 +137,8 @@ class RunDetail(Value):
     """One run.
 
     Attributes:
-        summary: The run in a line.
         target: Branch that it publishes to.
         base: Commit that it started from.
-        steps: Its steps, in order.
         checks: What each check found, failed ones first.
         changes: What it did to each table.
         undone: What a revert or restore did.
@@ -190,13 +183,9 @@ def list_runs(
     """Return a page of runs, newest first.
 
     Args:
-        model: The read model.
         wanted: Which runs. Default: all. A search by file looks at 20,000 runs; ``next`` goes on from there.
         limit: Runs on the page.
         cursor: ``next`` of the page before.
-
-    Returns:
-        The page.
 
     Raises:
         InputError: The cursor is malformed.
@@ -218,12 +207,8 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
     """Return one run.
 
     Args:
-        model: The read model.
         run_id: Its id, or a unique beginning of it.
         examples: Failing rows to show of each check, at most; never more than ``ui.examples``.
-
-    Returns:
-        The run.
 
     Raises:
         NotFoundError: No run, or more than one, starts with this.
@@ -261,14 +246,10 @@ def list_run_files(
     """Return a page of a run's source files, in the order of its batch; files that it left out come last.
 
     Args:
-        model: The read model.
         run_id: Its id, or a unique beginning of it.
         search: Only files whose name contains this text, in any case.
         limit: Files on the page.
         cursor: ``next`` of the page before.
-
-    Returns:
-        The page.
 
     Raises:
         InputError: The cursor is malformed.
@@ -300,11 +281,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
     """Return a run in a line.
 
     Args:
-        run: The run.
         search: Text that its files were searched for.
-
-    Returns:
-        The line.
     """
     results = [result for report in run.reports for result in report.results]
     failed = [result for result in results if result.verdict == "fail"]
@@ -351,12 +328,7 @@ def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLi
     """Return what the checks of a run found, failed ones first, with rows as far as the settings allow.
 
     Args:
-        model: The read model.
-        run: The run.
         examples: Rows to show of each check, at most.
-
-    Returns:
-        The checks.
     """
     shown = min(examples, model.settings.ui.examples)
     return worst_first(
@@ -387,11 +359,7 @@ def next_commands(run: Run, *, branch_exists: bool) -> Iterator[Command]:
     """Yield what to type next, given how the run ended.
 
     Args:
-        run: The run.
         branch_exists: Whether its branch still exists.
-
-    Yields:
-        The commands.
     """
 
     def command(purpose: str, *words: str) -> Command:

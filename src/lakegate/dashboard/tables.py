@@ -38,13 +38,6 @@ class TableDetail(Value):
     Attributes:
         table: ``namespace.table``.
         ref: The ref that it was read at.
-        commit: The commit.
-        metadata_location: Its metadata file.
-        location: Its folder.
-        format_version: Iceberg's format version.
-        columns: Its columns.
-        partition_by: Its partition transforms.
-        properties: Its properties.
         facts: Its rows, files and bytes.
         overview: What the home page says of it, as of now; ``None`` if it's read at another ref or time.
         problems: What could not be read.
@@ -84,10 +77,8 @@ class SchemaChange(Value):
     """A schema that a table has had.
 
     Attributes:
-        schema_id: Its id.
         since: Time of the first snapshot written with it.
         run_id: The run that wrote that snapshot.
-        columns: Number of columns.
         changes: What differs from the schema before; all columns for the first one.
     """
 
@@ -106,7 +97,6 @@ class SnapshotLine(Value):
         rows_added: Rows added; ``None`` if its summary doesn't say.
         rows_removed: Rows removed; ``None`` likewise.
         rows: Rows of the table after it; ``None`` if delete files hide the number.
-        files_added: Data files added.
         size_bytes: Bytes in all data files after it.
         run_id: The run that wrote it; ``None`` for another writer's.
         is_current: Whether it's the current one.
@@ -129,7 +119,6 @@ class ColumnPoint(Value):
     """What one snapshot added to a column, by the metrics of its data files.
 
     Attributes:
-        rows: Rows added.
         nulls: NULLs among them; ``None`` if a file lacks the count.
         null_share: Their share, from 0 to 1.
         lower: Lower bound of the values; ``None`` if unknown. Text may be cut short.
@@ -170,7 +159,6 @@ class CheckHistory(Value):
     """A check over the newest runs of a table that ran it, oldest first.
 
     Attributes:
-        name: The check's name.
         check: The check in its canonical text.
         severity: Its severity in the newest run.
         points: What it found in each run.
@@ -224,13 +212,9 @@ def get_table(model: ReadModel, table: str, *, ref: str = MAIN, at: str | dateti
     """Return a table.
 
     Args:
-        model: The read model.
         table: ``namespace.table``.
         ref: Branch, tag or commit hash.
         at: Commit hash or time: the table as ``ref`` had it then. Default: now.
-
-    Returns:
-        The table.
 
     Raises:
         InputError: A name or the time is malformed, or its metadata is damaged.
@@ -296,15 +280,11 @@ def list_snapshots(
     Metadata keeps the newest 100 by default; :func:`lakegate.dashboard.runs.list_runs` knows older publishes.
 
     Args:
-        model: The read model.
         table: ``namespace.table``.
         ref: Branch, tag or commit hash.
         at: Commit hash or time. Default: now.
         limit: Snapshots on the page.
         cursor: ``next`` of the page before.
-
-    Returns:
-        The page.
 
     Raises:
         InputError: A name, the time or the cursor is malformed, or the metadata is damaged.
@@ -324,7 +304,6 @@ def column_history(
     """Return the NULL rate and bounds of each column in what the newest snapshots on ``main`` added.
 
     Args:
-        model: The read model.
         table: ``namespace.table``.
         columns: Only these columns. Default: the first 200.
         limit: Snapshots to look at.
@@ -367,12 +346,8 @@ def check_history(model: ReadModel, table: str, *, limit: int = 50) -> tuple[Che
     Looks further back, through 800 runs at most, for the beginning of what has been failing all along.
 
     Args:
-        model: The read model.
         table: ``namespace.table``.
         limit: Runs to return of each check.
-
-    Returns:
-        The checks.
 
     Raises:
         RetryableError: The journal can't be reached.
@@ -400,7 +375,6 @@ def list_data_files(
     """Return a page of a table's data files, the largest first.
 
     Args:
-        model: The read model.
         table: ``namespace.table``.
         ref: Branch, tag or commit hash.
         at: Commit hash or time. Default: now.

@@ -25,7 +25,6 @@ class Problem(Value):
         part: What could not be read: the ``catalog``, the ``journal``, a ``table``'s files or the ``engine``.
         subject: The table, branch or run it's about, if it's about one.
         code: The error's code, such as ``catalog-unavailable``.
-        message: What happened.
         hint: What to do about it.
     """
 
@@ -64,13 +63,10 @@ class CheckLine(Value):
     """What one check found in one run.
 
     Attributes:
-        table: The table.
-        name: The check's name.
         check: The check in its canonical text.
         columns: Columns it's about.
         severity: ``error`` blocks the publish, ``warn`` reports, ``quarantine`` sets the failing rows aside.
         verdict: ``pass``, ``fail``, or ``skipped``: there was nothing to judge.
-        failing_rows: Rows that break it.
         total_rows: Rows that were looked at.
         evidence: ``manifest`` if file metrics proved it, ``scan`` if rows were read, ``journal`` if earlier runs did.
         detail: One sentence where the numbers don't tell.
@@ -109,13 +105,9 @@ class CheckLine(Value):
         """Return the line of ``result`` with up to ``examples`` rows.
 
         Args:
-            table: The table.
             result: What the check found.
             examples: Maximum number of rows.
             is_masked: Returns whether a column's values are hidden.
-
-        Returns:
-            The line.
         """
         shown = tuple(
             {name: MASKED if is_masked(name) else value for name, value in row.items()}

@@ -47,12 +47,7 @@ _RIGHTS = "To see the rights that the role needs: lakegate downstream policy NAM
 
 
 class GlueTarget:
-    """Implements :class:`lakegate.ports.Downstream` by a Data Catalog.
-
-    Args:
-        client: Glue's client.
-        settings: The section of the settings.
-    """
+    """Implements :class:`lakegate.ports.Downstream` by a Data Catalog."""
 
     def __init__(self, client: Any, settings: GlueDownstream) -> None:
         self._glue = client

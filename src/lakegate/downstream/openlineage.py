@@ -27,8 +27,6 @@ class OpenlineageTarget:
     """Implements :class:`lakegate.ports.Downstream`. A run that is sent again has the same run id and times.
 
     Args:
-        name: Its name in the settings.
-        settings: Its section.
         lake: What it needs to know of the lake.
     """
 

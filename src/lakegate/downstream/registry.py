@@ -19,7 +19,6 @@ class Type:
     """What is known of a type before it's loaded.
 
     Attributes:
-        module: Its module in this package.
         extra: The extra that installs what it needs; ``None`` if nothing more is needed.
         mirrors: Whether such a system points at the tables' metadata files. Only the newest state of a table matters to
             it then, and ``lakegate gc`` spares the state that it points at.
@@ -37,7 +36,6 @@ class Around:
     Attributes:
         home: The project's folder.
         warehouse: Root of the tables' files, a URI.
-        settings: The project's settings.
     """
 
     home: Path
@@ -57,11 +55,6 @@ TYPES: Mapping[str, Type] = {
 
 def open_downstream(name: str, settings: DownstreamSettings, around: Around) -> Downstream:
     """Return the downstream system that a section of the settings describes.
-
-    Args:
-        name: The section's name.
-        settings: The section.
-        around: The lake.
 
     Raises:
         ConfigurationError: When its packages aren't installed, or a secret that it refers to isn't there.

@@ -17,7 +17,6 @@ class WebhookTarget:
     """Implements :class:`lakegate.ports.Downstream` by an HTTP POST.
 
     Args:
-        url: Where to.
         secret: What events are signed with; ``None`` to send them unsigned.
         timeout_s: Seconds to wait for an answer.
     """

@@ -96,7 +96,6 @@ class TableFiles:
 
         Args:
             what: What the file is, as a message starts with it: ``Manifest``.
-            location: The file.
             pointer: The table it belongs to.
             parse: Turns its content into a value.
         """

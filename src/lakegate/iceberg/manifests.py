@@ -230,7 +230,6 @@ def write_entries(meta: Mapping[str, str], entries: Iterable[Entry], *, inherit:
 
     Args:
         meta: Of the manifest that they come from; all must come from manifests of one schema.
-        entries: What to write.
         inherit: Leave their sequence numbers out, so that they take those of the snapshot that adds them.
     """
     return write_container(meta, [encoded(_write_entry, entry, inherit) for entry in entries])

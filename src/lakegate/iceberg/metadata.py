@@ -51,7 +51,6 @@ class MetadataFile:
     """A metadata file, and what is made of it once.
 
     Attributes:
-        document: Its JSON.
         as_named: Whether it is compressed just when its name says so.
     """
 

@@ -51,7 +51,6 @@ def open_scan(
 
     Args:
         pointer: The table's state.
-        files: Reads its files.
         columns: Names of columns, or of fields in structs, in the order wanted; ``None`` for all.
         where: Row filter (:mod:`lakegate.iceberg.where`).
         limit: Maximum number of rows.

@@ -135,7 +135,6 @@ class SnapshotProducer:
 
         Args:
             manifest: A manifest of the other snapshot.
-            snapshot_id: The other snapshot.
             without: Paths of files to leave out.
 
         Returns:

@@ -91,7 +91,6 @@ def parse_where(text: str, schema: Schema) -> BooleanExpression:
     """Return a row filter as PyIceberg's expression, true for just the rows for which Spark SQL has it true.
 
     Args:
-        text: The filter.
         schema: Columns that it may name.
 
     Raises:

@@ -80,8 +80,6 @@ class Transaction:
         SQLAlchemy can't cache an ``INSERT`` with ``ON CONFLICT``, and takes milliseconds to compile it: hence the text.
 
         Args:
-            table: The table.
-            rows: The rows.
             names: Their columns; all of the table's by default.
             key: Columns, separated by commas, that a row may share with one in the table, which is then changed.
             replace: The columns that change; all of ``names`` by default.
@@ -110,7 +108,6 @@ class Database(ABC):
     """A database that holds a journal.
 
     Args:
-        engine: SQLAlchemy's.
         name: How messages call it; without password.
     """
 
@@ -224,7 +221,6 @@ class SqliteDatabase(Sqlite):
     """A file of SQLite in WAL mode: readers never wait, writers queue up.
 
     Args:
-        path: The file.
         clock: Replaces the machine's clock in tests.
         busy_timeout_s: How long to wait for other writers.
 

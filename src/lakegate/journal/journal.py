@@ -80,7 +80,6 @@ class Journal:
         """Insert or replace ``run`` by its id, with its steps and check results.
 
         Args:
-            run: The run.
             token: Token of its lease; ``None`` for a run that nobody is working on.
 
         Returns:
@@ -159,7 +158,6 @@ class Journal:
         """Save ``run`` and take its lease, in one transaction.
 
         Args:
-            run: The run.
             anew: Refuse a run that exists already, unless it failed.
 
         Returns:
@@ -194,8 +192,6 @@ class Journal:
         are told of a rejected or failed run is queued, too; of a publish, by :meth:`record`, which knows the order.
 
         Args:
-            run: The run.
-            token: Its lease's.
             counted: What its process counted, which is added to the metrics.
 
         Returns:
@@ -245,8 +241,6 @@ class Journal:
         For ``for_s`` seconds only :meth:`resume` and :meth:`begin` can take it; then it counts as abandoned.
 
         Args:
-            run: The run.
-            token: Its lease's.
             for_s: Seconds to leave it alone for.
             counted: What its process counted, which is added to the metrics.
 
@@ -263,7 +257,6 @@ class Journal:
         """Take the lease of a run that hasn't ended, and return it with the run.
 
         Args:
-            run_id: The run.
             ended: Take the lease of an ended run, too; without it, such a run is returned without a token.
             wait_s: Seconds to wait for another process that works on the run.
 
@@ -309,7 +302,6 @@ class Journal:
         """Claim source files for a run, each version once per table, in one transaction.
 
         Args:
-            run_id: The run.
             table: Table that the files go to.
             batch: The files. ``uri`` and ``version`` count, and ``identity`` and ``aliases``, which recognize a file
                 under another name.
@@ -387,7 +379,6 @@ class Journal:
         """Add one message to the group of those that say the same, and return its place in it.
 
         Args:
-            channel: Name of the channel.
             alert: What the message says, as a key.
             lead_s: Seconds in which the first message of a group must be sent; after that, the next one is first.
             about: The message, if it may be sent later with others of its group (:meth:`take_counted_alerts`).
@@ -415,7 +406,6 @@ class Journal:
         If it wasn't, its group ends in a minute, so that the next message is tried then.
 
         Args:
-            channel: Name of the channel.
             alert: What the message says, as a key.
             place: As :meth:`join_alert` returned it.
             sent: Whether it was sent.
@@ -434,7 +424,6 @@ class Journal:
         """Return groups that ended with messages that were never sent, each group to one caller.
 
         Args:
-            channels: Names of the channels.
             lead_s: Seconds in which nobody else gets them: send and :meth:`settle_alert` in that time.
             limit: How many at most, oldest first.
         """
@@ -469,7 +458,6 @@ class Journal:
         the status that the commits give them.
 
         Args:
-            target: The branch.
             events: One for each commit that concerns runs.
             head: The newest commit seen.
             rebuild: Drop all published files first: the events are the whole history. Files that were done with by
@@ -490,7 +478,6 @@ class Journal:
         process that holds it.
 
         Args:
-            name: The lock's name.
             timeout_s: How long to wait; 0 doesn't.
             waiting: Called once before waiting for another process that holds it.
 

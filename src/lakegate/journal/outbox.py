@@ -40,12 +40,9 @@ def queue(
 
     Args:
         tx: The transaction that records what the event is about.
-        kind: What happened.
         tables: Its tables. They are one event, but for systems that point at tables: there, each is an event of its
             own, so that one that is refused holds up no other.
-        ref: The branch.
         commit: The commit that they are described at.
-        run_id: The run that did it.
         only: Queue it for this system only.
     """
     subscriptions = _subscriptions(tx)
@@ -73,11 +70,7 @@ def queue_end(tx: Transaction, run: Run) -> None:
 
 
 class Outbox:
-    """The queue of each downstream system.
-
-    Args:
-        database: The journal's.
-    """
+    """The queue of each downstream system."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -168,7 +161,6 @@ class Outbox:
         """Record that a delivery arrived.
 
         Args:
-            delivery: The delivery.
             mirrored: The state of each table that the system points at now; ``None`` for one that was dropped.
         """
         with self._database.writing() as tx:

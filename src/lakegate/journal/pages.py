@@ -45,8 +45,6 @@ class RunFilter(Value):
 
     Attributes:
         table: Only runs that wrote to this table.
-        status: Only runs with this status.
-        kind: Only runs of this kind.
         since: Only runs that began at this time or later.
         until: Only runs that began before this time.
         orchestrator: Only runs that this began, such as ``prefect``.
@@ -67,9 +65,6 @@ class RunFilter(Value):
 
 class JournalPages:
     """Reads a journal a page at a time.
-
-    Args:
-        database: Where the journal is.
 
     Raises:
         RetryableError: From every method, if the database is locked for too long or unreachable.

@@ -28,7 +28,6 @@ class PublishQueue:
     """The runs that wait to publish.
 
     Args:
-        database: The journal's.
         lease: How long a lease lasts unless it's renewed.
     """
 

@@ -62,8 +62,6 @@ class WorkerPool:
 
     Args:
         factory: Opens a lake.
-        ingest: Ingests a chunk.
-        plan: The plan.
         stop_on_failure: Start no more chunks after one that wasn't published.
         watcher: Shows the progress.
     """

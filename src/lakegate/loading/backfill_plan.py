@@ -130,7 +130,6 @@ def find_files(
     Args:
         listed: Lists the files that paths name; :meth:`lakegate.lake.Lake.list_files`.
         paths: Files, folders, globs, and such with a date's fields (:class:`~lakegate.loading.periods.Template`).
-        wanted: The range.
         by: Where a file's time comes from.
 
     Raises:
@@ -247,7 +246,6 @@ class ChunkResult(Value):
     """The outcome of a chunk.
 
     Attributes:
-        chunk: Its name.
         run_id: Its run, if it came to one.
         given: Files to ingest.
         files: Those that were published.
@@ -255,7 +253,6 @@ class ChunkResult(Value):
         size_bytes: Length in bytes of the files given.
         left: Files left to other runs that haven't published them yet.
         branch: The branch that holds a rejected chunk.
-        failed_checks: Checks that failed, as text.
     """
 
     chunk: str

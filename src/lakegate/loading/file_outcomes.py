@@ -33,7 +33,6 @@ class Chunk:
 
     Attributes:
         table: ``namespace.table``.
-        uris: The files.
         size_bytes: Their length in bytes, together.
         alone: Whether it's a single file, which then answers for the outcome.
         stamps: The fingerprint that each of ``uris`` was seen with.
@@ -126,7 +125,6 @@ def in_chunks(ready: Sequence[Ready], *, max_files: int, max_bytes: int) -> tupl
     """Group files into chunks; tables take turns, and files that go by themselves come last.
 
     Args:
-        ready: The files.
         max_files: Files in a chunk, at most.
         max_bytes: Bytes in a chunk, at most, unless one file alone has more.
     """
@@ -256,7 +254,6 @@ class Backoff:
         """Note that a file met trouble.
 
         Args:
-            uri: The file.
             failed: Whether the engine was there, and failed.
 
         Returns:
@@ -282,7 +279,6 @@ class FileOutcomes:
     """Saves checkpoints, and decides by them what's left to do for a file.
 
     Args:
-        clock: The time.
         max_tries: How often a file may fail in one state.
         again: Ignore rejections and failures from before now.
         announced: By URI, when a notification named files. What was rejected or given up before that is tried

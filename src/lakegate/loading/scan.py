@@ -59,7 +59,6 @@ class Intake:
     rejected, its files go one by one, so that a bad one stops no other.
 
     Args:
-        lake: The lake.
         paths: Files, folders, patterns, prefixes.
         routes: Which table each file goes to.
         options: How to ingest; ``run_id``, ``branch`` and ``on_busy`` are set for each chunk.
@@ -70,7 +69,6 @@ class Intake:
             data is the same.
         again: Retry files that were rejected or given up before this intake was made.
         announced: By URI, when a notification named files. What was rejected or given up before that is retried.
-        clock: The time.
 
     Attributes:
         lake: The lake; may be replaced after its servers were restarted.
@@ -157,7 +155,6 @@ class Intake:
         """Ingest a chunk and save the outcomes; files that changed or vanished since the scan are left for later.
 
         Args:
-            chunk: The chunk.
             timeout_s: Seconds after which its run is suspended, for any intake of this lake to resume. The run's id is
                 derived from the chunk then, so that another process with the same chunk finds it.
 
@@ -205,7 +202,6 @@ class Intake:
         """Save the outcomes of a chunk, for orchestrators that ran the steps themselves.
 
         Args:
-            chunk: The chunk.
             run: The run as it ended; ``None`` if there's none.
             error: Why it failed. An error that another try may not meet is not counted; but when the engine failed at a
                 run until that was given up, several files go apart, and a single one is counted if others worked.
@@ -405,10 +401,6 @@ class _StableFiles:
 
     A file is stable if it was unchanged for ``settle_s`` seconds, by its modification time and a second look, or by our
     own looks alone if its time can't be right. Objects in a store appear whole: they need no second look.
-
-    Args:
-        settle_s: Seconds.
-        clock: The time.
     """
 
     def __init__(self, settle_s: float, clock: Clock) -> None:

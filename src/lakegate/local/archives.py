@@ -108,7 +108,6 @@ def find(server: str, class_options: Sequence[str]) -> Archive | None:
     """Return the archive for a server with these options; ``None`` when it can have none.
 
     Args:
-        server: Name of the server.
         class_options: The Java options that decide where classes come from, the last of which is the class path.
     """
     if not class_options or any(word in user_java_options() for word in _USERS_OWN):

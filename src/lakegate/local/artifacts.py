@@ -60,7 +60,6 @@ def prepare(
 
     Args:
         narrator: Receives the download's progress in bytes.
-        artifacts: What to fetch.
         cache: Folder to keep them in; default :func:`cache_folder`.
 
     Returns:

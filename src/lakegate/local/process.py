@@ -74,7 +74,6 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
     Args:
         command: Program and arguments.
         env: Its whole environment.
-        cwd: Its folder.
         log: Where its output goes. A log of an earlier start is kept once, as ``….1``.
 
     Raises:

@@ -35,10 +35,7 @@ class Startup:
     """One start of whatever servers are not running. Its caller holds the stack's lock.
 
     Args:
-        folder: The project's folder.
         settings: Memory and time limits.
-        narrator: Receives progress.
-        jars: Where the jars are.
         stores: Object stores that Spark is to reach.
     """
 

@@ -46,7 +46,6 @@ class ServiceState(Value):
         token: Bearer token that clients must show (``spark`` only). Not in ``repr``.
         log: Path of the log file.
         started_at: When it was started, UTC.
-        version: Version of the server.
         stores: Object stores that it reaches (``spark`` only).
         credentials_mark: What tells the credentials that it got for that from others, without telling them.
     """
@@ -263,11 +262,7 @@ _POLL_S = 0.05
 
 
 class SparkUsage:
-    """This object's part in the use of the Spark of one project.
-
-    Args:
-        folder: The project's folder.
-    """
+    """This object's part in the use of the Spark of one project."""
 
     def __init__(self, folder: StackFolder) -> None:
         self._folder = folder

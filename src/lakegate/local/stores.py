@@ -49,7 +49,6 @@ def stores_of(uris: Iterable[str], storage: StorageSettings) -> SparkStores:
 
     Args:
         uris: Files or folders; those on this machine take no store.
-        storage: The settings.
 
     Raises:
         ConfigurationError: When the library of a store is not installed, or its own configuration is wrong.
@@ -99,7 +98,6 @@ def store_variables(stores: SparkStores, source: Mapping[str, str] | None = None
     """Return the variables by which the stores' libraries find credentials, as they are here.
 
     Args:
-        stores: The stores.
         source: Where to take them from; default the process's own.
 
     Example:

@@ -30,7 +30,6 @@ def junit(run: Run, *, examples: Examples | None = None) -> str:
     an error.
 
     Args:
-        run: The run.
         examples: How rows of data may be shown. Default: as the audit recorded them.
     """
     shown = examples or Examples()

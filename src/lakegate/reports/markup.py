@@ -29,8 +29,6 @@ def tag(name: str, /, *children: Child, **attributes: str | float | bool | None)
     """Return an element.
 
     Args:
-        name: Its name.
-        *children: What it holds.
         **attributes: By name; ``class_`` is ``class`` and ``aria_label`` is ``aria-label``. ``True`` is an attribute
             without a value, ``None`` and ``False`` none at all.
 

@@ -35,7 +35,6 @@ def page(title: str, *content: Child, now: datetime | None = None) -> str:
 
     Args:
         title: Of the browser's window.
-        *content: What is on it.
         now: When it is made.
     """
     sheet = _sheet()
@@ -133,7 +132,6 @@ def table(
     """Return a table that scrolls inside its own frame when it is wider than the page.
 
     Args:
-        columns: Their headings.
         rows: The cells of each row; the first one is the row's heading.
         label: What it holds, for those who can't see it.
         caption: The same for everybody, or nothing.

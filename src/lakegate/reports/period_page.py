@@ -29,7 +29,6 @@ def period_page(found: Period, *, link: str | None = None) -> str:
     """Return the page of a period, in one file that loads nothing.
 
     Args:
-        found: The period.
         link: Address of the dashboard.
     """
     report, runs = found.report, found.runs

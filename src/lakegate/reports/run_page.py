@@ -28,7 +28,6 @@ def run_page(
     """Return the page of a run, in one file that loads nothing.
 
     Args:
-        run: The run.
         examples: How rows of data may be shown. Default: as the audit recorded them.
         link: Where the run is on a dashboard.
         now: When the page is made.

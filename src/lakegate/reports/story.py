@@ -36,7 +36,6 @@ class Story:
     Attributes:
         mood: How it ended.
         title: The same in a word or two.
-        happened: What happened.
         means: What that means for those who read the tables.
         commands: What to type next, each with its purpose.
     """

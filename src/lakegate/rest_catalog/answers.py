@@ -21,10 +21,8 @@ class RefusedError(Exception):
     """A request that gets no result.
 
     Args:
-        status: HTTP status.
         kind: Iceberg's name for it, such as ``NoSuchTableException``; its clients raise what they call so.
         message: A sentence for people. It names nothing that the client didn't ask for.
-        headers: Headers of the response.
     """
 
     def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:

@@ -63,13 +63,9 @@ def create_app(
 
     Args:
         catalog: The catalog with all branches; only what is in the history of ``main`` can be seen through the app.
-        files: The tables' files.
         token: Returns the bearer token that requests must bring, read anew for each; ``None`` for no token, which lets
             only requests to ``localhost`` through.
         find_again: Returns the catalog when it doesn't answer: one that was started anew may have another address.
-
-    Returns:
-        The app.
     """
     current = _Current(catalog, find_again or (lambda: catalog))
     api = _Api(Published(current), Contents(current, files))

@@ -52,7 +52,6 @@ class Contents:
 
     Args:
         catalog: Returns the catalog, as it can be reached now.
-        files: The tables' files.
         bytes_kept: How many bytes of tables' metadata to keep.
     """
 
@@ -78,7 +77,6 @@ class Contents:
 
         Args:
             pointer: The table's state.
-            snapshots: Which of its snapshots to return.
 
         Returns:
             The file's JSON as it is, so that it holds what this version knows nothing of, too. It differs only where

@@ -65,9 +65,6 @@ def require_safe(address: Address, *, has_token: bool) -> None:
 def listen(address: Address) -> socket.socket:
     """Take the port.
 
-    Args:
-        address: Where to listen.
-
     Returns:
         The socket, which is listening. Its own name says which port it is.
 
@@ -107,9 +104,7 @@ def run(app: ASGIApp, listening: socket.socket, address: Address) -> None:
     """Serve until SIGINT or SIGTERM. Requests under way get ten seconds to end.
 
     Args:
-        app: What answers.
         listening: The socket; closed at the end.
-        address: What it listens on.
 
     Raises:
         ConfigurationError: The certificate or its key can't be used.

@@ -21,7 +21,6 @@ class Server:
     """A running ``lakegate serve``.
 
     Attributes:
-        url: Its address.
         has_token: Whether it asks for a token.
     """
 

@@ -21,15 +21,11 @@ class Snippet(Value):
     """What to paste into an engine to read a table.
 
     Attributes:
-        engine: The engine.
-        language: What the text is in.
-        table: The table.
         ref: Branch, tag or commit that was asked for.
         commit: The commit that it read when the snippet was made.
         metadata_location: The table's metadata file at that commit.
         follows: Whether it shows later publishes, too.
         run_here: Whether lakegate's tests run such snippets in the engine.
-        text: The snippet.
     """
 
     engine: str
@@ -48,7 +44,6 @@ def write_snippet(engine: str, target: Target, *, rest: str | None = None, has_t
 
     Args:
         engine: One of :data:`ENGINES`.
-        target: What it reads.
         rest: URL of ``lakegate serve``, to read through it.
         has_token: Whether that server asks for a token.
 

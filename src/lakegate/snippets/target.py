@@ -23,10 +23,8 @@ class Target:
     """A table to read, at the commit that ``ref`` resolved to.
 
     Attributes:
-        table: The table.
         ref: Branch, tag or bare commit, and the commit read.
         metadata_location: Its metadata file, as the catalog spells it.
-        location: Its folder.
         has_deletes: Whether delete files may apply to its rows.
         warehouse: Root of all tables' files.
         storage: Where the object stores are.

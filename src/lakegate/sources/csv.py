@@ -125,7 +125,6 @@ class CsvInspection:
     """One CSV file, read to its end.
 
     Attributes:
-        file: The file.
         rows: Number of rows, header and blank lines not counted.
         names: Column names in order.
         types: What was inferred of each column.
@@ -152,7 +151,6 @@ def inspect_csv(
     """Return what ``file`` holds, or what is wrong with it.
 
     Args:
-        file: The file.
         options: How to read it, normalised.
         on_read: Called with the number of bytes read after each block, from any thread.
     """

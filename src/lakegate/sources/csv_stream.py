@@ -49,7 +49,6 @@ class QuoteScan:
     once. ``doubtful`` is set when one is elsewhere: then only reading value by value decides.
 
     Attributes:
-        delimiter: The delimiter's byte.
         quote: The quote's byte; ``None`` when nothing is quoted.
         is_open: Whether the stream, as far as it was fed, ends inside quotes.
         doubtful: Whether there is a quote that neither opens nor closes a value.
@@ -132,12 +131,10 @@ class CsvStream(io.RawIOBase):
     """Gives a CSV file's rows, without the header, as UTF-8.
 
     Args:
-        file: The file.
         options: How to read it, normalised.
         on_read: Called with the number of bytes of the file (compressed ones, if it is) after each block.
 
     Attributes:
-        columns: Names of the columns.
         next_line: The line after the first row.
         has_data: Whether anything but line ends may follow the header.
         failure: Why reading failed: the parser may put its own words in place of an exception's.

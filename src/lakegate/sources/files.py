@@ -32,7 +32,6 @@ class Located(ABC):
 
     Attributes:
         path: Absolute path by which it was found, symbolic links not followed; the URI of an object in a store.
-        size_bytes: Length in bytes.
         modified_at: Time of the last change, in UTC.
         stamp: Changes when the file is written to.
         identity: The same for all names of one file.

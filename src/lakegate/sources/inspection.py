@@ -117,7 +117,6 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
     """Return the format of ``file``, reading its first and last bytes only.
 
     Args:
-        file: The file.
         given: What the user says it is; its first bytes must not contradict it.
 
     Raises:
@@ -210,7 +209,6 @@ def difference_problems(inspections: Sequence[Inspected], *, ordered: bool) -> I
     """Yield one problem for each file whose columns are not those of most files.
 
     Args:
-        inspections: The files.
         ordered: Whether the order of columns counts (it does where columns are matched by position, as in CSV).
     """
     if not inspections:

@@ -194,7 +194,6 @@ def refusal(data_type: pa.DataType, *, nested: bool = False) -> str | None:
     """Return what to write instead of a type that cannot be taken; ``None`` when it can.
 
     Args:
-        data_type: The type.
         nested: Whether it is inside a list, map or struct.
 
     Example:

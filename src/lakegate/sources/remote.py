@@ -32,7 +32,6 @@ class RemotePattern:
     Nothing in it is decoded: a ``%20`` in it is a ``%20`` in the key.
 
     Attributes:
-        text: As typed.
         address: Bucket and what follows it: a key, a prefix or a pattern.
         version_id: The version of its key that is meant, and no other.
     """

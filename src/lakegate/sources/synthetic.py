@@ -79,7 +79,6 @@ def generate(
     Args:
         folder: Where to write; made when it is not there.
         files: How many files.
-        rows: Rows in each of them.
         null_rate: Probability, 0 to 1, that a value of ``null_columns`` is NULL. Above 0, each file has at least one
             NULL in each of them; at 0 there are none anywhere.
         null_columns: Columns that may be NULL; ``passenger_count`` when none is given.

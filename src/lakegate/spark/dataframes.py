@@ -21,7 +21,6 @@ def to_frame(session: Any, rows: Any) -> Any:
     """Return ``rows`` as a DataFrame of ``session``; ``None`` for an empty list, which has no columns.
 
     Args:
-        session: The transaction's session.
         rows: A DataFrame of that very session; a pandas frame (its index is left out); a Polars frame, a DuckDB
             relation, an Arrow table, or whatever else is an Arrow stream (``__arrow_c_stream__``); or a list of dicts
             that all have the same keys.

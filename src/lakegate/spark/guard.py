@@ -102,7 +102,6 @@ def tokens_of(sql: str, wanted: str) -> tuple[SqlToken, ...]:
     """Return the tokens of one statement, without comments.
 
     Args:
-        sql: The statement.
         wanted: What it is to be, for messages: ``query``.
     """
     try:

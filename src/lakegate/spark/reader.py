@@ -78,7 +78,6 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
     """Return the batch as a DataFrame in the columns and types of ``table``.
 
     Args:
-        session: A Spark session.
         batch: The files. CSV is parsed as the table's types, not converted from the inferred ones.
         table: Columns to deliver, in this order.
         frame: What :func:`read_batch` returned for the batch.

@@ -154,8 +154,6 @@ class KeyLookup:
     """The keys of ``batch``, grouped, and which of them occur in ``others``. NULL in a key is no key.
 
     Args:
-        batch: DataFrame of the batch.
-        columns: Its key columns.
         others: DataFrames of the rows to look in.
         other_columns: Their columns to compare with, in the order of ``columns``.
     """

@@ -88,7 +88,6 @@ def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
     (``SparkTable.deleteWhere``), Iceberg 1.12 leaves the session's snapshot properties out, and with them the run id.
 
     Args:
-        sql: One statement.
         catalogs: The session's other Spark catalogs: ``nyc.trips`` would be a table in catalog ``nyc``.
 
     Raises:

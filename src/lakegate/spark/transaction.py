@@ -52,7 +52,6 @@ class SparkTransaction:
 
     Args:
         session: A session with :func:`transaction_settings`, whose catalog is bound to ``branch``.
-        branch: The branch, for messages.
         create: Creates a table of what a ``DataFrameWriterV2`` writes.
         ended: Called once when the transaction is closed.
     """

@@ -49,7 +49,6 @@ class Address:
 
     Attributes:
         root: The URI up to the bucket, without ``/`` at its end.
-        service: Whose the bucket is.
         bucket: The bucket; a container on ADLS.
         key: What follows it; may be empty.
     """
@@ -117,7 +116,6 @@ class StoredObject:
 
     Attributes:
         uri: Its location, beginning as the one that was asked for; nothing encoded.
-        size_bytes: Length in bytes.
         modified_at: When it was written, in UTC.
         etag: Entity tag, without quotes: changes when the content does.
         version_id: The version of its key, where the bucket keeps versions and the answer names it.
@@ -234,7 +232,6 @@ class ObjectStore(ABC):
         """Return its content as a buffered stream that can seek, read in ranges of one and the same content.
 
         Args:
-            uri: The object.
             etag: Which content; the present one by default.
             size_bytes: How long that content is, where it is known together with ``etag``: spares a request.
 

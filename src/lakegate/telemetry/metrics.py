@@ -139,8 +139,6 @@ def count_ending(measured: Measured, run: Run, begun: Run) -> None:
     """Count how a run ended.
 
     Args:
-        measured: Where to.
-        run: The run as it ended.
         begun: The run as it was when this process began to work on it; what it had been then was counted then.
     """
     if begun.finished_at is not None and begun.status == run.status:

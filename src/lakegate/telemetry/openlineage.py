@@ -59,7 +59,6 @@ class Around:
     """What events say beside the run.
 
     Attributes:
-        namespace: Of the jobs.
         catalog: Where the tables' names are known, as the namespace of their symlinks.
         schemas: Columns, by table.
         locations: Folders, by table; those of staged tables are known from the run.

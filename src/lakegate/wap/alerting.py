@@ -27,7 +27,6 @@ def alert_run(context: Context, run: Run, *, recovered: bool = False) -> Run:
     """Send alerts about a run that ended, and record the outcome in the journal; the run stays as it ended.
 
     Args:
-        context: The lake's context.
         run: The run, as the journal has it.
         recovered: Whether recovery ended it.
 

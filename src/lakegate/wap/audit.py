@@ -39,7 +39,6 @@ def audit(
     """Answer ``checks`` about the rows of ``staged``.
 
     Args:
-        context: The lake's context.
         staged: What was written.
         checks: The checks. Those of scope ``table`` look at the target as it was when the run began.
         beside: Other tables of the same run, which are published together with this one.

@@ -152,9 +152,6 @@ def find_owner(
     What counts is whose snapshots are there, not the branch's name: a branch made from a run's branch is that run's.
 
     Args:
-        context: The lake's context.
-        branch: The branch.
-        staged: What is staged there.
         acceptance: Treats the rows of an unknown run as written by hand.
 
     Raises:

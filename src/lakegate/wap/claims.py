@@ -44,8 +44,6 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     """Claim the request's files; wait for a run that is working on one of them, or leave that one to it.
 
     Args:
-        context: The lake's context.
-        request: The request, planned.
         token: Of the run's lease.
         deadline: When to stop waiting at the latest.
 

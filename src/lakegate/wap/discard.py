@@ -21,8 +21,6 @@ def discard(context: Context, branch: str, *, target: str = "main", seen: Ref | 
     """Drop ``branch``; return whether it existed. ``gc`` deletes its data files later.
 
     Args:
-        context: The lake's context.
-        branch: Its name.
         target: The branch that must not be dropped.
         seen: Where the branch must still be; by default it is dropped wherever it is.
 
@@ -95,8 +93,6 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
     the target before we return.
 
     Args:
-        context: The lake's context.
-        branch: The branch.
         target: The branch that must not be dropped.
         action: Who discards it, to be recorded with the run.
 

@@ -62,7 +62,6 @@ def send(
     """Send what is due to each downstream system; what can't be sent stays queued. Never raises an error.
 
     Args:
-        context: The lake's context.
         within_s: Seconds after which no further delivery is begun.
         left_s: Seconds until this process is stopped; a delivery that may take longer isn't begun.
         target: Read the new commits of this branch first, which queues what they did.

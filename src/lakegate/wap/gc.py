@@ -81,8 +81,6 @@ def gc(
     The warehouse must belong to this catalog alone: no reference of this one reaches another one's tables.
 
     Args:
-        context: The lake's context.
-        files: The warehouse's files.
         keep_rejected: How long the branch of a rejected or failed run is kept after the run ended.
         grace: Files younger than this are kept: a file is written long before it is committed. While runs are active,
             files are kept from ``grace`` before the first of them started.

@@ -84,8 +84,6 @@ def waiting_for_turn(
     """Wait until it is the run's turn to publish, or another run has taken it along; the body acts on that.
 
     Args:
-        context: The lake's context.
-        run: The run.
         offer: What to offer while waiting; ``None`` for a run that nobody may take along.
         unknown: The error to raise when the run was taken, and is cancelled before it is known what came of that.
         wait_s: How long to wait for the lock. Nothing but speed depends on it.
@@ -187,9 +185,7 @@ class Companions:
     """The runs that one run takes along in its commit.
 
     Attributes:
-        context: The lake's context.
         run: The run that has the publish lock.
-        turn: Its turn.
         taken: The runs that were taken from the queue, by id. They stay ours until they are published, or their lease
             is somebody else's.
     """
@@ -222,9 +218,7 @@ class Companions:
         """Take along what goes on top of ``pointer``.
 
         Args:
-            offered: The runs.
             pointer: The table as the run that takes them leaves it.
-            head: The target.
             commits: Its newest commits, newest first.
 
         Returns:

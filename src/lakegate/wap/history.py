@@ -61,9 +61,7 @@ class Part(Value):
     """What one of the runs published that share a commit.
 
     Attributes:
-        run: Its id.
         snapshots: Its snapshots, oldest first.
-        branch: Its branch.
         audit: What its checks came to.
         files: URI and version of its source files.
         identities: The identity of each of ``files``, in order; or nothing.

@@ -49,8 +49,6 @@ def commit_on_head(
     """Commit what ``build`` makes of the head of ``target``, once, and return the commit's hash.
 
     Args:
-        context: The lake's context.
-        target: The branch.
         run_id: Run id in the commit's properties, which finds a commit whose answer was lost.
         build: Called for each attempt.
         unknown: The error to raise when the catalog went away with the commit and hasn't come back.

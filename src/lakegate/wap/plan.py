@@ -25,7 +25,6 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     """Resolve an ingest's request, or raise what would stop it. Changes nothing.
 
     Args:
-        context: The lake's context.
         request: The request as it was made.
         base: The target at the commit to start from; its head by default.
 
@@ -122,8 +121,6 @@ def schema_of_new_table(table: TableIdentifier, batch: Batch, source: Schema, te
     """Return the columns that a batch's files have in a table that is created for them.
 
     Args:
-        table: The table, for messages.
-        batch: The files.
         source: Their columns, as the engine reads them.
         terms: What the table's contract says about its columns, if it has one; its types come first.
 

@@ -86,7 +86,6 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
     Called again after it succeeded, it finds its commit.
 
     Args:
-        context: The lake's context.
         run: Its ``staged`` tables and their ``reports``, in the same order.
         fresh: Whether this is certainly the first attempt: the target's history isn't searched for the run's commit.
         progress: The run under way. Its lease is checked directly before each commit, and it records the reports of

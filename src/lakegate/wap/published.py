@@ -28,9 +28,6 @@ def audit_state(
     """Answer ``checks`` about the rows that ``table`` has at a commit.
 
     Args:
-        context: The lake's context.
-        table: The table.
-        ref: Where to look.
         checks: The checks; those of scope ``table`` look at other tables at the same commit.
         since: A commit before; only rows added after it are looked at.
         own: Of the snapshots that were appended since then, consecutive ones, oldest first: only their rows are looked

@@ -70,7 +70,6 @@ class Reachable:
     """All that references reach, added commit by commit, each one once.
 
     Args:
-        context: Where to look.
         root: Folder of all tables, in canonical spelling.
         oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
         found: Called with each file that is reachable, in canonical spelling.
@@ -194,7 +193,6 @@ def keep_files(context: Context, at: Ref, name: str, request: CommitRequest | No
     """Keep the files of a state from being collected while the body makes a reference reach it.
 
     Args:
-        context: The lake's context.
         at: The commit whose tables are kept; with a ``request``, the commit that it builds on.
         name: What they are kept for, such as a run's id.
         request: A commit whose tables are kept instead.

@@ -42,7 +42,6 @@ def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
     alone until their time is over.
 
     Args:
-        context: The lake's context.
         deadline: When to settle no further run. One that was begun is finished: cut off, it would be discarded.
 
     Raises:
@@ -84,8 +83,6 @@ def settle(context: Context, lease: Lease, *, publishes: bool = True, reason: st
     :func:`lakegate.wap.history.sync` corrects the record.
 
     Args:
-        context: The lake's context.
-        lease: The run and its lease.
         publishes: Whether to publish what has passed its audit; else it is discarded, too.
         reason: Why the rest is discarded; by default, because its audit wasn't done.
 

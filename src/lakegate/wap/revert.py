@@ -57,8 +57,6 @@ def revert(
     A revert can be reverted, too, which puts the rows back, as long as nothing was published to its tables since.
 
     Args:
-        context: The lake's context.
-        run_id: The run to revert.
         new_run_id: Id of the revert, which is a run itself.
         target: Branch that it was published to.
         cascade: Revert the runs that depend on it, too.
@@ -102,11 +100,8 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
     The source files that the table loses may be ingested again.
 
     Args:
-        context: The lake's context.
-        table: The table.
         at: A commit in the history of ``target``.
         new_run_id: Id of the restore, which is a run itself.
-        target: The branch.
 
     Returns:
         The new run: ``published``, or ``skipped`` when the table is in that state already.
@@ -157,9 +152,6 @@ def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, m
     """Point a branch at another commit; it loses what was committed only there.
 
     Args:
-        context: The lake's context.
-        name: The branch.
-        to: The commit.
         force: Needed for ``main``.
         main: The branch that everyone reads.
 

@@ -93,9 +93,7 @@ class RevertPlan:
     """What to commit on top of one head.
 
     Attributes:
-        message: The commit's.
         reverts: Runs that it reverts, newest first.
-        tables: What becomes of each table.
         restored: Commits of runs whose rows come back.
         unpublished: Runs that lose their rows because the revert that restored them is itself reverted.
         nothing: Why there is nothing to do, if so.
@@ -115,7 +113,6 @@ class BranchHistory:
     A commit that several runs share is one for each of them (:func:`~lakegate.wap.history.parts_of`).
 
     Args:
-        context: The lake's context.
         head: The branch at the commit to look at.
         since: Hash of the commit before the first one; ``None`` for all.
     """
@@ -152,8 +149,6 @@ class BranchHistory:
         """Return the run that reverted ``run_id`` in ``table`` or replaced its files; ``None`` if its rows are there.
 
         Args:
-            run_id: The run.
-            table: One of its tables.
             without: Runs to take for reverted now.
         """
         if run_id in without:
@@ -225,9 +220,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
     """Plan the revert of ``run_id``, with whose commit ``history`` begins.
 
     Args:
-        context: The lake's context.
         history: Its commit and all later ones.
-        run_id: The run.
         cascade: Whether to revert the runs that depend on it, too.
 
     Raises:

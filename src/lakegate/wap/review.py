@@ -44,9 +44,7 @@ def audit_branch(
     only shows a report: the run's own report and status stay as they are.
 
     Args:
-        context: The lake's context.
         table: A table the branch changed.
-        branch: The branch.
         checks: Checks to run instead; ``None`` for those of the branch's run and the configured ones.
         configured: The settings' checks.
         explain: Whether the report returned says how each check was answered.
@@ -83,8 +81,6 @@ def publish_branch(
     """Publish ``branch``; tables whose current state hasn't passed an audit are audited first.
 
     Args:
-        context: The lake's context.
-        branch: The branch.
         configured: The settings' checks.
         acceptance: Who publishes it though its audit fails, and why. It overrides nothing else.
         action: Who publishes it, to be recorded with the run.

@@ -43,9 +43,6 @@ def fit(
     """Match the columns of a batch with those of a table, by name; neither case nor order matters.
 
     Args:
-        batch: The batch's columns.
-        table: The table's columns.
-        name: The table.
         file_format: The batch's format: CSV is parsed as the table's types.
         mode: What to do about differences.
 

@@ -339,9 +339,7 @@ def staged_since(
     """Return what ``branch`` did to each table it changed since ``base``.
 
     Args:
-        context: The lake's context.
         base: Commit of ``target`` that the branch was made from.
-        branch: The branch at its head.
         target: Branch it would be published to.
         run_id: The run that wrote it all; ``None`` to read it from the snapshots, or make a new one.
 

@@ -34,7 +34,6 @@ class UntriedCheck(Value):
     """A check that files alone can't answer.
 
     Attributes:
-        check: Its text.
         reason: Why not.
     """
 
@@ -46,7 +45,6 @@ class ContractTrial(Value):
     """What a contract finds in files.
 
     Attributes:
-        contract: The contract's file.
         report: The audit's report; there's no branch, and nothing was written.
         untried: Checks that need the lake.
     """
@@ -65,7 +63,6 @@ class ContractOutcome(Value):
     """What a contract would have made of a batch that came earlier.
 
     Attributes:
-        run_id: The batch's run.
         at: When it began.
         before: How the run ended: ``published``, ``rejected`` …
         rows: Rows that were looked at; 0 if none could be.
@@ -99,8 +96,6 @@ def outcome_of(context: Context, contract: LoadedContract, run: Run) -> Contract
     """Audit the rows that a run added by another contract than then.
 
     Args:
-        context: The lake's context.
-        contract: The contract.
         run: A published run, or one whose branch is still there.
 
     Returns:
@@ -152,10 +147,7 @@ def try_contract(
     """Audit files by a contract.
 
     Args:
-        contract: The contract.
-        batch: The files.
         engine: Reads them.
-        narrator: Where to report progress.
 
     Raises:
         SchemaError: When the files don't have the contract's columns.

@@ -168,7 +168,6 @@ def path_of(name: str, commit: str | None = None) -> str:
 
     Args:
         name: Branch or tag; empty for a bare commit.
-        commit: Commit hash.
 
     Example:
         >>> path_of("wap/nyc.trips_01", "2e1cfa82b035c26c")

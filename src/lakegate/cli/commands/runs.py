@@ -215,7 +215,6 @@ def draw(run: Run, newer: Sequence[Commit]) -> list[str]:
     """Draw a run's branch beside its target, as ``git log --graph`` would: newest on top, the target on the left.
 
     Args:
-        run: The run.
         newer: Commits of the target between the run's base and its publish, newest first; none if they aren't known.
     """
     if run.base is None or not (run.branch or run.publication):

@@ -195,8 +195,6 @@ def free(
     """Draw a query's result.
 
     Args:
-        rows: The rows, by column.
-        kind: How.
         x: Column of the horizontal axis.
         ys: Columns of the vertical axis, numbers.
         types: Vega's type of each column: ``Q``, ``T`` or ``N``.

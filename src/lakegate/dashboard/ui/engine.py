@@ -40,7 +40,6 @@ def watch(*jobs: Job, key: str) -> None:
 
     Args:
         *jobs: What runs, one after the other.
-        key: The button's key.
     """
 
     @st.fragment(run_every=_LOOK_EVERY_S)

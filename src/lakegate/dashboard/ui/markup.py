@@ -182,7 +182,6 @@ def table(columns: Sequence[str | Column], rows: Iterable[Sequence[object] | Gro
     """Return a table. Cells are markup or text from data.
 
     Args:
-        columns: The columns.
         rows: A cell for each column, or the title of the rows that follow.
         caption: What the table holds, for people who can't see it.
     """

@@ -22,7 +22,6 @@ def ask(run_id: str, *, may_act: bool) -> None:
     """Show what reverting a run would change, and let the visitor do it.
 
     Args:
-        run_id: The run.
         may_act: Whether the visitor may revert; else only the command is shown.
 
     Raises:

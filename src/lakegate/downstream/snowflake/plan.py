@@ -25,7 +25,6 @@ class Step(Value):
     """One object in Snowflake, and what to do about it.
 
     Attributes:
-        kind: What it is.
         name: Its name, quoted; for a grant, what it lets whom do.
         action: ``none`` if it exists, ``refuse`` if it can't be made.
         sql: The statement; ``None`` if there's nothing to run.
@@ -54,9 +53,6 @@ class Survey:
 
 def survey(session: Session) -> Survey:
     """Look at what the account has. Changes nothing.
-
-    Args:
-        session: A session.
 
     Returns:
         What there is.
@@ -149,9 +145,7 @@ def make_plan(
 
     Args:
         name: The downstream's name in the settings.
-        settings: Its settings.
         lake: The project's settings.
-        location: Where the warehouse is.
         tables: The tables of the lake that go to Snowflake.
         found: What Snowflake has.
 

@@ -91,9 +91,6 @@ class Session:
     def run(self, sql: str) -> list[dict[str, Any]]:
         """Run a statement.
 
-        Args:
-            sql: One statement.
-
         Returns:
             Its rows, by the names of the columns in lower case.
 

@@ -64,15 +64,10 @@ class AccountStatus(Value):
     """An account, its volume and its tables.
 
     Attributes:
-        account: Its name.
         user: Who is signed in.
-        role: With which role.
-        warehouse: With which virtual warehouse.
-        version: Snowflake's version.
         volume: The external volume's name.
         readable: Whether Snowflake can use the volume; ``None`` if it doesn't exist.
         reason: Why it can't.
-        tables: The tables.
         notes: What everybody should know.
     """
 
@@ -93,7 +88,6 @@ class Setup:
 
     Args:
         name: The section's name: ``[downstream.NAME]``.
-        settings: All settings.
         warehouse: Root of the tables' files.
 
     Raises:

@@ -88,9 +88,6 @@ def place_of(table: TableIdentifier, settings: SnowflakeDownstream) -> Place:
         table: The table. A namespace of several levels is one schema, its levels joined by dots.
         settings: Names the database, and the schemas of some namespaces.
 
-    Returns:
-        The place.
-
     Raises:
         DownstreamError: The name is longer than Snowflake takes, or is reserved there.
     """
@@ -144,7 +141,6 @@ def create_table(place: Place, path: str, mark: Mark, settings: SnowflakeDownstr
     """Return the statement that makes a table of the metadata file at ``path``.
 
     Args:
-        place: Where.
         path: The metadata file, relative to the external volume.
         mark: Which table of the lake it is; kept as its comment.
         settings: Name the external volume and the catalog integration.

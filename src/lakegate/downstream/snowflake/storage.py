@@ -37,9 +37,6 @@ class VolumeLocation:
         Args:
             location: URI of the file, such as a table's metadata file.
 
-        Returns:
-            The path.
-
         Raises:
             DownstreamError: The file isn't in the warehouse.
         """
@@ -60,9 +57,6 @@ def volume_location(warehouse: str) -> VolumeLocation:
 
     Args:
         warehouse: Root of the tables' files, a URI.
-
-    Returns:
-        The location.
 
     Raises:
         ConfigurationError: The warehouse isn't in an object store.
@@ -88,7 +82,6 @@ def describe_location(location: VolumeLocation, settings: SnowflakeDownstream, l
     """Return the storage location of a new external volume, as SQL.
 
     Args:
-        location: Where the warehouse is.
         settings: Name the role or tenant that the volume goes through.
         lake: Say which object stores the lake uses.
 
@@ -160,14 +153,10 @@ class Rights:
 
 
 def rights(location: VolumeLocation, described: Mapping[str, Any]) -> Rights:
-    """Return the rights that an external volume needs.
+    """Return what to do for the rights that an external volume needs, and the policies for it.
 
     Args:
-        location: Where the warehouse is.
         described: The volume's storage location, as ``DESC EXTERNAL VOLUME`` says it. Empty before there is one.
-
-    Returns:
-        What to do, and the policies for it.
     """
     address = location.address
     if address.service == "gcs":

@@ -18,8 +18,6 @@ class LakeTable(NamedTuple):
     """A table as it is in the lake.
 
     Attributes:
-        table: Its name.
-        metadata_location: Its metadata file.
         uuid: The table over its whole life: another one of the same name has another.
     """
 
@@ -32,7 +30,6 @@ class Found(NamedTuple):
     """An Iceberg table that Snowflake has.
 
     Attributes:
-        place: Where.
         mark: What its comment says; ``None`` if lakegate didn't make it, or made it of another volume's files.
     """
 
@@ -46,9 +43,6 @@ def put(
     """Let a table in Snowflake show what the lake's table holds.
 
     Args:
-        session: A session.
-        location: Where the warehouse is.
-        table: The table as it is now.
         recreate: Replace Snowflake's table instead of refreshing it.
 
     Returns:
@@ -78,10 +72,6 @@ def put(
 
 def drop(session: Session, table: TableIdentifier) -> Literal["dropped", "unchanged"]:
     """Drop a table that the lake has dropped, if lakegate made it.
-
-    Args:
-        session: A session.
-        table: Its name.
 
     Returns:
         What was done.

@@ -24,8 +24,6 @@ class SnowflakeTarget:
 
     Args:
         name: The downstream's name in the settings.
-        settings: Its settings.
-        location: Where the warehouse is.
         uuid_of: Returns the id of the table whose metadata file is at a location.
     """
 

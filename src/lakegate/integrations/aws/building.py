@@ -64,9 +64,7 @@ class ImageBuilder:
     """Builds images of one deployment and pushes them to its repositories.
 
     Args:
-        name: The deployment.
         clients: The services of AWS.
-        narrator: Reports progress.
         folder: Where logs of builds go.
         poll_s: Seconds between two requests about a build of CodeBuild.
     """
@@ -126,8 +124,6 @@ class ImageBuilder:
         """Return the function's image, which is built unless it exists.
 
         Args:
-            source: Its source.
-            builder: What builds it.
             build: Whether to build it; a plan doesn't.
         """
         built = self.find(source)
@@ -142,7 +138,6 @@ class ImageBuilder:
         """Build an image, push it, and record the base that it was built on.
 
         Args:
-            source: Its source.
             builder: What builds it. ``auto``: the first engine that runs on this machine, otherwise CodeBuild.
 
         Raises:

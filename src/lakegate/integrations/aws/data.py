@@ -28,7 +28,6 @@ class Data:
     """The data of one deployment.
 
     Args:
-        clients: The services.
         stack: The stack's name, the tag of everything that belongs to it.
         narrator: Reports what takes long.
         pause_s: Seconds before a bucket that was written to is emptied again; each later pause is twice as long.
@@ -130,7 +129,6 @@ class Data:
         """Return how much is in a bucket, all versions; ``None`` if it doesn't exist or isn't this deployment's.
 
         Args:
-            bucket: Its name.
             is_ours: Whether it's known to be this deployment's, whatever its tag.
         """
         from botocore.exceptions import ClientError

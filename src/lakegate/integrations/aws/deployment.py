@@ -50,7 +50,6 @@ class Deployment:
     Args:
         name: Its name: ``demo``.
         clients: The services of AWS, see :func:`lakegate.integrations.aws.clients.open_clients`.
-        narrator: Reports progress.
         role: ARN of the role for CloudFormation to assume; by default, the caller's own.
         poll_s: Seconds between two requests about CloudFormation's progress.
 
@@ -103,9 +102,7 @@ class Deployment:
         """Create or update the deployment; do nothing if it's up to date.
 
         Args:
-            given: As for :meth:`plan`.
-            package: Likewise.
-            built: Likewise.
+            given: This and the two that follow: as for :meth:`plan`.
             approve: Gets the plan, and returns whether to carry it out. Until then, nothing is created.
 
         Raises:

@@ -34,9 +34,6 @@ class ImageSource:
     """The source of an image.
 
     Attributes:
-        kind: Which image.
-        architecture: Its CPU architecture.
-        base: The image to build on.
         package: The function's zip, whose content is the function's image.
     """
 
@@ -106,9 +103,7 @@ class Repository:
     """The repository of ECR that holds one kind of a deployment's images. Tags are never moved.
 
     Args:
-        clients: The services.
         stack: The deployment's stack, the tag of everything that belongs to it.
-        kind: Which images.
     """
 
     def __init__(self, clients: Clients, stack: str, kind: Kind) -> None:

@@ -140,9 +140,6 @@ def lacking_in_function(settings: Path | None) -> tuple[str, ...]:
 
     Args:
         settings: The ``lakegate.toml`` that goes into the zip, if any.
-
-    Returns:
-        A note for each system.
     """
     if settings is None:
         return ()

@@ -22,9 +22,7 @@ class Parameter(NamedTuple):
     """A parameter of the template. Its default is the template's.
 
     Attributes:
-        name: Its name in the template.
         metavar: Its value in the help.
-        help: What it means.
         choices: The allowed values, if they are few.
         bare: The option's value if none follows it; ``None`` if it needs one.
     """
@@ -206,7 +204,6 @@ class Change(Value):
         resource: Its name in the template.
         type: Its kind: ``AWS::S3::Bucket``.
         replacement: ``true``, ``false`` or ``conditional`` for a modified one: whether it's replaced.
-        properties: Its properties that change.
     """
 
     action: str
@@ -242,7 +239,6 @@ class Costs(Value):
     """The monthly cost of an idle deployment.
 
     Attributes:
-        parts: Each part.
         total_usd: The sum of the known ones.
         unknown: The parts whose price isn't.
         smaller: Ways to reduce it.
@@ -262,7 +258,6 @@ class Plan(Value):
     """The plan of a deployment.
 
     Attributes:
-        stack: Name of the stack.
         is_new: Whether it doesn't exist yet.
         changes: The change of each resource; none if it's up to date.
         costs: What it costs when idle.
@@ -290,7 +285,6 @@ class Deployed(Value):
     """The result of a deployment.
 
     Attributes:
-        stack: Name of the stack.
         changed: Whether anything changed.
         declined: Whether the plan was declined.
         outputs: Names and addresses of its parts.
@@ -311,14 +305,8 @@ class BuiltImage(Value):
 
     Attributes:
         kind: ``spark`` or ``function``.
-        architecture: Its CPU architecture.
         uri: Its address with its digest.
-        digest: The digest alone.
-        tag: Its immutable tag.
-        repository: The repository that it is in.
-        repository_arn: Its ARN.
         pushed_at: When it was pushed.
-        size_bytes: Its compressed size.
         base: The image that it was built on, with its digest; ``None`` if unknown.
         builder: What built it; ``None`` if unknown.
     """
@@ -340,7 +328,6 @@ class FunctionStatus(Value):
     """The function's state.
 
     Attributes:
-        name: Its name.
         runtime: ``python3.12``.
         state: ``Active``, or why it isn't.
         code_sha256: Digest of its zip, in base64.
@@ -358,7 +345,6 @@ class ServerStatus(Value):
     """The state of a server on ECS.
 
     Attributes:
-        name: Its service's name.
         running: Number of running tasks.
         wanted: Number of tasks that should run.
         stopped: When and why the last one stopped, within about an hour; ``None`` if none did.
@@ -381,10 +367,8 @@ class Status(Value):
     """A deployment's state.
 
     Attributes:
-        stack: Name of the stack.
         state: CloudFormation's: ``UPDATE_COMPLETE``.
         reason: Why it's in that state, if something went wrong.
-        parameters: Its deployed parameters.
         outputs: Names and addresses of its parts.
         waiting: Number of notifications in the queue.
         in_flight: Number of notifications that are in progress or postponed.
@@ -425,9 +409,7 @@ class BucketContent(Value):
     """A bucket and how much is in it.
 
     Attributes:
-        name: The bucket.
         objects: Number of object versions and delete markers.
-        size_bytes: Their size.
     """
 
     name: str
@@ -439,9 +421,7 @@ class Survey(Value):
     """Everything that belongs to a deployment.
 
     Attributes:
-        stack: Name of the stack.
         state: CloudFormation's; ``None`` if the stack doesn't exist.
-        resources: The stack's resources.
         data: The buckets of landing files and warehouse, with those of earlier deployments.
         code: The buckets of functions' zips.
         tables: Tables of DynamoDB that hold the catalog's commits.

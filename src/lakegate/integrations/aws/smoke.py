@@ -34,10 +34,7 @@ def smoke(
     """Upload a test file and wait until it's published; nothing of it remains on ``main``.
 
     Args:
-        clients: The services.
-        outputs: The stack's.
         services: ARNs of the servers on ECS, whose state an error names.
-        narrator: Reports progress.
         timeout_s: How long to wait.
         poll_s: Seconds between two requests.
 

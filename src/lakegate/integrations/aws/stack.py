@@ -57,13 +57,10 @@ class Stack:
     """A stack by its name.
 
     Args:
-        client: CloudFormation.
-        name: The stack's name.
         narrator: Reports each resource.
         role: ARN of the role for CloudFormation to assume; by default, the caller's own. The last role
             that was passed remains the stack's, also for its deletion.
         poll_s: Seconds between two requests about CloudFormation's progress.
-        template: Its template.
     """
 
     def __init__(

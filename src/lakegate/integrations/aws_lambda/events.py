@@ -38,8 +38,6 @@ class Notified:
     """An object that an event announces.
 
     Attributes:
-        bucket: Its bucket.
-        key: Its key, as it is.
         etag: Its entity tag; ``None`` if the event has none.
         version_id: Its version on a versioned bucket.
         sequencer: Orders the events of one key: of two, the later one's is the greater text (when as long).
@@ -68,8 +66,6 @@ class Message:
         id: Its id in the queue; ``None`` if it didn't come from one.
         sent_at: When it was sent to the queue.
         times: How often it was received from its queue.
-        error: What is wrong with it.
-        queue: ARN of the queue.
         receipt: The queue's handle of this delivery.
     """
 
@@ -87,7 +83,6 @@ class Delivery:
     """The messages of one call.
 
     Attributes:
-        messages: The messages.
         by_queue: Whether they came from SQS, which redelivers each by itself.
     """
 

@@ -66,9 +66,7 @@ class Function:
     """A function that was started: its settings, and a lake that stays open from one call to the next.
 
     Args:
-        settings: The settings.
         narrator: Where it reports its work.
-        clock: The time.
 
     Attributes:
         is_warm: Whether the lake's connections are from an earlier call.
@@ -123,7 +121,6 @@ class FileOutcome:
     """The outcome of a file in this call.
 
     Attributes:
-        outcome: In one word.
         is_done: Whether its message is done; otherwise it must be delivered again.
         reason: Why, unless that is obvious.
         is_given_up: Whether it failed too often to be tried again.
@@ -148,8 +145,6 @@ def take_in(
     """Ingest files of one bucket; return the outcome of each by URI.
 
     Args:
-        function: The function.
-        bucket: The bucket.
         files: URIs of objects, and when they were announced, as far as that is known.
         deadline: When to stop.
         often: Those that were delivered many times. Their suspended runs are resumed one at a time, over all calls:
@@ -170,10 +165,6 @@ def take_in(
 
 def look_after_canary(function: Function, uri: str) -> dict[str, str | None]:
     """Return the outcome of a file that `lakegate aws deploy --smoke` uploaded, and revert it if it was published.
-
-    Args:
-        function: The function.
-        uri: The file.
 
     Returns:
         ``outcome`` (``no route``, ``not canary``, ``waiting``, or a landing's), and where known table, run and reason.

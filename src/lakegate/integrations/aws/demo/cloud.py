@@ -42,7 +42,6 @@ class DeadLetter:
         key: The object that it announces.
         event: What happened to the object.
         received: How often the function received it.
-        queue: URL of the dead-letter queue.
     """
 
     key: str
@@ -52,12 +51,7 @@ class DeadLetter:
 
 
 class Cloud:
-    """AWS, or MiniStack in its place.
-
-    Args:
-        outputs: The stack's outputs.
-        clients: The services.
-    """
+    """AWS, or MiniStack in its place."""
 
     def __init__(self, outputs: Mapping[str, str], clients: Clients) -> None:
         self.bucket = outputs["Bucket"]
@@ -117,7 +111,6 @@ def deploy(home: DemoHome, stack: StackState, webhook: str, narrator: Narrator) 
         home: The demo's project.
         stack: The local stack, which the function uses.
         webhook: Address that the function sends alerts to.
-        narrator: Reports progress.
 
     Raises:
         ConfigurationError: A package is missing, or there is none for this machine.
@@ -177,12 +170,9 @@ class Upload:
     """The outcome of an uploaded file.
 
     Attributes:
-        file: The file.
         uri: Where it was uploaded to.
-        outcome: In one word.
         run: Its run, if it had one.
         letter: Its message in the dead-letter queue, if there.
-        seconds: From its upload to its outcome.
     """
 
     file: DemoFile
@@ -213,10 +203,7 @@ class Patience:
         """Wait for the outcome of a file.
 
         Args:
-            file: The file.
             table: Where its rows go.
-            key: Its key in the bucket.
-            uri: Its URI.
             since: When it was uploaded.
 
         Raises:

@@ -52,8 +52,6 @@ class DemoHome:
 
         Args:
             endpoint: Where MiniStack serves.
-            table: The demo's table.
-            checks: Its checks.
 
         Raises:
             ConfigurationError: As :meth:`require_ours`; or it can't be written.
@@ -151,9 +149,7 @@ def make_files(folder: Path, generate: Callable[..., tuple[Path, ...]], *, rows:
     """Write three new files, and return them in the order of their upload.
 
     Args:
-        folder: Where to write.
         generate: :func:`lakegate.sources.synthetic.generate`.
-        rows: Rows in each file.
     """
     seed = secrets.randbelow(_SEEDS)
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"

@@ -36,7 +36,6 @@ class Tour:
         endpoint: Where MiniStack serves.
         bucket: Where the files were uploaded to.
         log: The log of MiniStack and the function.
-        outcomes: The outcome of each file.
         alert: The alert about the rejected one.
         rows: Number of rows of the table on ``main``, and its upper bound.
     """
@@ -64,9 +63,6 @@ def play(
     Args:
         folder: Folder of the demo's project.
         table: Where the files go.
-        checks: The table's checks.
-        narrator: Reports progress.
-        rows: Rows in each file.
         generate: Writes synthetic files: :func:`lakegate.sources.synthetic.generate`.
 
     Raises:
