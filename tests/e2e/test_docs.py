@@ -21,7 +21,7 @@ from jsonschema import Draft202012Validator
 from e2e import docs_api, docs_checks, docs_cli, docs_pages, docs_settings
 from e2e.docs_pages import ROOT, Block
 from lakegate import __version__
-from lakegate.cli.errors import INTERNAL
+from lakegate.cli.main import INTERNAL
 from lakegate.config import FILE_NAME, Settings
 from lakegate.contracts.reader import parse_contract
 from lakegate.contracts.store import FOLDER

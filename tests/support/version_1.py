@@ -13,8 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from lakegate.iceberg.avro import encoded, write_container
-from lakegate.iceberg.manifests import LIST_SCHEMA, read_list
+from lakegate.iceberg.manifests import LIST_SCHEMA, encoded, read_list, write_container
 
 _COUNTS = (504, 505, 506, 512, 513, 514)
 _ADDED_BY = 503

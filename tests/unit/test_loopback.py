@@ -12,8 +12,7 @@ from threading import Thread
 import grpc
 import pytest
 
-from lakegate.alerts.message import compose
-from lakegate.alerts.sending import Deadline
+from lakegate.alerts.message import Deadline, compose
 from lakegate.alerts.webhook import WebhookSender
 from lakegate.catalogs.nessie.client import NessieClient
 from lakegate.config import AdlsSettings, GcsSettings, NotifySettings, S3Settings

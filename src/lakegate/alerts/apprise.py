@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import apprise
 
-from lakegate.alerts.message import Message, cell, clip
-from lakegate.alerts.sending import Deadline
+from lakegate.alerts.message import Deadline, Message, cell, clip
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError
 from lakegate.progress import one_line
@@ -31,7 +30,7 @@ _TYPES = {
 
 
 class AppriseSender:
-    """Implements :class:`lakegate.alerts.sending.Sender` by Apprise.
+    """Implements :class:`lakegate.alerts.message.Sender` by Apprise.
 
     Args:
         url: Apprise's address of a service, with all its secrets.

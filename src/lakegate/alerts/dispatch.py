@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, cast
 
-from lakegate.alerts.message import compose
-from lakegate.alerts.sending import Deadline, Sender, deliver
+from lakegate.alerts.message import Deadline, Sender, compose, deliver
 from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.credentials.secret import resolve_secret
 from lakegate.credentials.webhook import UndeliveredError, quiet

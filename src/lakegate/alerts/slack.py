@@ -1,6 +1,6 @@
 """Slack, by an incoming webhook or as a bot, through ``slack_sdk``: in Block Kit, within its limits.
 
-Retrying is :func:`lakegate.alerts.sending.deliver`'s: ``slack_sdk``'s own handlers wait for as long as Slack asks. All
+Retrying is :func:`lakegate.alerts.message.deliver`'s: ``slack_sdk``'s own handlers wait for as long as Slack asks. All
 text is ``verbatim``, so that Slack makes no links or mentions of what looks like them; what would make them on purpose
 is escaped.
 
@@ -24,8 +24,7 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.webhook import WebhookClient
 
-from lakegate.alerts.message import Failure, Message, cell, clip, code, escape, without_ticks
-from lakegate.alerts.sending import Deadline
+from lakegate.alerts.message import Deadline, Failure, Message, cell, clip, code, escape, without_ticks
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import UndeliveredError, refused
 from lakegate.progress import one_line
@@ -38,7 +37,7 @@ _MUTE.setLevel(logging.CRITICAL + 1)
 
 
 class WebhookSlackSender:
-    """Implements :class:`lakegate.alerts.sending.Sender` by an incoming webhook, which has no threads."""
+    """Implements :class:`lakegate.alerts.message.Sender` by an incoming webhook, which has no threads."""
 
     def __init__(self, url: str) -> None:
         self._client = WebhookClient(url, logger=_MUTE, retry_handlers=[])
@@ -69,7 +68,7 @@ class WebhookSlackSender:
 
 
 class BotSlackSender:
-    """Implements :class:`lakegate.alerts.sending.Sender` as a bot, which puts what is the same into one thread.
+    """Implements :class:`lakegate.alerts.message.Sender` as a bot, which puts what is the same into one thread.
 
     Args:
         channel: Id of a channel, or ``#name``.

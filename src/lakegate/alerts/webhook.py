@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lakegate.alerts.message import Failure, Message, cell, clip
-from lakegate.alerts.sending import Deadline
+from lakegate.alerts.message import Deadline, Failure, Message, cell, clip
 from lakegate.config import ChannelSettings
 from lakegate.credentials.webhook import SignedPost
 from lakegate.model.downstream import Delivery
@@ -19,7 +18,7 @@ _LONGEST = 2000
 
 
 class WebhookSender:
-    """Implements :class:`lakegate.alerts.sending.Sender` by an HTTP POST.
+    """Implements :class:`lakegate.alerts.message.Sender` by an HTTP POST.
 
     Args:
         secret: What messages are signed with; ``None`` to send them unsigned.

@@ -40,8 +40,7 @@ from lakegate.checks.questions import (
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import Schemas, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
-from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Verdict, is_tolerated
-from lakegate.model.explanations import Explanation, Method
+from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Explanation, Method, Verdict, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema, nested_fields
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult

@@ -9,9 +9,8 @@ from lakegate.checks.questions import DuplicateRows, FailingRows, Filter, Orphan
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
-from lakegate.model.masking import is_masked
 from lakegate.model.quarantine import KeyTest, RowTest
-from lakegate.model.schema import Schema, nested_fields
+from lakegate.model.schema import Schema, is_masked, nested_fields
 from lakegate.model.tables import AddedRows, Rows
 
 

@@ -1,4 +1,7 @@
-"""Entry point of ``lakegate``. It imports click only; each command brings what it needs."""
+"""Entry point of ``lakegate``, and how a command ends: a message, a hint and an exit code, but no traceback.
+
+It imports click only; each command brings what it needs.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,16 @@ import traceback
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from lakegate import __version__
-from lakegate.cli import errors, streams
+from lakegate.cli import streams
 from lakegate.cli.app import App
 from lakegate.cli.commandline import PROGRAM, global_options
-from lakegate.errors import ExitCode
+from lakegate.errors import ExitCode, LakegateError
 
 PANELS = {
     "Getting started": ("demo", "generate", "up", "down", "status"),
@@ -44,6 +47,13 @@ PANELS = {
 }
 """Headings of the help, and the order below each. A command that isn't listed comes last."""
 _COMMANDS = Path(__file__).parent / "commands"
+INTERNAL = 70
+"""Exit code of an unexpected exception: EX_SOFTWARE of ``sysexits.h``."""
+
+_MEMORY_HINT = "Raise its limit (ulimit -v, or the container's) and retry. To see how far a run got: lakegate runs"
+_NOT_MAPPED = "failed to map segment"
+"""The loader's error when there is no memory for a library."""
+_DEPTH_HINT = "Use fewer parentheses in the query or check, or fewer levels in the file."
 
 
 class Root(click.Group):
@@ -128,8 +138,8 @@ class Root(click.Group):
             result = super().main(words, prog_name or PROGRAM, standalone_mode=False, obj=app, **extra)
             code = result if isinstance(result, int) else 0
         except Exception as error:  # noqa: BLE001 - the last line of defence
-            code = errors.report(error, app)
-        code = errors.settle(code, app)
+            code = report(error, app)
+        code = settle(code, app)
         if app.logs is not None:
             app.logs.close(code)
             app.logs = None
@@ -170,7 +180,7 @@ def main() -> NoReturn:
         _leave(ExitCode.INTERRUPTED)
     except BaseException:  # noqa: BLE001 - Python would exit with 1, which is how a failed audit ends
         traceback.print_exc()
-        _leave(errors.INTERNAL)
+        _leave(INTERNAL)
     _leave(ExitCode.OK)
 
 
@@ -187,3 +197,102 @@ def _leave(code: str | int | None) -> NoReturn:
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+class _Ending(NamedTuple):
+    exit_code: int
+    error: dict[str, object]
+    usage: str | None = None
+
+
+def report(error: BaseException, app: App) -> int:
+    """Print an error on standard error (and, with JSON output, on standard output), and return the exit code."""
+    app.begin_log(error.ctx if isinstance(error, click.UsageError) else None)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
+        error.show()
+        return error.exit_code
+    ending = _explain(error)
+    if app.done:
+        ending.error["message"] = f"{ending.error['message']} {app.done}"
+    if app.debug and app.logs is None:
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    if app.output == "json" or (isinstance(error, click.UsageError) and _asks_for_json(app.words)):
+        click.echo(streams.as_json({"error": ending.error}, indent=2))
+    if app.logs is None:
+        _print(ending)
+    else:
+        app.logs.error(ending.error, ending.exit_code, error)
+    return ending.exit_code
+
+
+def _print(ending: _Ending) -> None:
+    _say("error:", "red", str(ending.error["message"]))
+    if ending.usage:
+        click.echo(ending.usage, err=True)
+    if ending.error["hint"]:
+        _say("hint: ", "cyan", str(ending.error["hint"]))
+
+
+def settle(code: int, app: App) -> int:
+    """Flush standard output, report what could not be written, and return the exit code, by default ``code``."""
+    code, reason = streams.ending(code)
+    if reason is not None:
+        done = app.done or ("The command completed." if code == ExitCode.OUTPUT_LOST else None)
+        message = f"Standard output is incomplete: {reason}." + (f" {done}" if done else "")
+        hint = "You don't need to repeat it. To see the run: lakegate runs" if app.done else None
+        ending = _Ending(code, _facts("output-lost", message, hint))
+        if app.logs is None:
+            _print(ending)
+        else:
+            app.logs.error(ending.error, code)
+    return code
+
+
+def _explain(error: BaseException) -> _Ending:
+    if isinstance(error, LakegateError):
+        return _Ending(error.exit_code, error.to_dict())
+    if isinstance(error, click.Abort):
+        cause = str(error.__cause__ or "") or "To see how far a run got: lakegate runs"
+        return _Ending(ExitCode.INTERRUPTED, _facts("interrupted", f"Interrupted. {cause}"))
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "lakegate"
+        usage = error.ctx.get_usage().replace("Usage:", "usage:") if error.ctx else None
+        # Its message would be the whole help.
+        missing = isinstance(error, click.exceptions.NoArgsIsHelpError)
+        message = "Missing command." if missing else error.format_message()
+        facts = _facts("usage", message, f"For help, run: {path} --help")
+        return _Ending(ExitCode.USAGE, facts, usage)
+    if isinstance(error, click.ClickException):
+        return _Ending(ExitCode.USAGE, _facts("usage", error.format_message()))
+    return _of_the_machine(error)
+
+
+def _of_the_machine(error: BaseException) -> _Ending:
+    """Explain what Python itself raises."""
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError) and error.strerror:
+        place = f": {error.filename}" if error.filename else ""
+        return _Ending(ExitCode.USAGE, _facts("system", f"{error.strerror}{place}"))
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _NOT_MAPPED in str(error)):
+        return _Ending(ExitCode.RETRYABLE, _facts("out-of-memory", "Out of memory.", _MEMORY_HINT))
+    if isinstance(error, RecursionError):
+        return _Ending(ExitCode.USAGE, _facts("too-deep", "The input is nested too deeply.", _DEPTH_HINT))
+    message = f"internal error: {type(error).__name__}: {error}"
+    return _Ending(
+        INTERNAL,
+        _facts("internal", message, "This is a bug in lakegate. To see the traceback, run it again with --debug."),
+    )
+
+
+def _facts(code: str, message: str, hint: str | None = None) -> dict[str, object]:
+    return {"code": code, "message": message, "hint": hint, "context": {}}
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    line = f" {' '.join(words)} "
+    return any(f" {spelling} " in line for spelling in ("-o json", "-ojson", "--output json", "--output=json"))
+
+
+def _say(label: str, color: str, text: str) -> None:
+    if "NO_COLOR" not in os.environ:
+        label = click.style(label, fg=color, bold=True)
+    click.echo(f"{label} {text}", err=True)

@@ -19,10 +19,10 @@ from pyiceberg.manifest import (
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.avro import Container, read_container
 from lakegate.iceberg.compatibility import refuse
 from lakegate.iceberg.files import TableFiles, reading
 from lakegate.iceberg.manifests import (
+    Container,
     Entry,
     ForeignLayoutError,
     ListedManifest,
@@ -30,6 +30,7 @@ from lakegate.iceberg.manifests import (
     listed,
     may_apply,
     no_manifests,
+    read_container,
     read_entries,
     read_list,
     write_entries,

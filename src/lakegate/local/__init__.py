@@ -3,7 +3,7 @@
 Only :mod:`lakegate.components` and the command line know it; to everything else the stack is just an address. From
 the outside in: :mod:`~lakegate.local.stack` (up, down, status), :mod:`~lakegate.local.startup` (start side by side,
 all or none),
-:mod:`~lakegate.local.servers` (the two command lines), :mod:`~lakegate.local.health` (does it answer?),
+:mod:`~lakegate.local.servers` (the two command lines), :mod:`~lakegate.local.servers` (does it answer?),
 :mod:`~lakegate.local.process` (daemons), :mod:`~lakegate.local.state` (what is remembered),
 :mod:`~lakegate.local.stores` (what Spark needs for object stores), :mod:`~lakegate.local.archives`
 (classes ready to be mapped), :mod:`~lakegate.local.artifacts` and :mod:`~lakegate.local.java` (jars, the JRE, and whom

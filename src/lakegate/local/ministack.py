@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lakegate.errors import ConfigurationError, LocalStackError
-from lakegate.local import health, process
+from lakegate.local import process, servers
 from lakegate.local.artifacts import cache_folder
 from lakegate.local.process import environment
 from lakegate.local.state import StackFolder, locked
@@ -118,7 +118,7 @@ class MiniStack:
         pid, instance, port = state.get("pid"), state.get("instance"), state.get("port")
         if not (isinstance(pid, int) and isinstance(instance, str) and isinstance(port, int)):
             return None
-        return port if process.is_instance(pid, instance) and health.ministack_answers(port) else None
+        return port if process.is_instance(pid, instance) and servers.ministack_answers(port) else None
 
     def _start(self, python: Path) -> int:
         with self._narrator.step("Starting MiniStack"):
@@ -197,14 +197,14 @@ class MiniStack:
                 if not process.is_free(port):
                     return False
                 raise self._failed(f"it ended with exit code {child.returncode}")
-            if health.ministack_answers(port) and process.listens(child.pid, port):
+            if servers.ministack_answers(port) and process.listens(child.pid, port):
                 return True
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_POLL_S)
         raise self._failed(f"it did not answer within {_START_TIMEOUT_S:g} s")
 
     def _failed(self, what: str) -> LocalStackError:
-        line = health.telling_line(self.log)
+        line = servers.telling_line(self.log)
         said = f'says: "{line}"' if line else "is empty."
         return LocalStackError(
             f"MiniStack did not start: {what}. Its log ({self.log}) {said}",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import archives, health, process
+from lakegate.local import archives, process, servers
 from lakegate.local.servers import SERVERS, Launch, Server, temporary_folder
 from lakegate.local.state import SERVICE_NAMES, ServiceName, ServiceState, StackFolder, StateFile
 from lakegate.local.stores import SparkStores, credentials_mark
@@ -175,7 +175,7 @@ class Startup:
 
     def _try_other_port(self, server: Server, file: StateFile, dead: subprocess.Popen[bytes]) -> StateFile:
         log = self._folder.log(server.name)
-        if not health.failed_to_bind(log) or self._ports_tried[server.name] >= _MAX_PORTS_TRIED:
+        if not servers.failed_to_bind(log) or self._ports_tried[server.name] >= _MAX_PORTS_TRIED:
             raise self._died(file.services[server.name], dead.returncode)
         return self._spawn(server, file.without(server.name))
 
@@ -214,7 +214,7 @@ class Startup:
 
     @staticmethod
     def _last_words(service: ServiceState) -> str | None:
-        line = health.telling_line(Path(service.log))
+        line = servers.telling_line(Path(service.log))
         return line.replace(service.token, "***") if line and service.token else line
 
     @staticmethod

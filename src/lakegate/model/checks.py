@@ -1,4 +1,4 @@
-"""A check as a value: what is asked, of which columns, and how much it matters."""
+"""A check as a value: what is asked, of which columns, how much it matters, and how an audit answered it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field
 
 from lakegate.model.base import Value
-from lakegate.model.explanations import Explanation
 
 Severity = Literal["error", "warn", "quarantine"]
 Scope = Literal["batch", "table"]
@@ -24,6 +23,7 @@ Tolerance: TypeAlias = int | str
 _TOLERANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|rows?)?")
 _ALL = 100  # percent
 _MOST_DIGITS = 400  # of a tolerance
+Method = Literal["manifest", "scan", "bitmaps in the scan", "bitmaps", "grouping", "join"]
 
 
 class Check(Value):
@@ -144,6 +144,28 @@ class CheckResult(Value):
     def warns(self) -> bool:
         """Whether it failed without stopping the publish."""
         return self.verdict == "fail" and self.severity == "warn"
+
+
+class Explanation(Value):
+    """How one check was answered.
+
+    Attributes:
+        check: The check in its canonical text.
+        method: ``manifest``: from the metrics of data files. ``scan``: in the one pass over the rows. ``bitmaps``:
+            a key proven unique, in that pass or in a job of its own. ``grouping``: rows counted by key. ``join``: keys
+            looked up in other rows.
+        reason: Why no cheaper way would do; ``None`` for the cheapest one.
+        jobs: Spark jobs that the check took, those for its examples among them. The pass over the rows counts for each
+            check that it answers.
+        bytes: What the columns that the check names take in the data files, by the manifests; 0 when none was read,
+            ``None`` when the manifests don't say.
+    """
+
+    check: str
+    method: Method
+    reason: str | None
+    jobs: int
+    bytes: int | None
 
 
 class AuditReport(Value):

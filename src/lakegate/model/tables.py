@@ -11,9 +11,8 @@ from pydantic import Field
 
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.masking import is_masked
 from lakegate.model.refs import TableAt
-from lakegate.model.schema import Schema, SchemaChange
+from lakegate.model.schema import Schema, SchemaChange, is_masked
 
 ChangeKind = Literal["append", "evolve", "metadata", "rewrite", "create", "drop"]
 """What happened to a table between two of its states; see :class:`TableChange`."""
@@ -186,7 +185,7 @@ class AddedRows(Value):
     masked: tuple[str, ...] = ()
 
     def masks(self, column: str, fields: Iterable[Sequence[str]] = ()) -> bool:
-        """Return whether a column's values are masked; arguments as of :func:`~lakegate.model.masking.is_masked`."""
+        """Return whether a column's values are masked; arguments as of :func:`~lakegate.model.schema.is_masked`."""
         return is_masked(self.masked, column, fields)
 
 

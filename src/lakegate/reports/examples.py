@@ -8,8 +8,7 @@ from typing import Any
 
 from lakegate.model.checks import CheckResult
 from lakegate.model.figures import counted
-from lakegate.reports.markup import Html, cell, clipped, tag
-from lakegate.reports.page import framed
+from lakegate.reports.page import Html, cell, clipped, framed, tag
 from lakegate.reports.story import Mood
 
 ROWS = 5

@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from lakegate.dashboard.period import FailingCheck, Period, PeriodReport, TableReport
 from lakegate.model.figures import count, counted
 from lakegate.model.run import Run
-from lakegate.reports.markup import Child, Html, clipped, tag
-from lakegate.reports.page import commands, figures, page, status, table, when, word
+from lakegate.reports.page import Child, Html, clipped, commands, figures, page, status, table, tag, when, word
 from lakegate.reports.story import Mood, Story, failing, rows_of, tell
 
 _CHECKS = 100

@@ -10,8 +10,7 @@ from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import Run, RunStep, StagedTable
 from lakegate.progress import redact, without_secrets
 from lakegate.reports.examples import Examples
-from lakegate.reports.markup import Html, clipped, tag
-from lakegate.reports.page import bar, commands, facts, page, span, status, table, when, word
+from lakegate.reports.page import Html, bar, clipped, commands, facts, page, span, status, table, tag, when, word
 from lakegate.reports.story import Mood, checks_of, failing, rows_of, tell
 
 _FILES = 50

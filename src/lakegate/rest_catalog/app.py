@@ -35,8 +35,7 @@ from lakegate.rest_catalog.answers import (
     read_only,
     unavailable,
 )
-from lakegate.rest_catalog.contents import Contents, Namespace, Snapshots
-from lakegate.rest_catalog.published import MAIN, Published
+from lakegate.rest_catalog.contents import MAIN, Contents, Namespace, Published, Snapshots
 
 ENDPOINTS = (
     "GET /v1/{prefix}/namespaces",

@@ -22,7 +22,6 @@ from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
 from lakegate.spark import quarantine
-from lakegate.spark.counting import count
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
 from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
@@ -31,6 +30,7 @@ from lakegate.spark.scans import (
     KNOWN,
     ORPHAN,
     KeyLookup,
+    count,
     difference,
     examples,
     free_names,

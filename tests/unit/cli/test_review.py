@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lakegate.model.explanations import Explanation
+from lakegate.model.checks import Explanation
 from support.cli_support import (
     BRANCH,
     FAILED,

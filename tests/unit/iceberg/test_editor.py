@@ -20,10 +20,9 @@ from pyiceberg.transforms import IdentityTransform
 
 from lakegate.errors import EngineError, InputError, NotFoundError, NotReplayableError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.avro import read_container, write_container
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import local_path
-from lakegate.iceberg.manifests import Entry, ListedManifest, read_entries, read_list
+from lakegate.iceberg.manifests import Entry, ListedManifest, read_container, read_entries, read_list, write_container
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.snapshot_producer import SnapshotProducer
 from lakegate.model.refs import TablePointer

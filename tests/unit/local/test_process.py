@@ -11,8 +11,8 @@ import pytest
 
 from lakegate.errors import LocalStackError
 from lakegate.local import process
-from lakegate.local.health import failed_to_bind, nessie_answers, spark_answers, telling_line
 from lakegate.local.process import Target
+from lakegate.local.servers import failed_to_bind, nessie_answers, spark_answers, telling_line
 
 _SLEEP = "import time; time.sleep(600)"
 _STUBBORN = (

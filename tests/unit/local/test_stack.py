@@ -19,8 +19,7 @@ import pytest
 from lakegate.config import GcsSettings, LocalSettings, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.local import LocalStack, StackState, process, stack
-from lakegate.local.health import nessie_answers
-from lakegate.local.servers import SERVERS, Launch, Server
+from lakegate.local.servers import SERVERS, Launch, Server, nessie_answers
 from lakegate.local.state import SERVICE_NAMES, StackFolder
 from lakegate.local.stores import SparkStores
 from lakegate.ports import Step

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakegate.model.masking import is_masked
-from lakegate.model.schema import nested_fields
+from lakegate.model.schema import is_masked, nested_fields
 
 CONTACT = nested_fields("struct<email: string, phones: list<struct<nr: string>>, at: map<string, struct<zip: string>>>")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakegate.errors import EngineError
-from lakegate.spark.counting import count
+from lakegate.spark.scans import count
 
 
 class Frame:

@@ -149,7 +149,7 @@ def _show(app: App, published: Run, rejected: Run, rows_per_branch: Mapping[str,
 
 
 def _aws_payload(tour: Tour) -> dict[str, Any]:
-    from lakegate.integrations.aws.demo.slack import text_of
+    from lakegate.integrations.aws.demo.tour import text_of
 
     return {
         "home": str(tour.home),
@@ -176,7 +176,7 @@ def _outcome_payload(outcome: Upload) -> dict[str, Any]:
 
 
 def _show_aws(app: App, tour: Tour) -> None:
-    from lakegate.integrations.aws.demo.slack import text_of
+    from lakegate.integrations.aws.demo.tour import text_of
     from lakegate.local.ministack import ACCESS_KEY, SECRET_KEY
 
     say(f"[bold]Three files were uploaded to[/] s3://{safe(tour.bucket)}/landing/{TABLE.replace('.', '/')}/")

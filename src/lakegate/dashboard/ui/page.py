@@ -1,10 +1,16 @@
-"""What a page is, and its address."""
+"""What a page is, its address, and where all pages are: each module in ``pages/`` has one."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from urllib.parse import urlencode
+
+_PAGES = Path(__file__).with_name("pages")
 
 
 @dataclass(frozen=True)
@@ -39,3 +45,11 @@ def address(path: str, **parameters: str | int | None) -> str:
     """
     given: Mapping[str, object] = {name: value for name, value in parameters.items() if value is not None}
     return f"./{path}" + (f"?{urlencode(given)}" if given else "")
+
+
+@cache
+def find_pages() -> tuple[Page, ...]:
+    """Return all pages, in the order of the navigation."""
+    names = sorted(module.name for module in pkgutil.iter_modules([str(_PAGES)]))
+    found = [importlib.import_module(f"{__package__}.{_PAGES.name}.{name}").PAGE for name in names]
+    return tuple(sorted(found, key=lambda page: (page.order, page.title)))

@@ -1,4 +1,4 @@
-"""The dashboard's server: Streamlit on uvicorn, listening where it was asked to and nowhere else."""
+"""The dashboard's server: Streamlit on uvicorn, listening where it was asked to and nowhere else; ``/metrics``."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 import uvicorn
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from streamlit.web import bootstrap
 
 from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access, OnlyTrustedProxies, auth_secrets
-from lakegate.dashboard.ui.metrics import metrics_routes
-from lakegate.dashboard.ui.navigation import find_pages
+from lakegate.dashboard.ui.page import find_pages
 from lakegate.dashboard.ui.session import Shared
 from lakegate.dashboard.ui.theme import theme_options
-from lakegate.errors import ConfigurationError, RetryableError
+from lakegate.errors import ConfigurationError, LakegateError, RetryableError
 from lakegate.model.secrets import is_loopback
 
 if TYPE_CHECKING:
@@ -236,3 +236,31 @@ class _Headers:
             await send(message)
 
         await self._app(scope, receive, answer if scope["type"] == "http" else send)
+
+
+def metrics_routes(shared: Shared) -> list[Route]:
+    """Return the route, if whoever comes in may be known there: a scraper can't log in by OpenID Connect.
+
+    Args:
+        shared: What the pages work with.
+    """
+    access = shared.access
+
+    async def metrics(request: Request) -> PlainTextResponse:
+        # A page of another site could have its name point here, and read the tables' names.
+        if access.login == "none" and not is_loopback(request.url.hostname or ""):
+            return PlainTextResponse("Ask for /metrics at 127.0.0.1.\n", status_code=403)
+        name = request.headers.get(access.settings.user_header or "")
+        if access.login == "proxy" and not access.visitor({"user": name}).may_see:
+            return PlainTextResponse("You may not see this.\n", status_code=403)
+        try:
+            from lakegate.telemetry.prometheus import CONTENT_TYPE, text
+        except ModuleNotFoundError:
+            return PlainTextResponse("Metrics need: pip install 'lakegate[metrics]'\n", status_code=501)
+        try:
+            samples = await run_in_threadpool(shared.lake.metrics)
+        except LakegateError as error:
+            return PlainTextResponse(f"{error.message}\n", status_code=503)
+        return PlainTextResponse(text(samples), headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
+
+    return [] if access.login == "oidc" else [Route("/metrics", metrics, methods=["GET"])]

@@ -1,17 +1,31 @@
-"""What all visitors share: one lake, opened without Spark, and what is allowed with it."""
+"""What all visitors share: one lake, opened without Spark, and what is allowed with it; and the work they began.
+
+That belongs to the lake and not to the window: it continues if the window is closed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import streamlit as st
+from structlog.stdlib import get_logger
 
 from lakegate.dashboard.ui.access import Access, Visitor
+from lakegate.errors import LakegateError
+from lakegate.model.run import Run
+from lakegate.wap.review import this_actor
 
 if TYPE_CHECKING:
     from lakegate.dashboard.model import ReadModel
     from lakegate.lake import Lake
+
+BUSY = "lg-busy"
+"""Key of the session's state that is set while drawing the page anew would hide what's under way."""
+_WAIT_S = 0.2
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,3 +62,56 @@ def shared() -> Shared:
 def current_visitor() -> Visitor:
     """Return who looks at the page, and what they may do."""
     return shared().access.visitor(st.user)
+
+
+@dataclass
+class Work:
+    """One action under way, or ended.
+
+    Attributes:
+        action: What is done: ``publish``, ``accept``, ``discard`` or ``revert``.
+        about: The branch or the run.
+        actor: Who is recorded for it.
+        run: What it came to, once it ended well.
+        error: What went wrong, if anything did.
+        hint: What to do about that.
+    """
+
+    action: str
+    about: str
+    actor: str
+    run: Run | None = None
+    error: str | None = None
+    hint: str | None = None
+    _done: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self, do: Callable[[], Run | None]) -> Work:
+        """Do it in a thread of its own, and return at once."""
+        threading.Thread(target=self._work, args=(do,), name=f"lakegate-{self.action}").start()
+        return self
+
+    def wait(self, label: str) -> None:
+        """Wait for its end; Streamlit stops the page here if the window is closed."""
+        with st.spinner(f"{label}: it goes on if you close this window.", show_time=True):
+            while not self._done.wait(_WAIT_S):
+                pass
+
+    def _work(self, do: Callable[[], Run | None]) -> None:
+        try:
+            self.run = do()
+        except LakegateError as error:
+            self.error, self.hint = error.message, error.hint
+        except Exception as error:  # noqa: BLE001 - the visitor must hear of it, whatever it is
+            self.error = f"Internal error: {type(error).__name__}."
+            self.hint = "This is a bug in lakegate. The terminal of `lakegate ui` has the details."
+            _log.exception("an action failed", action=self.action, about=self.about, actor=self.actor)
+        finally:
+            shared().model.forget()
+            outcome = self.error or "done"
+            _log.info("action", action=self.action, about=self.about, actor=self.actor, outcome=outcome)
+            self._done.set()
+
+
+def actor() -> str:
+    """Return who is recorded for what the visitor does."""
+    return current_visitor().name or this_actor()

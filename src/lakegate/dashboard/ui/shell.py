@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.ui import engine, markup, parts
 from lakegate.dashboard.ui.access import Visitor
-from lakegate.dashboard.ui.navigation import find_pages
-from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.page import Page, find_pages
 from lakegate.dashboard.ui.session import current_visitor, shared
 from lakegate.dashboard.ui.theme import style
 from lakegate.errors import LakegateError

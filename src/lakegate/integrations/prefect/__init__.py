@@ -18,10 +18,15 @@ from typing import TYPE_CHECKING, Any
 from lakegate.integrations import require_extra
 
 if TYPE_CHECKING:
-    from lakegate.integrations.prefect.announced import LANDED, announce, landed_trigger
-    from lakegate.integrations.prefect.backfill import backfill_flow
-    from lakegate.integrations.prefect.flows import wap_flow
-    from lakegate.integrations.prefect.intake import deployments, intake_flow, serve_flows
+    from lakegate.integrations.prefect.flows import backfill_flow, wap_flow
+    from lakegate.integrations.prefect.intake import (
+        LANDED,
+        announce,
+        deployments,
+        intake_flow,
+        landed_trigger,
+        serve_flows,
+    )
     from lakegate.integrations.prefect.steps import audit, publish, write
 
 __all__ = [

@@ -151,7 +151,7 @@ def serve(*, paths: Sequence[str], interval_s: float, name: str, **given: Any) -
 def announce(*, table: str, path: str) -> None:
     """Tell Prefect that the file PATH for TABLE has landed."""
     _require_server()
-    from lakegate.integrations.prefect.announced import LANDED, announce
+    from lakegate.integrations.prefect.intake import LANDED, announce
 
     announce(table, path)
     click.echo(f"{LANDED}: {table} {path}")

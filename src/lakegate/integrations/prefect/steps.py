@@ -1,23 +1,34 @@
-"""The steps of a run as Prefect's tasks, and what their transaction does at its end."""
+"""The steps of a run as Prefect's tasks, what their transaction does at its end, and what Prefect shows of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import logging
+import re
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any, ParamSpec, TypeVar
 
+import httpx
 from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
+from prefect.exceptions import PrefectException
 from prefect.logging import get_run_logger
 from prefect.states import Failed
 from prefect.tasks import Task
 from prefect.transactions import Transaction
 
 from lakegate.errors import AuditFailedError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
-from lakegate.integrations.prefect.report import RunLogNarrator, sentence, show_audit, show_publication, told
 from lakegate.lake import IngestOptions, Lake, connect
-from lakegate.model.run import Run
+from lakegate.loading.backfill_plan import ChunkResult
+from lakegate.model.checks import AuditReport, CheckResult
+from lakegate.model.run import Run, changed_rows
+from lakegate.ports import Step
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -25,6 +36,12 @@ _Result = TypeVar("_Result")
 RETRY_DELAYS_S = [2.0, 10.0, 30.0, 60.0]
 HOUR_S = 3600
 MAY_PASS = (RetryableError, OutcomeUnknownError)
+_EXAMPLES = 3
+_MOST_COLUMNS = 8
+_FILE_COLUMN = "_file"
+_PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
+"""All of it: a dot or a colon is enough to make a link."""
+_LONGEST_CELL = 80
 
 
 def may_pass(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
@@ -186,3 +203,198 @@ def _require_passed(run: Run) -> None:
         raise AuditFailedError(
             sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id, branch=run.branch, table=run.table
         )
+
+
+def artifact_key(table: str, kind: str) -> str:
+    """Return the key of a table's artifacts, which have a version for every run.
+
+    Example:
+        >>> artifact_key("nyc.yellow_trips", "audit")
+        'lakegate-nyc-yellow-trips-audit'
+    """
+    return f"lakegate-{re.sub(r'[^a-z0-9]+', '-', table.lower()).strip('-')}-{kind}"
+
+
+def show_audit(run: Run, *, with_examples: bool, link: str | None = None) -> None:
+    """Create the artifacts of an audit: the report to read, and its checks as a table.
+
+    Args:
+        run: The run, audited.
+        with_examples: Whether to show failing rows, which go into Prefect's database.
+        link: Where the run is on the dashboard.
+    """
+    for report in run.reports:
+        text = audit_markdown(run, report, with_examples=with_examples, link=link)
+        _offer(
+            create_markdown_artifact, markdown=text, key=artifact_key(report.table, "audit"), description=sentence(run)
+        )
+        rows = [_row(result) for result in report.results]
+        _offer(create_table_artifact, table=rows, key=artifact_key(report.table, "checks"), description=sentence(run))
+
+
+def show_publication(run: Run, *, link: str | None = None) -> None:
+    """Create the artifact of a publish: the commit, and what you can do with it; ``link`` leads to the dashboard."""
+    if run.publication is None:
+        return
+    lines = [
+        f"# {sentence(run)}",
+        "",
+        f"Commit `{run.publication.commit}` on `{run.publication.target}`.",
+        "",
+        *_commands(
+            f"lakegate runs {run.run_id}", f"lakegate diff {run.publication.target}", f"lakegate revert {run.run_id}"
+        ),
+        *_linked(link),
+    ]
+    _offer(create_markdown_artifact, markdown="\n".join(lines), key=artifact_key(run.table, "publish"))
+
+
+def show_chunks(table: str, results: Sequence[ChunkResult]) -> None:
+    """Create the artifact of a backfill: a row for each chunk."""
+    rows = [
+        {
+            "chunk": one.chunk,
+            "outcome": one.outcome,
+            "rows": one.rows,
+            "files": one.files,
+            "run": one.run_id or "",
+            "why": one.error.message if one.error else "; ".join(one.failed_checks),
+        }
+        for one in results
+    ]
+    _offer(create_table_artifact, table=rows, key=artifact_key(table, "backfill"))
+
+
+def audit_markdown(run: Run, report: AuditReport, *, with_examples: bool, link: str | None = None) -> str:
+    """Return an audit report as Markdown, with the commands to type next and a link to the run."""
+    verdict = "passed" if report.passed else "failed"
+    lines = [
+        f"# Audit of {report.table}: {verdict}",
+        "",
+        f"{report.rows:,} rows on branch `{report.branch}`, run `{run.run_id}`, {report.seconds:.1f} s.",
+        "",
+    ]
+    if report.results:
+        lines += ["| check | verdict | failing rows | of | evidence |", "| --- | --- | ---: | ---: | --- |"]
+        lines += [_line(result) for result in report.results]
+    else:
+        lines.append("No checks. Add some with `checks` or in `lakegate.toml`.")
+    if with_examples:
+        for result in (*report.failures, *report.warnings):
+            lines += _examples(result)
+    commands = [f"lakegate runs {run.run_id}"]
+    if run.status == "rejected" and run.branch_kept:
+        commands += [f"lakegate discard {run.branch}", f'lakegate publish {run.branch} --accept "REASON"']
+    return "\n".join([*lines, "", *_commands(*commands), *_linked(link)])
+
+
+def _linked(link: str | None) -> Iterator[str]:
+    if link is not None:
+        yield from ("", f"[Report of the run](<{link}>)")
+
+
+def sentence(run: Run) -> str:
+    """Return how a run ended, in one sentence."""
+    if run.status == "published" and run.publication is not None:
+        return f"Published {changed_rows(run.publication.rows, run.publication.rows_removed)} to {run.table}."
+    if run.status == "rejected":
+        failed = "; ".join(f"{one.check}: {one.failing_rows:,} of {one.total_rows:,} rows" for one in run.failures)
+        left = f"The batch stays on branch {run.branch}." if run.branch_kept else "Its branch was dropped."
+        return f"The audit of {run.table} failed, nothing was published. {failed}. {left}"
+    if run.status == "skipped":
+        return run.detail or "Nothing to publish."
+    if run.status == "staged":
+        return f"The audit of {run.table} passed."
+    return f"Run {run.run_id} into {run.table} is {run.status}."
+
+
+def told(error: LakegateError) -> str:
+    """Return an error as one line: what happened, and what to do about it."""
+    return " ".join(filter(None, (error.message, error.hint)))
+
+
+def _offer(create: Any, **artifact: Any) -> None:
+    """Create an artifact. If Prefect's server refuses it, that changes nothing about the run."""
+    try:
+        create(**artifact)
+    except (httpx.HTTPError, PrefectException, OSError) as error:
+        get_run_logger().warning("Couldn't create the report's artifact: %s", error)
+
+
+def _row(result: CheckResult) -> dict[str, Any]:
+    return {
+        "check": result.check,
+        "severity": result.severity,
+        "verdict": result.verdict,
+        "failing rows": result.failing_rows,
+        "rows": result.total_rows,
+        "evidence": result.evidence,
+    }
+
+
+def _line(result: CheckResult) -> str:
+    verdict = {"pass": "✓ pass", "skipped": "– skipped"}.get(result.verdict, "✗ warn" if result.warns else "✗ fail")
+    cells = (f"`{result.check}`", verdict, f"{result.failing_rows:,}", f"{result.total_rows:,}", result.evidence)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _examples(result: CheckResult) -> Iterator[str]:
+    if not result.examples:
+        return
+    given = [name for name in result.examples[0] if name != _FILE_COLUMN]
+    names = [
+        *(name for name in given if name in result.columns),
+        *(name for name in given if name not in result.columns),
+    ]
+    names = names[:_MOST_COLUMNS]
+    yield from ("", f"Rows that fail `{result.check}`:", "")
+    yield f"| {' | '.join(map(_heading, names))} |"
+    yield f"|{' --- |' * len(names)}"
+    for row in result.examples[:_EXAMPLES]:
+        yield f"| {' | '.join(_value(row, name) for name in names)} |"
+
+
+def _heading(name: str) -> str:
+    """Return a column's name. Prefect shows a heading as it's written, escapes included."""
+    return name if name.isidentifier() else _cell(name)
+
+
+def _value(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return "NULL"
+    return _cell(value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False))
+
+
+def _cell(text: str) -> str:
+    """Return text that is only text in a Markdown table: data must not become markup."""
+    clipped = text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…"
+    return _PUNCTUATION.sub(r"\\\g<0>", " ".join(clipped.split()))
+
+
+def _commands(*commands: str) -> list[str]:
+    return ["```", *commands, "```"]
+
+
+class _LoggedStep:
+    def progress(self, done: int, total: int, unit: str) -> None:
+        """Log nothing: a line for every move would bury the others."""
+
+
+class RunLogNarrator:
+    """Implements :class:`lakegate.ports.Narrator` with the logger of the current task or flow."""
+
+    def __init__(self) -> None:
+        self._logger: logging.Logger | logging.LoggerAdapter[logging.Logger] = get_run_logger()
+
+    @contextmanager
+    def step(self, text: str) -> Iterator[Step]:
+        """Log ``text`` now, and how long it took at the end."""
+        started = monotonic()
+        self._logger.info("%s …", text)
+        yield _LoggedStep()
+        self._logger.info("%s: done in %.1f s", text, monotonic() - started)
+
+    def note(self, text: str) -> None:
+        """Log ``text``."""
+        self._logger.info("%s", text)

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from lakegate.config import UiSettings
 from lakegate.dashboard.ui.access import Access, Login
-from lakegate.dashboard.ui.metrics import metrics_routes
+from lakegate.dashboard.ui.server import metrics_routes
 from lakegate.dashboard.ui.session import Shared
 from lakegate.errors import RetryableError
 from lakegate.telemetry.metrics import RETRIES, Sample

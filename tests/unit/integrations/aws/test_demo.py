@@ -19,10 +19,8 @@ from lakegate.cli.commands import down
 from lakegate.config import load_settings
 from lakegate.errors import ConfigurationError, RetryableError
 from lakegate.integrations.aws.demo import cloud, tour
-from lakegate.integrations.aws.demo.cloud import Cloud, DeadLetter, Patience, Upload
-from lakegate.integrations.aws.demo.home import DemoFile, DemoHome, make_files
-from lakegate.integrations.aws.demo.slack import slack_stand_in, text_of
-from lakegate.integrations.aws.demo.tour import Tour, play
+from lakegate.integrations.aws.demo.cloud import Cloud, DeadLetter, DemoFile, DemoHome, Patience, Upload, make_files
+from lakegate.integrations.aws.demo.tour import Tour, play, slack_stand_in, text_of
 from lakegate.lake import Lake
 from lakegate.progress import SilentNarrator
 from lakegate.sources.synthetic import generate

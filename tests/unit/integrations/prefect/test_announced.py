@@ -19,9 +19,9 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Runni
 from prefect.types.entrypoint import EntrypointType
 
 from lakegate.errors import CatalogUnavailableError, LakegateError, NotFoundError, RetryableError
-from lakegate.integrations.prefect import announced
-from lakegate.integrations.prefect.announced import LANDED, announce
+from lakegate.integrations.prefect import intake
 from lakegate.integrations.prefect.flows import REJECTED, wap_flow
+from lakegate.integrations.prefect.intake import LANDED, announce
 from lakegate.lake import Lake
 from support.prefect_server import awaited
 
@@ -68,8 +68,8 @@ def deployment(prefect_harness: None) -> UUID:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announced, "get_run_logger", lambda: logging.getLogger("looking"))
-    monkeypatch.setattr(announced, "_GRACE", timedelta(0))
+    monkeypatch.setattr(intake, "get_run_logger", lambda: logging.getLogger("looking"))
+    monkeypatch.setattr(intake, "_GRACE", timedelta(0))
 
 
 def table_of(case: str) -> str:
@@ -87,7 +87,7 @@ def event(table: str) -> dict[str, Any]:
 
 
 def looked(case: str, lake: KnownRuns | None = None) -> int:
-    return announced.begin_again(cast("Lake", lake or KnownRuns()), NAME, table_of(case))
+    return intake.begin_again(cast("Lake", lake or KnownRuns()), NAME, table_of(case))
 
 
 def flow_runs(deployment: UUID, case: str) -> list[FlowRun]:
@@ -143,25 +143,25 @@ def test_a_flow_run_that_fell_silent_is_given_up(
 ) -> None:
     begun(deployment, case, state)
     assert looked(case) == 0
-    monkeypatch.setattr(announced, "_SILENT", timedelta(0))
+    monkeypatch.setattr(intake, "_SILENT", timedelta(0))
     assert looked(case) == 1
 
 
 def test_an_event_that_is_on_its_way_is_left_to_its_trigger(deployment: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announced, "_GRACE", timedelta(hours=1))
+    monkeypatch.setattr(intake, "_GRACE", timedelta(hours=1))
     assert looked("young") == 0
     assert flow_runs(deployment, "young") == []
 
 
 def test_trouble_stops_no_look(deployment: UUID, caplog: pytest.LogCaptureFixture) -> None:
-    assert announced.begin_again(cast("Lake", KnownRuns()), "lakegate-wap/nobody", None) == 0
+    assert intake.begin_again(cast("Lake", KnownRuns()), "lakegate-wap/nobody", None) == 0
     begun(deployment, "no lake", Running())
     assert looked("no lake", KnownRuns(error=CatalogUnavailableError("The catalog is away."))) == 0
     assert [text.partition(":")[0] for text in caplog.messages].count("Couldn't look for announced files") == 2
 
 
 def test_every_table_is_looked_through(deployment: UUID) -> None:
-    announced.begin_again(cast("Lake", KnownRuns()), NAME, None)
+    intake.begin_again(cast("Lake", KnownRuns()), NAME, None)
     assert all(flow_runs(deployment, case) for case in (*ENDED, *LOST, *OTHERS))
 
 

@@ -17,7 +17,7 @@ from prefect.states import Cancelling
 
 from lakegate.config import Settings
 from lakegate.errors import EngineUnavailableError, InputError, LakegateError, NotFoundError, OutcomeUnknownError
-from lakegate.integrations.prefect import flows, report, steps
+from lakegate.integrations.prefect import flows, steps
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Publication, Run
 
@@ -244,7 +244,7 @@ def test_a_report_that_cannot_be_shown_changes_nothing(
     def refuse(**_: Any) -> None:
         raise ConnectionError("nobody there")
 
-    monkeypatch.setattr(report, "create_markdown_artifact", refuse)
+    monkeypatch.setattr(steps, "create_markdown_artifact", refuse)
     assert ran(monkeypatch, ScriptedLake()).name == "Published"
     assert "Couldn't create the report's artifact: nobody there" in caplog.text
 
@@ -265,4 +265,4 @@ def test_nothing_of_a_run_is_kept_in_prefects_storage() -> None:
 
 
 def test_errors_become_one_line() -> None:
-    assert report.told(LakegateError("It broke.", hint="Mend it.")) == "It broke. Mend it."
+    assert steps.told(LakegateError("It broke.", hint="Mend it.")) == "It broke. Mend it."

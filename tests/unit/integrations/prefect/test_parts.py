@@ -15,7 +15,7 @@ from lakegate.errors import ConfigurationError, IdentifierError
 from lakegate.integrations import prefect as adapter
 from lakegate.integrations import require_extra
 from lakegate.integrations.prefect.__main__ import main
-from lakegate.integrations.prefect.report import audit_markdown
+from lakegate.integrations.prefect.steps import audit_markdown
 from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.run import Run
 

@@ -1,1 +1,1 @@
-"""The pages: each module here has a ``PAGE``, which :mod:`lakegate.dashboard.ui.navigation` finds."""
+"""The pages: each module here has a ``PAGE``, which :mod:`lakegate.dashboard.ui.page` finds."""

@@ -13,7 +13,7 @@ from lakegate.dashboard.runs import TableDelta
 from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.actions import offer_actions, rows_of, show_outcome
 from lakegate.dashboard.ui.checks import show_checks
-from lakegate.dashboard.ui.differences import offer_rows
+from lakegate.dashboard.ui.engine import offer_rows
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import shared

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.history import CommitLine, list_commits
 from lakegate.dashboard.model import MAIN
-from lakegate.dashboard.ui import markup, parts, reverting
+from lakegate.dashboard.ui import actions, markup, parts
 from lakegate.dashboard.ui.markup import Column
 from lakegate.dashboard.ui.page import Page
 from lakegate.dashboard.ui.session import current_visitor, shared
@@ -37,7 +37,7 @@ def show() -> None:
     may_act = current_visitor().may_act
     if (run_id := parts.param("revert")) is not None:
         with parts.boundary("the revert"):
-            reverting.ask(run_id, may_act=may_act)
+            actions.ask(run_id, may_act=may_act)
     with parts.boundary("the history"):
         found = list_commits(shared().model, ref, limit=_ON_A_PAGE, cursor=parts.param("after"))
         parts.problems(found.problems)

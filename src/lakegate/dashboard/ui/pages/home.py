@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from lakegate.dashboard.overview import Overview, TableOverview, overview
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.downstream import show_systems
 from lakegate.dashboard.ui.markup import Column, Group, Html
 from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.parts import show_systems
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError
 from lakegate.model.figures import counted, duration
