@@ -83,12 +83,14 @@ def run_audit(
     """Run all checks on the rows that a run added.
 
     Args:
+        run_id: The run, for the report.
         rows: What the engine is to look at.
         schema: The table's columns on the branch.
         added: The manifests' view of the same rows.
         checks: In the order of the report.
         engine: Called at most once, and only when manifests leave something open or a check failed.
         metadata_location: The table metadata that is audited, for the report.
+        narrator: Where to report progress.
         others: Gives where to read tables as they would be after publishing; needed by checks of scope ``table``.
         at: Hash of the commit that ``others`` reads at, for the report.
         schemas: Gives the schemas of those tables; the audited one's is ``schema``.
