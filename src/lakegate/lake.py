@@ -34,6 +34,7 @@ from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged,
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
+from lakegate.model.verification import VerifyReport
 from lakegate.model.words import nearest, parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
 from lakegate.points import find, resolve, unknown_table
 from lakegate.ports import Narrator
@@ -57,6 +58,7 @@ from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined
 from lakegate.wap.review import accepted
 from lakegate.wap.transaction import Transaction, transaction
 from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
+from lakegate.wap.verify import verify
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
@@ -1428,6 +1430,47 @@ class Lake:
             grace=_duration(self.settings.gc.grace if grace is None else grace),
             now=datetime.now(UTC),
             dry_run=dry_run,
+            history=None if history is None else parse_duration(history),
+        )
+
+    def verify(
+        self,
+        tables: Sequence[str] = (),
+        *,
+        deep: bool = False,
+        since: str | datetime | None = None,
+        grace: str | timedelta | None = None,
+    ) -> VerifyReport:
+        """Check that the journal, the catalog, the tables' metadata and their files agree. Changes nothing.
+
+        Args:
+            tables: Tables to look at. Default: all, and files that nothing references, too.
+            deep: Also count rows in the footers of all parquet files.
+            since: A time, tag or commit of ``main``. Commits up to it that no run made aren't reported.
+            grace: Files younger than this aren't orphaned, such as ``1d``. Default: ``gc.grace``.
+
+        Returns:
+            What was looked at, and each thing that is off, with the command that mends it.
+
+        Raises:
+            NotFoundError: A table is on no branch or tag, or there is no such commit.
+            ConfigurationError: A duration is invalid, or the warehouse can't be listed or belongs to another catalog.
+            RetryableError: The catalog, the journal or the warehouse can't be reached.
+
+        Example:
+            >>> lake.verify(["nyc.trips"], deep=True).passed
+            True
+        """
+        self._components.require_own_warehouse()
+        history = self.settings.gc.history
+        return verify(
+            self._context,
+            files=self._components.files,
+            grace=_duration(self.settings.gc.grace if grace is None else grace),
+            now=datetime.now(UTC),
+            tables=[TableIdentifier.parse(table) for table in tables],
+            deep=deep,
+            since=None if since is None else self._resolve(MAIN, since),
             history=None if history is None else parse_duration(history),
         )
 

@@ -33,6 +33,7 @@ from lakegate.model.tables import (
     TableMetadata,
     WriteTarget,
 )
+from lakegate.model.verification import Flaw, NeededFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -290,6 +291,21 @@ class TableReader(Protocol):
         Raises:
             LakegateError: When a file can't be read; what was yielded until then is incomplete.
         """
+
+    def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
+        """Yield each file that :meth:`reach` yields, and what is wrong with it by the metadata alone.
+
+        What can't be read, because it's missing or damaged, is yielded as a flaw, and the rest is looked at all the
+        same. What the current snapshot needs comes first.
+
+        Args:
+            pointer: The table's state.
+            walked: Metadata files, manifest lists and manifests that were looked at before, damaged ones among them.
+                They are skipped, and those that are looked at now are added.
+        """
+
+    def count_rows(self, paths: Sequence[str]) -> Iterator[int | str]:
+        """Yield the number of rows in each of these parquet files by its footer, or why that can't be read."""
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
         """Return those of the files that don't exist."""

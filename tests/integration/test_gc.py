@@ -16,6 +16,7 @@ import pytest
 
 from lakegate.components import Components
 from lakegate.errors import LakegateError
+from lakegate.iceberg.files import local_path
 from lakegate.iceberg.warehouse import open_file_store
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
@@ -136,8 +137,20 @@ def test_only_what_no_reference_reaches_goes(
     for commit in commits:
         assert count(lake, table, at=commit.hash) > 0
     assert collect().files == 0
-    lake.ingest(table, batch(tmp_path / "f.parquet", 1))
+    known = {file.path for file in lake.table(table).files()}
+    last = lake.ingest(table, batch(tmp_path / "f.parquet", 1))
     assert count(lake, table) == 60
+
+    # All that is sound, but for what others wrote on main; then it is damaged.
+    sound = lake.verify([table], deep=True)
+    assert [one.kind for one in sound.findings] == ["foreign-commit"] * 3, sound.findings
+    (new,) = (local_path(file.path) for file in lake.table(table).files() if file.path not in known)
+    new.unlink()
+    found = next(one for one in lake.verify([table]).findings if one.kind != "foreign-commit")
+    assert (found.kind, found.run_id, found.number) == ("missing-file", last.run_id, 1)
+    assert f"lakegate revert {last.run_id}" in found.fix
+    lake.revert(last.run_id)
+    assert count(lake, table) == 59
 
 
 def test_a_rejected_branch_goes_after_its_time_with_its_files(

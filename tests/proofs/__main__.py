@@ -6,11 +6,14 @@ import argparse
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lakegate.config import LocalSettings
+from lakegate.lake import connect
 from lakegate.local.stack import LocalStack
+from lakegate.local.state import StackFolder
 from lakegate.progress import SilentNarrator
 from proofs import (
     contention,
@@ -67,7 +70,18 @@ def table(results: Sequence[ProofResult], seed: int) -> str:
 
 def _run(name: str, proof: Proof, home: Path, seed: int) -> ProofResult:
     _tell(f"Proving: {name}")
-    return proof(home, seed)
+    result = proof(home, seed)
+    return replace(result, failures=[*result.failures, *_unsound(home)])
+
+
+def _unsound(home: Path) -> Iterator[str]:
+    """Yield what ``lakegate verify`` finds in the proofs' lake, but for what their outsiders committed."""
+    if StackFolder(home).read() is None:
+        return
+    with connect(home) as lake:
+        for finding in lake.verify(deep=True).findings:
+            if finding.kind != "foreign-commit":
+                yield f"verify: {finding.message}"
 
 
 def _tell(text: str) -> None:

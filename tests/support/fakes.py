@@ -35,6 +35,7 @@ from lakegate.model.tables import (
     TableMetadata,
     WriteTarget,
 )
+from lakegate.model.verification import Flaw, NeededFile
 from lakegate.ports import Step
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
@@ -293,6 +294,12 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         yield pointer.metadata_location
 
     def read_rows(self, pointer: TablePointer, **asked: Any) -> Any:
+        raise NotImplementedError
+
+    def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
+        yield from (NeededFile(path, "file") for path in self.reach(pointer, walked))
+
+    def count_rows(self, paths: Sequence[str]) -> Iterator[int | str]:
         raise NotImplementedError
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:

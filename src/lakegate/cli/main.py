@@ -42,7 +42,7 @@ PANELS = {
         "report",
     ),
     "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
-    "Maintenance": ("revert", "recover", "gc", "journal", "notify", "downstream", "metrics"),
+    "Maintenance": ("revert", "recover", "verify", "gc", "journal", "notify", "downstream", "metrics"),
     "Other": ("aws", "snowflake", "config", "completion", "version"),
 }
 """Headings of the help, and the order below each. A command that isn't listed comes last."""

@@ -116,7 +116,7 @@ class ListedManifest:
                 sequence_number=file.sequence_number,
                 min_sequence_number=file.min_sequence_number,
                 added_snapshot_id=next(known, NO_SNAPSHOT),
-                **_counts((entry.status, entry.data_file.record_count) for entry in entries),
+                **counts_of((entry.status, entry.data_file.record_count) for entry in entries),
                 partitions=file.partitions,
                 key_metadata=file.key_metadata,
             )
@@ -255,20 +255,35 @@ def listed(
             sequence_number=sequence_number,
             min_sequence_number=min((e.sequence_number for e in entries if e.is_live), default=sequence_number),
             added_snapshot_id=snapshot_id,
-            **_counts((entry.status, entry.file.record_count) for entry in entries),
+            **counts_of((entry.status, entry.file.record_count) for entry in entries),
             partitions=partitions,
             key_metadata=None,
         )
     )
 
 
-def _counts(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
+def counts_of(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
     """Return the counts of a manifest's line from the status and the rows of each entry."""
     files, rows = [0, 0, 0], [0, 0, 0]
     for status, count in entries:
         files[status] += 1
         rows[status] += count
     return dict(zip(_COUNTS, (*files, *rows), strict=True))
+
+
+def miscounted(snapshot: Mapping[str, Any], manifests: ManifestList) -> Iterator[str]:
+    """Yield where a snapshot counts other rows or data files than its manifests hold; unknown totals are left out."""
+    data = [line for line in manifests.manifests if line.file.content == ManifestContent.DATA]
+    summary = snapshot.get("summary") or {}
+    for total, what, held in (
+        ("total-records", "rows", sum(line.live_rows for line in data)),
+        ("total-data-files", "data files", sum(line.live_files for line in data)),
+    ):
+        counted = summary.get(total)
+        if counted is not None and str(counted) != str(held):
+            yield (
+                f"snapshot {snapshot['snapshot-id']} counts {counted} {what} ({total}), but its manifests hold {held}"
+            )
 
 
 def may_apply(delete: Entry, delete_spec_id: int, file: Entry, spec_id: int) -> bool:

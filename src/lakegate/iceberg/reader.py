@@ -19,6 +19,7 @@ from lakegate.errors import InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.column_metrics import FileDecoder, partition_text, type_text
 from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.inspection import Inspector
 from lakegate.iceberg.lineage import TableState, classify, state_of
 from lakegate.iceberg.manifests import read_list, read_manifest
 from lakegate.iceberg.metadata import Document, MetadataFile
@@ -27,6 +28,7 @@ from lakegate.model.refs import TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import AddedFiles, DataFile, SchemaVersion, Snapshot, TableChange, TableMetadata
+from lakegate.model.verification import Flaw, NeededFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,6 +182,25 @@ class IcebergTableReader:
         location = pointer.metadata_location
         with reading(f"What metadata file {location} of table {pointer.table} reaches", pointer):
             yield from reached_from(location, self._files.content, set() if walked is None else walked)
+
+    def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
+        """Yield every file that the metadata at ``pointer`` needs, and what is wrong with it."""
+        yield from Inspector(pointer, self._files, walked).inspect()
+
+    def count_rows(self, paths: Sequence[str]) -> Iterator[int | str]:
+        """Yield the number of rows in each of these parquet files, or why it can't be read; many are read at once."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        def rows(path: str) -> int | str:
+            try:
+                with self._files.open(path) as stream:
+                    return int(pq.read_metadata(stream).num_rows)
+            except (pa.ArrowException, OSError, EOFError) as error:
+                return str(error).strip().partition("\n")[0] or type(error).__name__
+
+        with ThreadPoolExecutor(_LOOKED_UP_AT_ONCE) as pool:
+            yield from pool.map(rows, paths)
 
     def missing(self, paths: Sequence[str]) -> Sequence[str]:
         """Return those of the files that are not there; many are asked for at once."""

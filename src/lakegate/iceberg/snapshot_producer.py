@@ -29,6 +29,7 @@ from lakegate.iceberg.manifests import (
     ManifestList,
     listed,
     may_apply,
+    miscounted,
     no_manifests,
     read_container,
     read_entries,
@@ -308,21 +309,12 @@ def _check_totals(pointer: TablePointer, snapshot: Document, manifests: Manifest
 
     What a metadata edit lost or counted twice shows here.
     """
-    data = [line for line in manifests.manifests if line.file.content == ManifestContent.DATA]
-    summary = snapshot.get("summary") or {}
-    for total, what, held in (
-        ("total-records", "rows", sum(line.live_rows for line in data)),
-        ("total-data-files", "data files", sum(line.live_files for line in data)),
-    ):
-        counted = summary.get(total)
-        if counted is not None and str(counted) != str(held):
-            raise InputError(
-                f"Table {pointer.table}: snapshot {snapshot['snapshot-id']} counts {counted} {what} ({total}), "
-                f"but its manifests hold {held}.",
-                hint="Nothing was committed. Find out which is right: count its rows, and compare older commits "
-                "(lakegate log). If the rows are right, CREATE OR REPLACE TABLE … AS SELECT counts them again.",
-                table=str(pointer.table),
-                snapshot_id=snapshot["snapshot-id"],
-                counted=counted,
-                held=held,
-            )
+    problem = next(miscounted(snapshot, manifests), None)
+    if problem is not None:
+        raise InputError(
+            f"Table {pointer.table}: {problem}.",
+            hint="Nothing was committed. Find out which is right: count its rows, and compare older commits "
+            "(lakegate log). If the rows are right, CREATE OR REPLACE TABLE … AS SELECT counts them again.",
+            table=str(pointer.table),
+            snapshot_id=snapshot["snapshot-id"],
+        )

@@ -15,7 +15,7 @@ If metadata can't be read, its table keeps all its files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 
@@ -33,6 +33,7 @@ from lakegate.model.maintenance import CollectedFolder, ExpiredBranch, GcProblem
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.tables import StoredFile
+from lakegate.points import MAIN
 from lakegate.ports import FileStore
 from lakegate.wap.branches import stands_as_left
 from lakegate.wap.context import Context
@@ -95,10 +96,8 @@ def gc(
     if not dry_run:
         drop_orphaned_announcements(context)
     leaving = {branch.branch for branch in branches} if dry_run else set()
-    garbage = _Garbage(context, files, oldest=None if history is None else now - history, leaving=leaving)
-    # While runs are active, their files may be about to be committed.
-    runs = (run for status in ("running", "staged") for run in context.journal.runs(status=status, limit=_ALL_RUNS))
-    garbage.list_files(min([now, *(run.started_at for run in runs if run.finished_at is None)]) - grace)
+    garbage = Garbage(context, files, oldest=None if history is None else now - history, leaving=leaving)
+    garbage.list_files(collectable_before(context, now, grace))
     garbage.drop_reachable()
     folders = garbage.collect(dry_run=dry_run)
     return GcReport(
@@ -112,10 +111,33 @@ def gc(
     )
 
 
-class _Garbage:
-    """The candidates, by canonical path."""
+def collectable_before(context: Context, now: datetime, grace: timedelta) -> datetime:
+    """Return the time before which a file must have been written to be garbage if nothing reaches it."""
+    # While runs are active, their files may be about to be committed.
+    runs = (run for status in ("running", "staged") for run in context.journal.runs(status=status, limit=_ALL_RUNS))
+    return min([now, *(run.started_at for run in runs if run.finished_at is None)]) - grace
 
-    def __init__(self, context: Context, files: FileStore, *, oldest: datetime | None, leaving: set[str]) -> None:
+
+class Garbage:
+    """The files that may be garbage, by canonical path.
+
+    Args:
+        context: The lake's context.
+        files: The warehouse's files.
+        oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
+        leaving: Branches that count as dropped.
+        reach: As in :class:`~lakegate.wap.reachable.Reachable`.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        files: FileStore,
+        *,
+        oldest: datetime | None,
+        leaving: Collection[str] = (),
+        reach: Callable[[TablePointer, set[str]], Iterator[str]] | None = None,
+    ) -> None:
         self._context = context
         self._files = files
         self._leaving = leaving
@@ -125,13 +147,14 @@ class _Garbage:
         self._elsewhere: set[str] = set()
         self._ours: dict[str, bool] = {}
         self._misspelt: dict[str, GcProblem] = {}
-        self._reachable = Reachable(context, self._root, oldest, self._keep)
+        self._reachable = Reachable(context, self._root, oldest, self._keep, reach)
         self.reached_files = 0
         self.young_files = 0
         self.ignored_files = 0
 
     @property
     def problems(self) -> tuple[GcProblem, ...]:
+        """What is kept for want of certainty."""
         return (*self._reachable.problems, *self._misspelt.values())
 
     def list_files(self, written_before: datetime) -> None:
@@ -190,7 +213,8 @@ class _Garbage:
         return files
 
     def _refs(self) -> list[Ref]:
-        return [ref for ref in self._context.catalog.list_refs() if ref.name not in self._leaving]
+        refs = (ref for ref in self._context.catalog.list_refs() if ref.name not in self._leaving)
+        return sorted(refs, key=lambda ref: ref.name != MAIN)
 
     def _keep(self, path: str) -> None:
         if self._candidates.pop(path, None) is not None:

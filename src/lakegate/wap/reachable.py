@@ -73,13 +73,22 @@ class Reachable:
         root: Folder of all tables, in canonical spelling.
         oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
         found: Called with each file that is reachable, in canonical spelling.
+        reach: Yields the files that a state needs, as :meth:`lakegate.ports.TableReader.reach` does by default.
     """
 
-    def __init__(self, context: Context, root: str, oldest: datetime | None, found: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        root: str,
+        oldest: datetime | None,
+        found: Callable[[str], None],
+        reach: Callable[[TablePointer, set[str]], Iterator[str]] | None = None,
+    ) -> None:
         self._context = context
         self._root = root
         self._oldest = oldest
         self._found = found
+        self._files_of = reach or context.reader.reach
         self._commits: set[str] = set()
         self._states: set[str] = set()
         self._walked: set[str] = set()
@@ -155,7 +164,7 @@ class Reachable:
         self._folders.setdefault(name, set()).add(_folder(pointer.metadata_location))
         self._names.setdefault(pointer.content_id or name, set()).add(name)
         try:
-            for path in self._context.reader.reach(pointer, self._walked):
+            for path in self._files_of(pointer, self._walked):
                 self._found(canonical(path))
         except LakegateError as error:
             self._unreadable.setdefault(name, GcProblem(subject=name, message=error.message, hint=error.hint))

@@ -1,0 +1,86 @@
+"""Check that journal, catalog, metadata and files agree."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.options import complete_tables, span
+from lakegate.cli.output import count, counted, echo_json, safe, say, size
+from lakegate.errors import ExitCode
+
+if TYPE_CHECKING:
+    from lakegate.model.verification import Finding, VerifyReport
+
+_FILES = 3
+_OF_A_KIND = 10
+
+
+@command(
+    "verify",
+    examples=(
+        "lakegate verify",
+        "lakegate verify nyc.trips --deep",
+        "lakegate verify --since 2026-q1 -o json",
+    ),
+)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=complete_tables)
+@click.option("--deep", is_flag=True, help="Also count rows in the footers of all parquet files.")
+@click.option(
+    "--since",
+    metavar="TIME|TAG|COMMIT",
+    help="Don't report commits up to this one that no run made. Default: report all of main's.",
+)
+@click.option(
+    "--grace",
+    metavar="SPAN",
+    type=span,
+    help="Files younger than this aren't orphaned, such as 1d. Default: gc.grace.",
+)
+def verify(app: App, /, *, tables: tuple[str, ...], deep: bool, since: str | None, grace: timedelta | None) -> None:
+    """Check that the journal, the catalog, the tables' metadata and their files agree. Changes nothing.
+
+    Looks at every state in the history of all branches and tags (as far back as gc.history, if you set it): files that
+    are missing, damaged or of the wrong size, totals that don't match the manifests, files that nothing references,
+    runs whose process died, runs and source files that the journal and main's commits disagree on, and commits that no
+    run made. Each finding names the command that mends it. With TABLE, looks at these tables only, and not for files
+    that nothing references.
+
+    Exits with 1 if something is off. Doesn't need Spark, and can run at any time.
+    """
+    with app.lake() as lake:
+        report = lake.verify(tables, deep=deep, since=since, grace=grace)
+    if app.json:
+        echo_json({**report.model_dump(mode="json"), "passed": report.passed})
+    else:
+        _show(report)
+    raise click.exceptions.Exit(ExitCode.OK if report.passed else ExitCode.AUDIT_FAILED)
+
+
+def _show(report: VerifyReport) -> None:
+    number = len(report.findings)
+    say(f"[bold red]{counted(number, 'problem')}[/]" if number else "[bold green]sound[/]  no problems")
+    looked_at = ", ".join(
+        (
+            f"{counted(report.tables, 'table')} in {counted(report.states, 'state')}",
+            f"{counted(report.files, 'file')} ({size(report.size_bytes)})",
+            f"{counted(report.commits, 'commit')} of main by {counted(report.runs, 'run')}",
+        )
+    )
+    say(f"  [dim]looked at: {looked_at}[/]")
+    kinds: dict[str, list[Finding]] = {}
+    for one in report.findings:
+        kinds.setdefault(one.kind, []).append(one)
+    for kind, found in kinds.items():
+        for one in found[:_OF_A_KIND]:
+            say("", f"  [red]{kind}[/]  {safe(one.message)}")
+            say(*(f"    {safe(path)}" for path in one.files[:_FILES]))
+            if one.files and one.number > _FILES:
+                say(f"    [dim]… {count(one.number - _FILES)} more; --output json lists them[/]")
+            say(f"    [cyan]{safe(one.fix)}[/]")
+        if len(found) > _OF_A_KIND:
+            say(f"  [dim]… {count(len(found) - _OF_A_KIND)} more of {kind}; --output json lists them[/]")

@@ -1,0 +1,110 @@
+"""All files that a table's metadata needs, with what it says of them, and where it contradicts itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
+
+from lakegate.errors import InputError, NotFoundError
+from lakegate.iceberg.files import TableFiles
+from lakegate.iceberg.manifests import ListedManifest, ManifestList, counts_of, miscounted, read_list, read_manifest
+from lakegate.iceberg.metadata import Document
+from lakegate.model.refs import TablePointer
+from lakegate.model.verification import Flaw, NeededFile
+
+_PARQUET = "PARQUET"
+
+
+class Inspector:
+    """Looks at one state of a table; see :meth:`lakegate.ports.TableReader.inspect`."""
+
+    def __init__(self, pointer: TablePointer, files: TableFiles, walked: set[str]) -> None:
+        self._pointer = pointer
+        self._files = files
+        self._walked = walked
+        self._is_current = True
+
+    def inspect(self) -> Iterator[NeededFile | Flaw]:
+        """Yield what the state needs, what its current snapshot needs first."""
+        file = NeededFile(self._pointer.metadata_location, "metadata file")
+        if self._is_known(file.path):
+            return
+        yield file
+        try:
+            document = self._files.metadata(self._pointer).document
+        except (NotFoundError, InputError) as error:
+            yield _unreadable(file, error)
+            return
+        current = self._pointer.snapshot_id
+        for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
+            self._is_current = snapshot["snapshot-id"] == current
+            yield from self._snapshot(snapshot)
+        for key in ("statistics", "partition-statistics"):
+            for one in document.get(key) or ():
+                is_current = one["snapshot-id"] == current
+                size = one.get("file-size-in-bytes")
+                yield NeededFile(one["statistics-path"], "statistics file", size, is_current=is_current)
+
+    def _snapshot(self, snapshot: Document) -> Iterator[NeededFile | Flaw]:
+        location = snapshot.get("manifest-list")
+        if location is None:  # version 1 may list the manifests in the snapshot itself
+            for path in snapshot.get("manifests") or ():
+                yield from self._manifest(NeededFile(path, "manifest", is_current=self._is_current), None)
+            return
+        file = NeededFile(location, "manifest list", is_current=self._is_current)
+        if self._is_known(location):
+            return
+        yield file
+        try:
+            manifests: ManifestList = self._files.read("Manifest list", location, self._pointer, read_list)
+        except (NotFoundError, InputError) as error:
+            yield _unreadable(file, error)
+            return
+        for line in manifests.manifests:
+            size = line.file.manifest_length
+            need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
+            yield from self._manifest(need, line)
+        if all(line.is_counted for line in manifests.manifests):
+            for problem in miscounted(snapshot, manifests):
+                yield Flaw("wrong-count", file, problem)
+
+    def _manifest(self, file: NeededFile, line: ListedManifest | None) -> Iterator[NeededFile | Flaw]:
+        if self._is_known(file.path):
+            return
+        yield file
+        try:
+            entries = self._files.read("Manifest", file.path, self._pointer, read_manifest)
+        except (NotFoundError, InputError) as error:
+            yield _unreadable(file, error)
+            return
+        if line is not None:
+            held = counts_of((entry.status, entry.data_file.record_count) for entry in entries)
+            wrong = [key for key, number in held.items() if getattr(line.file, key) not in (None, number)]
+            if wrong:
+                says = ", ".join(f"{key} is {getattr(line.file, key)}, not {held[key]}" for key in wrong)
+                yield Flaw("wrong-count", file, f"its manifest list counts other rows or files than it holds: {says}")
+        for entry in entries:
+            if entry.status != ManifestEntryStatus.DELETED:
+                data = entry.data_file
+                yield NeededFile(
+                    data.file_path,
+                    "data file" if data.content in (None, DataFileContent.DATA) else "delete file",
+                    data.file_size_in_bytes,
+                    data.record_count if str(data.file_format).upper().endswith(_PARQUET) else None,
+                    _snapshot_of(entry.snapshot_id, None if line is None else line.file),
+                    self._is_current,
+                )
+
+    def _is_known(self, path: str) -> bool:
+        known = path in self._walked
+        self._walked.add(path)
+        return known
+
+
+def _snapshot_of(own: int | None, manifest: ManifestFile | None) -> int | None:
+    return own if own is not None or manifest is None else manifest.added_snapshot_id
+
+
+def _unreadable(file: NeededFile, error: NotFoundError | InputError) -> Flaw:
+    return Flaw("missing-file" if isinstance(error, NotFoundError) else "unreadable-file", file, error.message)

@@ -1,0 +1,305 @@
+"""Verify a lake: journal against catalog, catalog against metadata, metadata against files. Changes nothing.
+
+Every state in the history of every branch and tag is looked at once, as ``gc`` does, ``main``'s newest first: what is
+wrong with a file is so reported about the newest state that needs it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from lakegate.errors import InputError, LakegateError
+from lakegate.model.figures import counted, size
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.model.tables import StoredFile
+from lakegate.model.verification import Finding, Flaw, FlawKind, NeededFile, VerifyReport
+from lakegate.points import MAIN, unknown_table
+from lakegate.ports import FileStore
+from lakegate.wap.context import Context
+from lakegate.wap.gc import Garbage, collectable_before
+from lakegate.wap.reachable import canonical
+from lakegate.wap.verify_journal import History, journal_findings
+
+_FOOTERS_AT_ONCE = 512
+_TRIES = 3
+_STATES_TRIED = 50
+_SHOWN = 12
+_BACKUP = "Put what is missing or damaged back from a backup"
+
+
+def verify(
+    context: Context,
+    *,
+    files: FileStore,
+    grace: timedelta,
+    now: datetime,
+    tables: Sequence[TableIdentifier] = (),
+    deep: bool = False,
+    since: Ref | None = None,
+    history: timedelta | None = None,
+) -> VerifyReport:
+    """Look for what is off in a lake. Changes nothing, and needs no engine.
+
+    Args:
+        context: The lake's context.
+        files: The warehouse's files.
+        grace: Files younger than this aren't orphaned: they may be about to be committed.
+        now: The current time.
+        tables: Tables to look at; by default all, and orphaned files, too.
+        deep: Read the footers of data files, and compare their rows with the metadata.
+        since: A commit of ``main``: commits up to it that no run made aren't reported.
+        history: How far back states must be readable; ``None`` for all that was ever committed.
+
+    Raises:
+        NotFoundError: When one of ``tables`` is on no branch or tag.
+        RetryableError: When the catalog, the journal or the file system fail.
+    """
+    names = frozenset(map(str, tables))
+    with context.narrator.step("Comparing the journal with main's commits") as step:
+        for _ in range(_TRIES):
+            commits = History(context, names, since)
+            found = list(journal_findings(context, commits, step))
+            # What was published meanwhile may look like a difference.
+            if not found or context.catalog.get_ref(MAIN).hash == commits.head:
+                break
+    listing = _Listing(files)
+    inspection = _Inspection(context, listing.sizes, frozenset(tables), deep=deep)
+    oldest = None if history is None else now - history
+    garbage = Garbage(context, listing, oldest=oldest, reach=inspection.reach)
+    garbage.list_files(collectable_before(context, now, grace))
+    garbage.drop_reachable()
+    for table in tables:
+        if table not in inspection.tables:
+            raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
+    inspection.look_for_absent()
+    if deep:
+        inspection.count_rows()
+    found += inspection.findings()
+    if not tables:
+        found += _orphaned(garbage)
+        found += [
+            Finding(kind="unreadable-file", message=problem.message, fix=problem.hint or _BACKUP, table=problem.subject)
+            for problem in garbage.problems
+            if problem.subject not in inspection.broken
+        ]
+    return VerifyReport(
+        deep=deep,
+        tables=len(inspection.tables),
+        states=inspection.states,
+        files=inspection.files,
+        size_bytes=inspection.size_bytes,
+        commits=commits.commits,
+        runs=len(commits.runs),
+        findings=tuple(found),
+    )
+
+
+class _Listing:
+    """The warehouse's files, of which it remembers the sizes; deletes none."""
+
+    def __init__(self, files: FileStore) -> None:
+        self._files = files
+        self.sizes: dict[str, int] = {}
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        for file in self._files.list(prefix):
+            self.sizes[canonical(file.path)] = file.size_bytes
+            yield file
+
+    def delete(self, paths: Sequence[str]) -> NoReturn:
+        raise AssertionError(paths)
+
+
+@dataclass
+class _Inspection:
+    """What was found out about the files that table states need."""
+
+    context: Context
+    sizes: Mapping[str, int]
+    wanted: Collection[TableIdentifier]
+    deep: bool
+    tables: set[TableIdentifier] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+    states: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    _flaws: dict[str, tuple[Flaw, TablePointer]] = field(default_factory=dict)
+    _absent: dict[str, tuple[NeededFile, TablePointer]] = field(default_factory=dict)
+    _countable: list[tuple[NeededFile, TablePointer]] = field(default_factory=list)
+    _heads: dict[TableIdentifier, TablePointer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        head = self.context.catalog.get_ref(MAIN)
+        self._heads = {pointer.table: pointer for pointer in self.context.catalog.list_tables(head)}
+
+    def reach(self, pointer: TablePointer, walked: set[str]) -> Iterator[str]:
+        """Yield what a state needs, as ``gc`` is to know it, and note what is wrong with it."""
+        if self.wanted and pointer.table not in self.wanted:
+            return
+        self.tables.add(pointer.table)
+        self.states += 1
+        unread: Flaw | None = None
+        for one in self.context.reader.inspect(pointer, walked):
+            if isinstance(one, NeededFile):
+                self._need(one, pointer)
+                yield one.path
+            elif one.kind == "wrong-count":
+                self._flaws.setdefault(one.file.path, (one, pointer))
+            else:
+                self._flaws[one.file.path] = one, pointer  # says more than that its size is wrong
+                unread = unread or one
+        if unread is not None:
+            # What can't be read may reach anything: none of the table's files count as orphaned.
+            self.broken.add(str(pointer.table))
+            raise InputError(unread.message)
+
+    def _need(self, file: NeededFile, pointer: TablePointer) -> None:
+        there = self.sizes.get(canonical(file.path))
+        self.files += 1
+        self.size_bytes += there or 0
+        if there is None:
+            self._absent.setdefault(file.path, (file, pointer))
+        elif file.size_bytes not in (None, there):
+            problem = f"it has {there:,} bytes, not {file.size_bytes:,}"
+            self._flaws.setdefault(file.path, (Flaw("wrong-size", file, problem), pointer))
+        if self.deep and file.rows is not None:
+            self._countable.append((file, pointer))
+
+    def look_for_absent(self) -> None:
+        """Look for the files that weren't among the warehouse's: they may be new, or elsewhere."""
+        for path in self.context.reader.missing(list(self._absent)):
+            file, pointer = self._absent[path]
+            self._flaws.setdefault(path, (Flaw("missing-file", file, "it doesn't exist"), pointer))
+
+    def count_rows(self) -> None:
+        """Compare the rows in the footers of data files with the metadata."""
+        files = [one for one in self._countable if one[0].path not in self._flaws]
+        with self.context.narrator.step("Counting rows in data files") as step:
+            for start in range(0, len(files), _FOOTERS_AT_ONCE):
+                batch = files[start : start + _FOOTERS_AT_ONCE]
+                counts = self.context.reader.count_rows([file.path for file, _ in batch])
+                for (file, pointer), rows in zip(batch, counts, strict=True):
+                    if isinstance(rows, str):
+                        flaw = Flaw("unreadable-file", file, f"its footer can't be read: {rows}")
+                    elif rows != file.rows:
+                        flaw = Flaw("wrong-rows", file, f"it holds {rows:,} rows, not {file.rows:,}")
+                    else:
+                        continue
+                    self._flaws.setdefault(file.path, (flaw, pointer))
+                step.progress(start + len(batch), len(files), "files")
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is wrong with files, together for each table and run; and tables that no reader can load."""
+        groups: defaultdict[_Group, list[Flaw]] = defaultdict(list)
+        for flaw, pointer in self._flaws.values():
+            run_id, on_main = self._run_of(flaw.file, pointer), self._on_main(flaw, pointer)
+            groups[_Group(flaw.kind, pointer.table, run_id, on_main)].append(flaw)
+        for group, flaws in groups.items():
+            yield _finding(group, flaws, self._fix(group, flaws))
+        for pointer in self._heads.values():
+            unread = pointer.metadata_location in self._flaws
+            if not unread and (not self.wanted or pointer.table in self.wanted):
+                try:
+                    self.context.reader.require_loadable(pointer, MAIN)
+                except InputError as error:
+                    fix = self._restore(pointer.table, {canonical(pointer.metadata_location)})
+                    yield Finding(kind="unloadable-table", message=error.message, fix=fix, table=str(pointer.table))
+
+    def _on_main(self, flaw: Flaw, pointer: TablePointer) -> bool:
+        head = self._heads.get(pointer.table)
+        return flaw.file.is_current and head is not None and head.metadata_location == pointer.metadata_location
+
+    def _run_of(self, file: NeededFile, pointer: TablePointer) -> str | None:
+        """Return the run that added a file, if the table's metadata still says so."""
+        if file.snapshot_id is None:
+            return None
+        with suppress(LakegateError):
+            for snapshot in self.context.reader.snapshots(pointer):
+                if snapshot.snapshot_id == file.snapshot_id:
+                    return snapshot.summary.get(RUN_ID_PROPERTY)
+        return None
+
+    def _fix(self, group: _Group, flaws: Sequence[Flaw]) -> str:
+        if not group.on_main:
+            return (
+                f"{_BACKUP}. Without one, those states can't be read; set gc.history to how far back states are to be "
+                "kept, and older ones are left out. On a branch that nobody needs: lakegate branch delete BRANCH"
+            )
+        if group.run_id is not None and all(flaw.file.what == "data file" for flaw in flaws):
+            return f"{_BACKUP}. Or take out what the run wrote, and ingest it again: lakegate revert {group.run_id}"
+        return self._restore(group.table, {canonical(flaw.file.path) for flaw in flaws})
+
+    def _restore(self, table: TableIdentifier, bad: Collection[str]) -> str:
+        """Say how to go back to the newest state of a table on ``main`` that needs no damaged file."""
+        bad = {*bad, *map(canonical, self._flaws)}
+        states = (
+            (commit.hash, pointer)
+            for commit in self.context.catalog.history(MAIN, operations=True)
+            for pointer in commit.puts
+            if pointer.table == table
+        )
+        for _, (commit, pointer) in zip(range(_STATES_TRIED), states, strict=False):
+            try:
+                whole = bad.isdisjoint(map(canonical, self.context.reader.reach(pointer)))
+            except LakegateError:
+                continue
+            if whole:
+                return (
+                    f"{_BACKUP}. Or go back to the last state that is whole: "
+                    f"lakegate table restore {table} --at {commit[:_SHOWN]}"
+                )
+        return f"{_BACKUP}: no state of {table} before it is whole."
+
+
+@dataclass(frozen=True)
+class _Group:
+    kind: FlawKind
+    table: TableIdentifier
+    run_id: str | None
+    on_main: bool
+
+
+def _finding(group: _Group, flaws: Sequence[Flaw], fix: str) -> Finding:
+    whats = {flaw.file.what for flaw in flaws}
+    named = counted(len(flaws), whats.pop() if len(whats) == 1 else "file")
+    needing = f"{group.table} on main" if group.on_main else f"an older state or another branch of {group.table}"
+    by = f", added by run {group.run_id}" if group.run_id is not None else ""
+    first = flaws[0]
+    text = {
+        "missing-file": f"{'is' if len(flaws) == 1 else 'are'} missing",
+        "unreadable-file": f"can't be read: {first.message}",
+        "wrong-size": f"can't be whole: {first.message}",
+        "wrong-count": f"can't be right: {first.message}",
+        "wrong-rows": f"can't be right: {first.message}",
+    }[group.kind]
+    return Finding(
+        kind=group.kind,
+        message=f"{named} that {needing} needs{by}, {text.rstrip('.')}.",
+        fix=fix,
+        table=str(group.table),
+        run_id=group.run_id,
+        files=tuple(flaw.file.path for flaw in flaws),
+        number=len(flaws),
+    )
+
+
+def _orphaned(garbage: Garbage) -> Iterator[Finding]:
+    folders = garbage.collect(dry_run=True)
+    if folders:
+        number, size_bytes = sum(one.files for one in folders), sum(one.size_bytes for one in folders)
+        yield Finding(
+            kind="orphaned-files",
+            message=f"{counted(number, 'file')} ({size(size_bytes)}) in {counted(len(folders), 'table folder')} "
+            f"{'is' if number == 1 else 'are'} needed by no branch or tag.",
+            fix="Delete them: lakegate gc",
+            files=tuple(path for one in folders for path in one.sample),
+            number=number,
+            size_bytes=size_bytes,
+        )

@@ -1,0 +1,235 @@
+"""The journal against ``main``'s history: runs, source files and leases; and commits that no run made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakegate.journal.history import NetHistory, net_history, with_outcome
+from lakegate.journal.pages import Place, RunFilter
+from lakegate.model.figures import counted
+from lakegate.model.journal import HistoryEvent
+from lakegate.model.refs import Commit, Ref
+from lakegate.model.run import Run
+from lakegate.model.verification import Finding
+from lakegate.points import MAIN
+from lakegate.ports import Step
+from lakegate.wap.context import Context
+from lakegate.wap.history import events_of, run_of, runs_of, unreadable_in
+
+_PROGRESS_EVERY = 100
+_RUNS_AT_ONCE = 500
+_FILES_AT_ONCE = 10_000
+_SHOWN = 12
+_REBUILD = "Read it again from main's commits: lakegate journal rebuild"
+
+
+@dataclass
+class History:
+    """What ``main``'s commits say, read once.
+
+    Attributes:
+        context: The lake's context.
+        tables: Names of the tables looked at; none for all.
+        since: The commit after which commits that no run made are reported; ``None`` for all of them.
+        commits: Number of commits.
+        runs: Runs by the commit that published them.
+        head: The newest of them.
+        events: What they say, newest first.
+        unread: How many of the newest ``events`` the journal hasn't read yet; ``None`` if it has read none.
+        findings: What is off about commits alone.
+    """
+
+    context: Context
+    tables: Collection[str]
+    since: Ref | None
+    commits: int = 0
+    runs: dict[str, str] = field(default_factory=dict)
+    head: str = ""
+    events: list[HistoryEvent] = field(default_factory=list)
+    unread: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    def is_wanted(self, tables: Collection[str]) -> bool:
+        """Return whether one of ``tables`` is looked at."""
+        return not self.tables or not set(tables).isdisjoint(self.tables)
+
+    def read(self, synced: str | None, step: Step) -> None:
+        """Read all commits; ``synced`` is the one up to which the journal has read them."""
+        self.head = self.context.catalog.get_ref(MAIN).hash
+        is_new = True
+        for commit in self.context.catalog.history(self.head, operations=True):
+            self.commits += 1
+            if commit.hash == synced:
+                self.unread = len(self.events)
+            is_new = is_new and (self.since is None or commit.hash != self.since.hash)
+            self._add(commit, is_new=is_new)
+            if self.commits % _PROGRESS_EVERY == 0:
+                step.progress(self.commits, 0, "commits")
+        if synced is not None and self.unread is None and synced != self.head:
+            self.findings.append(
+                Finding(
+                    kind="journal-ahead",
+                    message=f"The journal has read main up to commit {synced[:_SHOWN]}, which main doesn't hold: main "
+                    "was reset, or restored from a backup.",
+                    fix=_REBUILD,
+                    commit=synced,
+                )
+            )
+
+    def _add(self, commit: Commit, *, is_new: bool) -> None:
+        reason = unreadable_in(commit)
+        if reason is not None:
+            fix = "pip install --upgrade lakegate"
+            self.findings.append(Finding(kind="newer-format", message=reason, fix=fix, commit=commit.hash))
+            return
+        self.runs.update(dict.fromkeys(runs_of(commit), commit.hash))
+        self.events += reversed(events_of(commit))
+        if is_new and run_of(commit) is None and (changed := self._changed(commit)):
+            self.findings.append(_foreign(commit, changed))
+
+    def _changed(self, commit: Commit) -> list[str]:
+        """Return the tables, views and the like that a commit changed; namespaces hold no rows."""
+        changed = {str(pointer.table) for pointer in commit.puts}
+        others = set(commit.tables) - changed
+        for at in (commit.hash, commit.parent) if others else ():
+            ref = None if at is None else Ref(name=at, hash=at, kind="detached")
+            others -= set() if ref is None else {".".join(one) for one in self.context.catalog.list_namespaces(ref)}
+        return sorted(one for one in changed | others if self.is_wanted((one,)))
+
+
+def _foreign(commit: Commit, changed: list[str]) -> Finding:
+    named = ", ".join(changed)
+    undo = f" To undo it: lakegate table restore {changed[0]} --at {commit.parent[:_SHOWN]}" if commit.parent else ""
+    return Finding(
+        kind="foreign-commit",
+        message=f"Commit {commit.hash[:_SHOWN]} on main changed {named} without a run, and so without an audit "
+        f"({commit.author}: {commit.message.partition(chr(10))[0]}).",
+        fix=f"Look at it: lakegate log {commit.hash[:_SHOWN]} --limit 1.{undo} Once you know it's right, pass --since "
+        "with a later commit, or a tag made at one.",
+        table=changed[0],
+        commit=commit.hash,
+    )
+
+
+def journal_findings(context: Context, history: History, step: Step) -> Iterator[Finding]:
+    """Read ``main``'s commits into ``history``, and yield where they and the journal differ."""
+    # In this order: what the journal learns while the commits are read is not taken for a difference.
+    synced = context.journal.synced(MAIN)
+    ended, published = list(_ended_runs(context)), list(_published_files(context))
+    history.read(synced, step)
+    yield from history.findings
+    yield from (_lost(run) for run in context.journal.abandoned() if history.is_wanted(run.tables))
+    for run in ended:
+        if run.run_id not in history.runs and history.is_wanted(run.tables):
+            commit = run.publication.commit if run.publication is not None else None
+            named = f"commit {commit[:_SHOWN]}" if commit else "no commit"
+            yield Finding(
+                kind="run-without-commit",
+                message=f"The journal says that run {run.run_id} was {run.status} to main ({named}), but no commit of "
+                "main is of this run.",
+                fix=_REBUILD,
+                table=run.tables[0],
+                run_id=run.run_id,
+                commit=commit,
+            )
+    if history.unread is not None:
+        # What the journal has read, and what it may have read while we did.
+        nets = [net_history(history.events[start::][::-1]) for start in sorted({history.unread, 0}, reverse=True)]
+        yield from _differing_runs(context, history, nets)
+        yield from _differing_files(history, nets, published)
+
+
+def _ended_runs(context: Context) -> Iterator[Run]:
+    """Yield the runs that the journal knows as published to ``main``."""
+    for status in ("published", "reverted"):
+        after: Place | None = None
+        while True:
+            found, after = context.journal.pages.runs(
+                RunFilter(status=status), limit=_RUNS_AT_ONCE, after=after, whole=False
+            )
+            yield from (run for run in found if run.target == MAIN)
+            if after is None:
+                break
+
+
+def _lost(run: Run) -> Finding:
+    return Finding(
+        kind="lost-lease",
+        message=f"Run {run.run_id} of {run.table} is {run.status}, but its process is gone.",
+        fix=f"Finish or undo it: lakegate recover {run.run_id}",
+        table=run.tables[0],
+        run_id=run.run_id,
+    )
+
+
+def _differing_runs(context: Context, history: History, nets: Sequence[NetHistory]) -> Iterator[Finding]:
+    run_ids = list(nets[0].outcomes)
+    for start in range(0, len(run_ids), _RUNS_AT_ONCE):
+        batch = run_ids[start : start + _RUNS_AT_ONCE]
+        known = context.journal.pages.runs_of(batch, whole=False)
+        for run_id in batch:
+            was = known.get(run_id)
+            expected = [with_outcome(was, run_id, net.outcomes[run_id], MAIN) for net in nets]
+            now = expected[-1]
+            if now is None or not history.is_wanted(now.tables) or any(_is_same(was, one) for one in expected):
+                continue
+            commit = now.publication.commit if now.publication is not None else history.runs.get(run_id)
+            says = f"the journal says that it is {was.status}" if was is not None else "the journal doesn't know it"
+            yield Finding(
+                kind="unknown-run" if was is None else "differing-run",
+                message=f"By main's commits, run {run_id} is {now.status}"
+                f"{f' (commit {commit[:_SHOWN]})' if commit else ''}; {says}.",
+                fix=_REBUILD,
+                table=now.tables[0] if now.tables else None,
+                run_id=run_id,
+                commit=commit,
+            )
+
+
+def _is_same(was: Run | None, now: Run | None) -> bool:
+    if was is None or now is None:
+        return was is now
+    commits = [None if run.publication is None else run.publication.commit for run in (was, now)]
+    return (was.status, was.reverted_by) == (now.status, now.reverted_by) and commits[0] == commits[1]
+
+
+def _differing_files(
+    history: History, nets: Sequence[NetHistory], published: Sequence[tuple[str, str, str]]
+) -> Iterator[Finding]:
+    """Yield where journal and commits differ on which source files are published: they decide what is ingested."""
+    extra, lacking = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for table, uri, version in published:
+        if all((table, uri, version) not in net.files for net in nets):
+            extra[table].append(uri)
+    left = set(nets[0].files) & set(nets[-1].files) - set(published)
+    for table, uri, _ in sorted(left):
+        lacking[table].append(uri)
+    texts: Mapping[str, tuple[Mapping[str, list[str]], str]] = {
+        "counts as published to {}, but main's commits don't say so: an ingest would skip": (extra, "it"),
+        "was published to {} by main's commits, but not by the journal: an ingest might publish": (lacking, "it again"),
+    }
+    for text, (by_table, what) in texts.items():
+        for table, uris in by_table.items():
+            if history.is_wanted((table,)):
+                yield Finding(
+                    kind="source-files",
+                    message=f"{counted(len(uris), 'source file')}: {uris[0]} {text.format(table)} {what}.",
+                    fix=_REBUILD,
+                    table=table,
+                    files=tuple(uris),
+                    number=len(uris),
+                )
+
+
+def _published_files(context: Context) -> Iterator[tuple[str, str, str]]:
+    """Yield table, URI and version of each source file that the journal counts as published."""
+    before: int | None = None
+    while True:
+        found, before = context.journal.pages.files(limit=_FILES_AT_ONCE, before=before)
+        yield from ((one.table, one.uri, one.version) for one in found if one.published)
+        if len(found) == _FILES_AT_ONCE:
+            before = found[-1].number
+        if before is None:
+            return

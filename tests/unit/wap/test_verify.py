@@ -1,0 +1,282 @@
+"""Verify a lake: each kind of damage is found, named, and mended by what the finding says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table import Table
+from sqlalchemy import text
+
+from lakegate.errors import NotFoundError
+from lakegate.iceberg.files import local_path
+from lakegate.iceberg.manifests import read_list
+from lakegate.iceberg.reader import IcebergTableReader
+from lakegate.iceberg.warehouse import LocalFileStore
+from lakegate.journal.journal import Journal
+from lakegate.model.batch import SourceFile
+from lakegate.model.refs import CommitRequest, Ref
+from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.model.verification import Finding, VerifyReport
+from lakegate.ports import Engine, TableEditor
+from lakegate.progress import SilentNarrator
+from lakegate.testing import MemoryCatalog
+from lakegate.wap.context import Context
+from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
+from lakegate.wap.verify import verify
+from support.iceberg_tables import NAME, IcebergTables, iceberg_tables, pointer_to
+from support.memory_journal import MemoryDatabase
+
+
+class Lake:
+    """A lake of one table that PyIceberg writes, published by runs to a catalog in memory."""
+
+    def __init__(self, tables: IcebergTables, root: str) -> None:
+        self.catalog = MemoryCatalog()
+        self.database = MemoryDatabase()
+        self.journal = Journal(self.database)
+        self.root = root
+        self.table: Table = tables.create()
+        namespace = CommitRequest(branch="main", base=self.head.hash, message="ns", namespaces=(("nyc",),))
+        self.catalog.commit(namespace)
+        self.commits = [self.publish(number) for number in range(1, 4)]
+        sync(self.context, "main")
+
+    @property
+    def head(self) -> Ref:
+        return self.catalog.get_ref("main")
+
+    @property
+    def context(self) -> Context:
+        return Context(
+            catalog=self.catalog,
+            reader=IcebergTableReader(),
+            editor=cast("TableEditor", None),
+            engine=lambda: cast("Engine", None),
+            journal=self.journal,
+            narrator=SilentNarrator(),
+            warehouse=self.root,
+            changed_files=lambda _: (),
+        )
+
+    def publish(self, number: int, *, by_run: bool = True) -> str:
+        """Append a row and publish it, by default as run ``rN`` of the source file ``fN``; return the commit."""
+        run = {RUN_ID_PROPERTY: f"r{number}"} if by_run else {}
+        rows = pa.table({"id": [number], "region": ["n"]}, schema=self.table.schema().as_arrow())
+        self.table.append(rows, snapshot_properties=run)
+        return self.put({**run, TABLES_PROPERTY: str(NAME), FILES_PROPERTY: self.files(number)} if by_run else {})
+
+    @staticmethod
+    def files(number: int) -> str:
+        return encode_files([SourceFile(uri=f"file:///in/{number}", size_bytes=1, version="v", rows=1)])
+
+    def put(self, properties: dict[str, str]) -> str:
+        was = self.catalog.get_table(NAME, self.head)
+        pointer = pointer_to(self.table, None if was is None else was.content_id)
+        request = CommitRequest(branch="main", base=self.head.hash, message="m", puts=(pointer,), properties=properties)
+        return self.catalog.commit(request).hash
+
+    def verify(self, **changed: Any) -> VerifyReport:
+        given: dict[str, Any] = {"grace": timedelta(days=1), "now": datetime.now(UTC), **changed}
+        return verify(self.context, files=LocalFileStore(self.root), **given)
+
+    def damage_journal(self, statement: str) -> None:
+        with self.database.writing() as tx:
+            tx.execute(text(statement))
+
+    def data_file(self, number: int) -> Path:
+        """Return the data file of the run ``rN``."""
+        snapshot = self.table.metadata.snapshots[number - 1]
+        added = IcebergTableReader().added_files(pointer_to(self.table), [snapshot.snapshot_id]).files
+        return local_path(added[0].path)
+
+    def manifest_list(self) -> Path:
+        snapshot = self.table.current_snapshot()
+        assert snapshot is not None
+        return local_path(snapshot.manifest_list)
+
+    def edit_metadata(self, change: Callable[[dict[str, Any]], None]) -> None:
+        path = local_path(self.table.metadata_location)
+        document = json.loads(path.read_text())
+        change(document)
+        path.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    with iceberg_tables(tmp_path / "lake") as tables:
+        yield Lake(tables, f"file://{tmp_path}/lake")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def test_a_sound_lake_has_no_findings(lake: Lake) -> None:
+    report = lake.verify(deep=True)
+    assert report.passed, report.findings
+    on_disk = [path for path in local_path(lake.root).rglob("*") if path.is_file()]
+    # The first metadata file, of the table before its first publish, is in no commit.
+    assert (report.tables, report.states, report.commits, report.runs) == (1, 3, 4, 3)
+    assert (report.files, report.deep) == (len(on_disk) - 1, True)
+    assert report.size_bytes < sum(path.stat().st_size for path in on_disk)
+
+
+def manifest(lake: Lake) -> Path:
+    return local_path(read_list(lake.manifest_list().read_bytes()).manifests[0].file.manifest_path)
+
+
+def miscount(document: dict[str, Any]) -> None:
+    document["snapshots"][-1]["summary"]["total-records"] = "7"
+
+
+def forget_snapshot(document: dict[str, Any]) -> None:
+    document["current-snapshot-id"] = document["snapshots"][0]["snapshot-id"]
+
+
+def rewrite(path: Path) -> None:
+    """Give a data file another number of rows, and the size it had."""
+    size, rows = path.stat().st_size, pq.read_table(path)
+    pq.write_table(pa.concat_tables([rows, rows]), path, write_statistics=False, store_schema=False)
+    content = path.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(content[:footer] + bytes(size - len(content)) + content[footer:])
+
+
+DAMAGES: Sequence[tuple[str, Callable[[Lake], object], str]] = [
+    ("missing-file", lambda lake: lake.data_file(2).unlink(), "lakegate revert r2"),
+    ("wrong-size", lambda lake: cut(lake.data_file(3)), "lakegate revert r3"),
+    ("missing-file", lambda lake: manifest(lake).unlink(), "table restore nyc.trips --at {1}"),
+    ("missing-file", lambda lake: lake.manifest_list().unlink(), "table restore nyc.trips --at {1}"),
+    ("unreadable-file", lambda lake: manifest(lake).write_bytes(b"?"), "table restore nyc.trips --at {1}"),
+    (
+        "missing-file",
+        lambda lake: local_path(lake.table.metadata_location).unlink(),
+        "table restore nyc.trips --at {1}",
+    ),
+    ("unreadable-file", lambda lake: local_path(lake.table.metadata_location).write_text("{}"), "--at {1}"),
+    ("wrong-count", lambda lake: lake.edit_metadata(miscount), "table restore nyc.trips --at {1}"),
+    ("unloadable-table", lambda lake: lake.edit_metadata(forget_snapshot), "table restore nyc.trips --at {1}"),
+    ("wrong-rows", lambda lake: rewrite(lake.data_file(2)), "lakegate revert r2"),
+]
+
+
+@pytest.mark.parametrize(("kind", "damage", "fix"), DAMAGES, ids=[f"{n}-{one[0]}" for n, one in enumerate(DAMAGES)])
+def test_damaged_files_are_found(lake: Lake, kind: str, damage: Callable[[Lake], object], fix: str) -> None:
+    damage(lake)
+    found = lake.verify(deep=True).findings
+    assert [one.kind for one in found] == [kind], found
+    assert found[0].table == str(NAME)
+    assert fix.format(*(commit[:12] for commit in lake.commits)) in found[0].fix
+
+
+def test_what_an_older_state_needs_is_found_and_no_revert_is_offered(lake: Lake) -> None:
+    gone = lake.data_file(1)
+    lake.table.overwrite(lake.table.scan().to_arrow().slice(1))
+    lake.put({RUN_ID_PROPERTY: "r4", TABLES_PROPERTY: str(NAME)})
+    sync(lake.context, "main")
+    gone.unlink()
+    (found,) = lake.verify().findings
+    assert (found.kind, found.run_id, found.files) == ("missing-file", "r1", (f"file://{gone}",))
+    assert "an older state" in found.message
+    assert "lakegate revert" not in found.fix
+
+
+def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> None:
+    folder = local_path(lake.table.location()) / "data"
+    for name in ("a", "b"):
+        (folder / f"{name}.parquet").write_bytes(b"12345")
+    assert lake.verify().passed
+    (found,) = lake.verify(now=datetime.now(UTC) + timedelta(days=2)).findings
+    # Besides, the metadata file of the table before its first publish.
+    assert (found.kind, found.number, found.fix) == ("orphaned-files", 3, "Delete them: lakegate gc")
+    assert found.size_bytes is not None
+    assert found.size_bytes > 10
+    assert lake.verify(now=datetime.now(UTC) + timedelta(days=2), tables=[NAME]).passed
+    # What can't be read may need them.
+    manifest(lake).unlink()
+    kinds = [one.kind for one in lake.verify(now=datetime.now(UTC) + timedelta(days=2)).findings]
+    assert kinds == ["missing-file"]
+
+
+def test_commits_that_no_run_made_are_found_until_somebody_looked_at_them(lake: Lake) -> None:
+    before = lake.head.hash
+    commit = lake.publish(4, by_run=False)
+    (found,) = lake.verify().findings
+    assert (found.kind, found.commit, found.table) == ("foreign-commit", commit, str(NAME))
+    assert f"table restore nyc.trips --at {before[:12]}" in found.fix
+    assert lake.verify(since=lake.head).passed
+
+    drop = CommitRequest(branch="main", base=lake.head.hash, message="drop", deletes=(NAME,))
+    lake.catalog.commit(drop)
+    assert [one.kind for one in lake.verify(since=Ref(name=commit, hash=commit)).findings] == ["foreign-commit"]
+
+
+def run_of(lake: Lake, run_id: str, **changes: Any) -> Run:
+    known = lake.journal.get("r1")
+    assert known is not None
+    return known.model_copy(update={"run_id": run_id, **changes})
+
+
+def forget_run(lake: Lake) -> None:
+    lake.damage_journal("DELETE FROM runs WHERE run_id = 'r2'")
+
+
+def lose_lease(lake: Lake) -> None:
+    running = {"status": "running", "publication": None, "finished_at": None}
+    token = lake.journal.begin(run_of(lake, "r9", **running))
+    lake.journal.abandon("r9", token)
+
+
+JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
+    (["lost-lease"], lose_lease, "lakegate recover r9"),
+    (["run-without-commit"], lambda lake: lake.journal.save(run_of(lake, "r8")), "lakegate journal rebuild"),
+    (["unknown-run"], forget_run, "lakegate journal rebuild"),
+    (
+        ["differing-run"],
+        lambda lake: lake.damage_journal(
+            "UPDATE runs SET status = 'failed', document = replace(document, '\"published\"', '\"failed\"') "
+            "WHERE run_id = 'r2'"
+        ),
+        "lakegate journal rebuild",
+    ),
+    (
+        ["source-files", "source-files"],
+        lambda lake: lake.damage_journal("UPDATE claims SET version = 'w' WHERE run_id = 'r2'"),
+        "lakegate journal rebuild",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kinds", "damage", "fix"), JOURNALS, ids=[one[0][0] for one in JOURNALS])
+def test_a_journal_that_disagrees_is_found(
+    lake: Lake, kinds: list[str], damage: Callable[[Lake], object], fix: str
+) -> None:
+    damage(lake)
+    found = lake.verify().findings
+    assert [one.kind for one in found] == kinds, found
+    assert all(fix in one.fix for one in found)
+
+
+def test_a_journal_that_is_ahead_of_main_is_found(lake: Lake) -> None:
+    lake.catalog.assign_ref(lake.head, Ref(name=lake.commits[1], hash=lake.commits[1], kind="detached"))
+    found: Sequence[Finding] = lake.verify().findings
+    assert [(one.kind, one.run_id) for one in found] == [("journal-ahead", None), ("run-without-commit", "r3")]
+    sync(lake.context, "main")
+    assert lake.verify().passed
+
+
+def test_what_the_journal_has_not_read_yet_is_no_finding(lake: Lake) -> None:
+    lake.publish(4)
+    assert lake.verify().passed
+
+
+def test_a_table_that_is_nowhere_is_refused(lake: Lake) -> None:
+    with pytest.raises(NotFoundError, match=r"nyc\.trip doesn't exist"):
+        lake.verify(tables=[NAME.model_copy(update={"name": "trip"})])
