@@ -1945,7 +1945,7 @@ class Lake:
             published=by_content.published,
             busy=(*by_path.busy, *by_content.busy),
             changed=by_content.changed,
-            # What cannot be read is left to the ingest, which says why.
+            # What can't be read is left to the ingest, which says why.
             free=(
                 *(file for file in by_path.free if file.uri not in linked),
                 *by_content.free,

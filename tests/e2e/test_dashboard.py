@@ -198,7 +198,7 @@ def test_two_windows_publish_one_branch_once_and_one_may_close(dashboard: Dashbo
         for window in (one, other):
             window.page.get_by_label("Reason").fill("The vendor confirmed it.")
         one.page.get_by_role("button", name="Accept and publish", exact=True).click()
-        one.page.get_by_text("it goes on if you close this window").wait_for()
+        one.page.get_by_text("it continues if you close this window").wait_for()
         other.page.get_by_role("button", name="Accept and publish", exact=True).click()
         other.page.get_by_role("alert").get_by_text("r2").first.wait_for()
         other.page.get_by_role("dialog").wait_for(state="hidden")

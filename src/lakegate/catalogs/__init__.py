@@ -38,7 +38,7 @@ def find_catalog(name: str) -> CatalogFactory:
         name: Name of an entry point in the group ``lakegate.catalogs``; ``nessie`` is always there.
 
     Raises:
-        ConfigurationError: When no catalog has this name, or it cannot be imported.
+        ConfigurationError: When no catalog has this name, or it can't be imported.
 
     Example:
         >>> find_catalog("nessie").__name__

@@ -37,7 +37,7 @@ class PastBatch:
         at: When that began.
         values: What was measured, by :func:`measure_key`.
         passed: The checks that passed, as text.
-        is_batch: Whether it did nothing but add new rows. Others, such as a delete, are no history of batches.
+        is_batch: Whether it did nothing but add new rows. Others, such as a delete, aren't a history of batches.
     """
 
     run_id: str

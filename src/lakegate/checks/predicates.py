@@ -80,7 +80,7 @@ _NUMERIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 
 
 class PredicateError(ValueError):
-    """A predicate that cannot be used; the message continues a sentence that names it."""
+    """A predicate that can't be used; the message continues a sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True)

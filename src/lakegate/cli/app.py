@@ -157,7 +157,7 @@ class App:
         )
 
     def components(self) -> Components:
-        """Return the parts of the lake, for commands that are no part of :class:`~lakegate.lake.Lake`. Close them."""
+        """Return the parts of the lake, for commands that aren't part of :class:`~lakegate.lake.Lake`. Close them."""
         from lakegate.components import Components
 
         if not self.is_in_project():

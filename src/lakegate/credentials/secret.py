@@ -64,7 +64,7 @@ class Secret:
 
         Raises:
             ConfigurationError: When it is not there, is empty, or may not be read; or when everybody can read its file.
-            RetryableError: When AWS Secrets Manager does not answer, or cannot serve now.
+            RetryableError: When AWS Secrets Manager does not answer, or can't serve now.
         """
         value = _READERS[self._reference.scheme](self._reference, self._setting)
         hide(value)

@@ -125,7 +125,7 @@ class ClientCredentials:
         """Return an access token that is good for a while yet.
 
         Raises:
-            CatalogUnavailableError: When the endpoint does not answer, or cannot serve now.
+            CatalogUnavailableError: When the endpoint does not answer, or can't serve now.
             ConfigurationError: When it refuses the client, or answers with something else than a token.
         """
         with self._lock:

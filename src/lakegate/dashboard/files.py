@@ -50,7 +50,7 @@ def list_files(
 
     Args:
         search: Only files whose URI contains this text, in any case. At most a million files are searched; ``next``
-            goes on from there.
+            continues there.
         table: Only files that went to this table.
         limit: Files on the page.
         cursor: ``next`` of the page before.

@@ -131,7 +131,7 @@ class Job:
         return self._ended.wait(timeout_s)
 
     def stop(self) -> None:
-        """Stop it. What Spark is doing for it ends soon; a start of Spark that it waits for goes on."""
+        """Stop it. What Spark is doing for it ends soon; a start of Spark that it waits for continues."""
         session = self._session
         self._end("stopped")
         if session is not None:

@@ -183,7 +183,7 @@ def list_runs(
     """Return a page of runs, newest first.
 
     Args:
-        wanted: Which runs. Default: all. A search by file looks at 20,000 runs; ``next`` goes on from there.
+        wanted: Which runs. Default: all. A search by file looks at 20,000 runs; ``next`` continues there.
         limit: Runs on the page.
         cursor: ``next`` of the page before.
 

@@ -248,7 +248,7 @@ def get_table(model: ReadModel, table: str, *, ref: str = MAIN, at: str | dateti
 def schema_changes(
     model: ReadModel, table: str, *, ref: str = MAIN, at: str | datetime | None = None
 ) -> tuple[SchemaChange, ...]:
-    """Return how a table's schema came about, oldest schema first; arguments and errors as :func:`get_table`."""
+    """Return how a table's schema evolved, oldest schema first; arguments and errors as :func:`get_table`."""
     versions = model.reader.schemas(_pointer(model, table, ref, at))
     found = []
     before: SchemaVersion | None = None

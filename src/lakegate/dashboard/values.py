@@ -172,7 +172,7 @@ def offset_of(cursor: str | None) -> int:
 
 
 def no_cursor(cursor: str) -> InputError:
-    """Return the error for a text that is no cursor."""
+    """Return the error for a text that isn't a cursor."""
     return InputError(f"'{cursor[:80]}' is not the start of a page.", hint="Start at the first page.")
 
 

@@ -1,6 +1,6 @@
 """Manifest entries as evidence: bounds, counts and partition values as Python values (Iceberg spec, "Manifests").
 
-What cannot be decoded is *unknown* (``None``, or left out of partition values), never an error and never a guess.
+What can't be decoded is *unknown* (``None``, or left out of partition values), never an error and never a guess.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class IcebergTableEditor:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
 
         Raises:
-            NotReplayableError: When they cannot simply be appended there.
+            NotReplayableError: When they can't simply be appended there.
         """
         moved, refused = self.replay_each([(source, snapshot_ids)], onto)
         for error in refused.values():

@@ -107,7 +107,7 @@ class TableFiles:
 
         Raises:
             ConfigurationError: When it may not be written.
-            EngineError: When it cannot be written, or exists.
+            EngineError: When it can't be written, or exists.
         """
         table, context = pointer.table, {"table": str(pointer.table), "path": location}
         try:
@@ -146,7 +146,7 @@ def reading(what: str, pointer: TablePointer) -> Iterator[None]:
     Raises:
         NotFoundError: When the file is missing.
         InputError: When it is damaged.
-        EngineError: When it cannot be read just now.
+        EngineError: When it can't be read just now.
         ConfigurationError: When it may not be read.
     """
     try:

@@ -290,7 +290,7 @@ def reached_from(metadata_location: str, content: Callable[[str], bytes], walked
             the ones walked to their end now are added.
 
     Raises:
-        OSError: When a file is missing or cannot be read.
+        OSError: When a file is missing or can't be read.
         Exception: Whatever the parsers raise about a damaged one.
     """
     if metadata_location in walked:

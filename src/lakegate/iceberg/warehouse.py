@@ -68,7 +68,7 @@ def require_own(warehouse: str, storage: StorageSettings, catalog: str | None) -
     A marker that names no catalog, as older versions wrote it, is accepted.
 
     Raises:
-        ConfigurationError: When the marker names another catalog, or cannot be read.
+        ConfigurationError: When the marker names another catalog, or can't be read.
         StorageUnavailableError: When the store does not answer.
     """
     try:
@@ -146,7 +146,7 @@ class LocalFileStore:
         """Yield all files below ``prefix``. Symbolic links are neither followed nor yielded.
 
         Raises:
-            EngineError: When a folder cannot be read.
+            EngineError: When a folder can't be read.
         """
         start = prefix.rstrip("/")
         folders = [(local_path(start), start)]
@@ -177,7 +177,7 @@ class LocalFileStore:
 
         Raises:
             InputError: When a path lies outside the root; nothing is deleted then.
-            EngineError: When one cannot be deleted.
+            EngineError: When one can't be deleted.
         """
         files = [self._inside(path) for path in paths]
         for file in files:
@@ -221,7 +221,7 @@ class ObjectFileStore:
 
         Raises:
             EngineError: When they may not be listed.
-            LakegateError: When the store cannot be asked.
+            LakegateError: When the store can't be asked.
         """
         marker = f"{self._root}/{MARKER}"
         try:
@@ -241,7 +241,7 @@ class ObjectFileStore:
         Raises:
             InputError: When a path lies outside the root; nothing is deleted then.
             EngineError: When one may not be deleted.
-            LakegateError: When the store cannot be asked.
+            LakegateError: When the store can't be asked.
         """
         for path in paths:
             if not path.startswith(f"{self._root}/"):

@@ -274,7 +274,7 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that reads first and then writes cannot wait for another writer (SQLITE_BUSY_SNAPSHOT).
+    # A transaction that reads first and then writes can't wait for another writer (SQLITE_BUSY_SNAPSHOT).
     statement = connection.get_execution_options().get(_BEGIN, "BEGIN")
     if statement is not None:
         connection.exec_driver_sql(statement)

@@ -93,7 +93,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """Return when the process was started, as text; ``None`` when it is gone, or that cannot be read."""
+    """Return when the process was started, as text; ``None`` when it is gone, or that can't be read."""
     if not (_PROC / "self/stat").exists():
         return _started_without_proc(pid)
     try:

@@ -78,7 +78,7 @@ class JournalPages:
     def runs(
         self, wanted: RunFilter, *, limit: int, after: Place | None = None, whole: bool = True
     ) -> tuple[Sequence[Run], Place | None]:
-        """Return runs, newest first, and the place to go on after; ``None`` if there are no more.
+        """Return runs, newest first, and the place to continue after; ``None`` if there are no more.
 
         Args:
             wanted: Which ones. By ``file``, at most 20,000 runs are searched, so that there may be none, and more.

@@ -72,7 +72,7 @@ class PostgresDatabase(Database):
         engine = partial(_engine, url, password, busy_timeout_s, tls)
         super().__init__(engine(_ANSWER_TIMEOUT_S, max_connections - locks, _ANSWER_TIMEOUT_S), shown)
         # Waiting for a named lock takes a connection of its own, and longer than any answer may take otherwise. Without
-        # a free one we go on without the lock: a transaction over many tables would wait for itself.
+        # a free one we continue without the lock: a transaction over many tables would wait for itself.
         self._waiting = engine(None, locks, _LOCK_POOL_TIMEOUT_S)
 
     def lock(self, connection: Connection, names: Sequence[str]) -> None:

@@ -127,7 +127,7 @@ def parse_range(since: str | date | None, until: str | date | None) -> TimeRange
         until: Likewise. ``2024-03`` is up to the end of March, ``2024-03-31T12`` up to one o'clock.
 
     Raises:
-        InputError: When one is no time, or the range ends before it begins.
+        InputError: If one isn't a time, or the range ends before it begins.
 
     Example:
         >>> parse_range("2024-02", date(2024, 2, 29)).end.isoformat()

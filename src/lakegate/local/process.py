@@ -77,7 +77,7 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Pat
         log: Where its output goes. A log of an earlier start is kept once, as ``….1``.
 
     Raises:
-        LocalStackError: When the program cannot be started or the log not be written.
+        LocalStackError: When the program can't be started or the log not be written.
     """
     _children[:] = [child for child in _children if child.poll() is None]
     try:
@@ -241,7 +241,7 @@ def stop(targets: Sequence[Target], *, grace_s: float) -> None:
     alive: list[psutil.Process] = []
     for target in targets:
         with contextlib.suppress(psutil.NoSuchProcess):
-            # psutil holds on to the start time, so the pid cannot change hands between this look and the signal.
+            # psutil holds on to the start time, so the pid can't change hands between this look and the signal.
             process = psutil.Process(target.pid)
             if target.mark in command_line(target.pid):
                 process.terminate()

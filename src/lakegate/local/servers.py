@@ -224,7 +224,7 @@ def _spark_command(launch: Launch) -> tuple[str, ...]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": launch.port,
-        # A client that is killed cannot cancel: its write must not go on for the default five minutes.
+        # A client that is killed can't cancel: its write must not run on for the default five minutes.
         "spark.connect.execute.manager.detachedTimeout": "30s",
         "spark.connect.execute.manager.maintenanceInterval": "10s",
         "spark.connect.session.manager.defaultSessionTimeout": "8h",

@@ -67,14 +67,14 @@ class LocalStack:
         """Start what is not running, and return when both servers answer.
 
         Idempotent; several callers at once start one stack. What this call started is ended again when it fails or is
-        interrupted. A Spark that cannot reach the requested stores is restarted, unless others use it.
+        interrupted. A Spark that can't reach the requested stores is restarted, unless others use it.
 
         Args:
             stores: What Spark must be able to reach, and will from then on; ``None`` for nothing, so that one that runs
                 is taken as it is.
 
         Raises:
-            LocalStackError: When a server cannot be started; names its log and the line in it that tells most. Or when
+            LocalStackError: When a server can't be started; names its log and the line in it that tells most. Or when
                 Spark had to be started anew and somebody uses it.
             ConfigurationError: When the configuration of the warehouse's store is wrong.
         """

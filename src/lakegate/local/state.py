@@ -157,7 +157,7 @@ class StackFolder:
         """Create what is missing, private to this user.
 
         Raises:
-            LocalStackError: When the folder cannot be written, or the disk is nearly full.
+            LocalStackError: When the folder can't be written, or the disk is nearly full.
         """
         try:
             for folder in (self.path, self.logs, self.tmp, self.warehouse, self.nessie_store):
@@ -195,7 +195,7 @@ class StackFolder:
         """Replace the state file in one step.
 
         Raises:
-            LocalStackError: When it cannot be written.
+            LocalStackError: When it can't be written.
         """
         draft = self.state_path.with_name(f"{_STATE_NAME}.{os.getpid()}-{secrets.token_hex(4)}")
         text = json.dumps(state.model_dump(mode="json"), indent=2)
@@ -234,7 +234,7 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
 
     Raises:
         LocalStackError: When that takes longer.
-        OSError: When the file cannot be made.
+        OSError: When the file can't be made.
     """
     import filelock
 

@@ -117,8 +117,8 @@ def credentials_mark(instance: str, stores: SparkStores) -> str | None:
     """Return what tells the credentials of this process's environment from others, and tells nothing else of them.
 
     Args:
-        instance: Random text of the server that gets them: keyed with it, marks of two servers cannot be compared.
-        stores: What the credentials are for; without any there is no mark.
+        instance: Random text of the server that gets them: keyed with it, marks of two servers can't be compared.
+        stores: What the credentials are for; without any, nothing is marked.
     """
     if not stores:
         return None

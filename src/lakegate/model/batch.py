@@ -115,7 +115,7 @@ class Batch(Value):
     Attributes:
         columns: The columns of the files; where they differ, those of all of them.
         variants: The columns of each file, where they differ; else empty.
-        multiline: CSV only: some quoted value spans lines, so files cannot be split by line.
+        multiline: CSV only: some quoted value spans lines, so files can't be split by line.
     """
 
     format: FileFormat

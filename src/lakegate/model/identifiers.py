@@ -169,7 +169,7 @@ class TableIdentifier(Value):
         """Read the name of a table that exists, as commits and the journal hold it: older ones may be reserved now.
 
         Raises:
-            IdentifierError: When it is no name.
+            IdentifierError: If it isn't a name.
 
         Example:
             >>> TableIdentifier.stored("system.trips").parts

@@ -48,7 +48,7 @@ def struct_text(fields: Iterable[tuple[str, str]]) -> str:
 
 
 def struct_fields(text: str) -> list[tuple[str, str]]:
-    """Return names and types of a struct's fields; none of a type that is no struct.
+    """Return names and types of a struct's fields; none of a type that isn't a struct.
 
     Example:
         >>> struct_fields("struct<a: list<struct<x: int, y: int>>, `b: c`: decimal(9, 2)>")
@@ -327,7 +327,7 @@ class PartitionTransform(Value):
         """Check that the transform can be applied to ``schema``.
 
         Raises:
-            InputError: When the column is missing (naming the nearest one), or cannot partition by its name or type.
+            InputError: When the column is missing (naming the nearest one), or can't partition by its name or type.
         """
         column = schema.find(self.column)
         if column is None:

@@ -40,7 +40,7 @@ class SecretReference:
         """Return what ``text`` refers to.
 
         Raises:
-            ValueError: When it is no reference. The message does not show it: it may be the secret itself.
+            ValueError: If it isn't a reference. The message doesn't show it: it may be the secret itself.
 
         Example:
             >>> SecretReference.parse("aws-secret:lake/nessie#token")

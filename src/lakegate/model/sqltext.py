@@ -61,7 +61,7 @@ _OPENING = {")": "(", "]": "["}
 
 
 class SqlTextError(ValueError):
-    """Text that cannot be cut into tokens; the message is a sentence that says what was seen and where."""
+    """Text that can't be cut into tokens; the message is a sentence that says what was seen and where."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def when(time: datetime | None) -> Html:
 
 
 def sign(mood: Mood) -> Html:
-    """Return a mood's sign, for eyes only: a word always stands beside it."""
+    """Return a mood's sign, for eyes only: a word is always next to it."""
     path = tag("path", d=_SIGNS[mood], fill="currentColor", fill_rule="evenodd")
     return tag("svg", path, class_="sign", viewBox="0 0 16 16", aria_hidden="true")
 

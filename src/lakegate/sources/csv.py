@@ -128,7 +128,7 @@ class CsvInspection:
         rows: Number of rows, header and blank lines not counted.
         names: Column names in order.
         types: What was inferred of each column.
-        multiline: Whether it cannot be split by line.
+        multiline: Whether it can't be split by line.
         line_ends: The kinds of line ends that end its rows.
     """
 

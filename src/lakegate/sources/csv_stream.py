@@ -182,7 +182,7 @@ class CsvStream(io.RawIOBase):
         return block
 
     def _take_header(self) -> tuple[str, ...]:
-        """Read the first row; keep it only when it is no header."""
+        """Read the first row; keep it only if it isn't a header."""
         self._pending = self._next_block()
         text = self._pending.decode("utf-8", "ignore")  # a character cut at the block's end is not of the header
         lines = io.StringIO(text, newline="")

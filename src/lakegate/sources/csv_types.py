@@ -22,7 +22,7 @@ from lakegate.model.batch import MISSING_WORDS
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
 _INEXACT_IN_DOUBLE = 2**53
-"""The first integer that a double cannot tell from its neighbour."""
+"""The first integer that a double can't tell from its neighbour."""
 _MISSING = pa.array(MISSING_WORDS)
 _NON_FINITE = pa.array(["NaN", "Inf", "-Inf", "Infinity", "-Infinity"])
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -210,7 +210,7 @@ def _as_naive(texts: _Texts) -> Inference | None:
 
 
 def _as_instant(texts: _Texts) -> Inference | None:
-    # Spark wants seconds where a zone follows: 2024-01-31T07:05Z is no timestamp to it
+    # Spark wants seconds where a zone follows: 2024-01-31T07:05Z isn't a timestamp to it
     if (texts.byte(16)[texts.present] != _COLON).any() or _cast_time(texts, _INSTANT) is None:
         return None
     if (texts.byte(-1)[texts.present] != _Z).any():

@@ -58,9 +58,9 @@ def discover(
         options are in the form that the engine takes (see :func:`~lakegate.sources.csv.normalise_options`).
 
     Raises:
-        InputError: When a path or option cannot be used.
+        InputError: When a path or option can't be used.
         SourceError: When files are missing, damaged, or not what they say they are.
-        SchemaError: When the columns of a file cannot be taken, or differ from file to file. In all cases, one error
+        SchemaError: When the columns of a file can't be taken, or differ from file to file. In all cases, one error
             names all problems of the batch.
         StorageUnavailableError: When an object store does not answer.
     """

@@ -52,7 +52,7 @@ class Inspected(Protocol):
 
 
 def unreadable(path: str, error: OSError) -> SourceError:
-    """Return the error for a file that was found and cannot be read."""
+    """Return the error for a file that was found and can't be read."""
     if isinstance(error, FileNotFoundError):
         return SourceError(f"'{path}' disappeared a moment ago.", hint="Run the command again.", path=path)
     if isinstance(error, ReplacedError):
@@ -104,7 +104,7 @@ def is_tab_separated(name: str) -> bool:
 
 
 def by_name(name: str) -> FileFormat | None:
-    """Return the format that a file name stands for.
+    """Return the format that a file name implies.
 
     Example:
         >>> by_name("a.CSV.gz"), by_name("part-0.snappy.parquet"), by_name("a.txt")

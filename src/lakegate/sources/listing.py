@@ -51,8 +51,8 @@ def list_files(
         storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
 
     Raises:
-        InputError: When a path cannot be one of files (empty, of an unknown scheme), whatever there is.
-        SourceError: When a folder or bucket cannot be read.
+        InputError: When a path can't be one of files (empty, of an unknown scheme), whatever there is.
+        SourceError: When a folder or bucket can't be read.
         StorageUnavailableError: When an object store does not answer.
     """
     suffixes = suffixes_for(format)

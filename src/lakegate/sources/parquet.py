@@ -205,7 +205,7 @@ def is_any_list(data_type: pa.DataType) -> bool:
 
 
 def refusal(data_type: pa.DataType, *, nested: bool = False) -> str | None:
-    """Return what to write instead of a type that cannot be taken; ``None`` when it can.
+    """Return what to write instead of a type that can't be taken; ``None`` when it can.
 
     Args:
         nested: Whether it is inside a list, map or struct.

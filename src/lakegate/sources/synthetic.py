@@ -89,7 +89,7 @@ def generate(
 
     Raises:
         AlreadyExistsError: When files of these names exist and ``overwrite`` is false.
-        InputError: When an argument is out of range, a column does not exist, or the folder cannot be written.
+        InputError: When an argument is out of range, a column does not exist, or the folder can't be written.
     """
     for is_wrong, message, hint in (
         (files < 1, f"Cannot write {files} files.", "Give --files 1 or more."),
@@ -193,7 +193,7 @@ class Block:
 
 
 def trip_schema(file_format: FileFormat) -> pa.Schema:
-    """Return the columns of a trips file; CSV cannot hold the nested and binary ones."""
+    """Return the columns of a trips file; CSV can't hold the nested and binary ones."""
     return pa.schema(_CSV_FIELDS if file_format == "csv" else (*_CSV_FIELDS, *_PARQUET_FIELDS))
 
 

@@ -49,7 +49,7 @@ class SparkChannels(DefaultChannelBuilder):  # type: ignore[misc]  # pyspark's t
         ca_file: Certificates (PEM) of the authorities to trust; default: ``SSL_CERT_FILE``, else gRPC's own.
 
     Raises:
-        ConfigurationError: When ``url`` is not one, a token would travel without TLS, or ``ca_file`` cannot be used.
+        ConfigurationError: When ``url`` is not one, a token would travel without TLS, or ``ca_file`` can't be used.
     """
 
     def __init__(

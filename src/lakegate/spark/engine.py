@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _MOST_QUERY_SESSIONS = 32
 """Sessions for queries kept open, besides those with a :class:`~lakegate.table.Query` in use."""
 _INTERRUPTED_WITHIN_S = 8.0
-"""If work goes on this long after an interrupt, we hang up; less than ``function.margin_s``."""
+"""If work continues this long after an interrupt, we hang up; less than ``function.margin_s``."""
 _CLOSING_S = 5.0
 FILE_COLUMN = "_file"
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
@@ -320,7 +320,7 @@ class SparkEngine:
     def cancel(self) -> None:
         """Interrupt everything that runs in our sessions.
 
-        When the server doesn't answer, or goes on anyway, we close the connection, so that callers
+        When the server doesn't answer, or keeps working anyway, we close the connection, so that callers
         fail instead of waiting.
         """
         now = time.monotonic()

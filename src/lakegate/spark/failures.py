@@ -139,12 +139,12 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
     Args:
         doing: What the body does, for the message: ``writing nyc.trips on branch x``.
         query: Whether a refused plan is the user's query (exit 2) rather than a failure of the engine.
-        source: Whether values that cannot be read or converted are the source files' (exit 2).
+        source: Whether values that can't be read or converted are the source files' (exit 2).
 
     Raises:
         EngineUnavailableError: When the engine or its session is gone.
         QueryError: When ``query`` and Spark refuses the statement or fails on its data.
-        SourceError: When a source file cannot be read after all.
+        SourceError: When a source file can't be read after all.
         EngineError: For anything else Spark says.
     """
     import_spark()

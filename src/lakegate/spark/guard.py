@@ -201,8 +201,8 @@ def require_harmless(session: Any, text: str, *, is_query: bool) -> frozenset[Ta
     Args:
         session: One of ours, with :data:`PLAN_SETTINGS`.
         text: What is to be run: a query in parentheses, or a statement that begins as one that is allowed.
-        is_query: Whether it may also read what is no table of the lake, as a query in a user's Spark may. A transaction
-            uses nothing but tables of its branch.
+        is_query: Whether it may read more than tables of the lake, as a query in a user's Spark may. A transaction uses
+            nothing but tables of its branch.
 
     Returns:
         The names of the lake's tables that a transaction reads.

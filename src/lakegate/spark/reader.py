@@ -128,7 +128,7 @@ def spark_path(uri: str) -> str:
 
 
 def _reader(session: Any, batch: Batch) -> Any:
-    # Hadoop's checksummed local file system cannot read a name with a colon in it, the raw one can.
+    # Hadoop's checksummed local file system can't read a name with a colon in it, the raw one can.
     colon = any(":" in spark_path(uri) for uri in batch.uris if uri.startswith("file:"))
     return session.read.options(**_COLON_OPTIONS) if colon else session.read
 

@@ -57,7 +57,7 @@ _PASS = 256
 def collected(frame: Any) -> list[dict[str, Any]]:
     """Return all rows of a small DataFrame, column name to value.
 
-    Where Python cannot hold a value, the columns that may hold such are fetched as text; bytes that are no UTF-8 are
+    Where Python can't hold a value, the columns that may hold such are fetched as text; bytes that are no UTF-8 are
     shown as escapes.
     """
     from pyspark.errors import PySparkException
@@ -160,7 +160,7 @@ def _comparable(name: str, kind: Any, *, as_text: bool) -> str:
 
 
 class KeyLookup:
-    """The keys of ``batch``, grouped, and which of them occur in ``others``. NULL in a key is no key.
+    """The keys of ``batch``, grouped, and which of them occur in ``others``. A NULL in a key matches nothing.
 
     Args:
         others: DataFrames of the rows to look in.

@@ -277,7 +277,7 @@ def _require_same_target(tokens: Sequence[SqlToken], target: exp.Table) -> None:
 
 
 def _path(tokens: Sequence[SqlToken], at: int) -> list[str]:
-    """Return the parts of the dotted name that starts at a token; none where it is no name."""
+    """Return the parts of the dotted name that starts at a token; none where it isn't a name."""
     parts: list[str] = []
     while at < len(tokens) and tokens[at].kind in {"word", "quoted"}:
         parts.append(tokens[at].name)

@@ -37,7 +37,7 @@ ERRORS = StoreErrors(
 )
 _UNAUTHENTICATED = frozenset({"AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"})
 _NO_BUCKET = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
-_FOLDER = "hdi_isfolder"  # metadata of what stands for a folder, in accounts that have them
+_FOLDER = "hdi_isfolder"  # metadata of a folder's placeholder, in accounts that have folders
 
 
 class AdlsStore(ObjectStore):

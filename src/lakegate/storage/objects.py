@@ -21,7 +21,7 @@ from lakegate.errors import ConfigurationError, InputError, SourceError, Storage
 Service = Literal["s3", "gcs", "adls"]
 
 SERVICES: Mapping[str, Service] = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "adls", "abfss": "adls"}
-"""Which service a scheme stands for."""
+"""Which service a scheme means."""
 
 _CANONICAL = {"s3a": "s3", "abfs": "abfss"}
 _EXAMPLES: Mapping[Service, str] = {
@@ -209,7 +209,7 @@ class ObjectStore(ABC):
         PermissionError: When the object or bucket may not be used so.
         ConfigurationError: When there are no credentials, or the store does not accept them.
         SourceError: When the bucket does not exist, or the store refuses for another reason.
-        StorageUnavailableError: When the store does not answer, or cannot serve, after several attempts.
+        StorageUnavailableError: When the store does not answer, or can't serve, after several attempts.
     """
 
     @abstractmethod

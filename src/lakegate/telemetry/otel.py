@@ -118,7 +118,7 @@ def is_set_up(signal: Signal) -> bool:
 
 @contextmanager
 def run_span(run: Run) -> Iterator[Callable[[Run], None]]:
-    """Trace the work of this process on a run, as a part of the trace that goes on here or in ``TRACEPARENT``."""
+    """Trace the work of this process on a run, as a part of the current trace or the one in ``TRACEPARENT``."""
     with _span(f"lakegate {run.kind}", _about(run), _parent()) as span:
 
         def note(ended: Run) -> None:

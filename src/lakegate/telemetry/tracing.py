@@ -2,7 +2,7 @@
 
 ``OTEL_EXPORTER_OTLP_ENDPOINT`` switches both on, ``OTEL_TRACES_EXPORTER`` and ``OTEL_METRICS_EXPORTER`` (``otlp`` or
 ``none``) each, ``OTEL_SDK_DISABLED`` all off. In a program that has set up OpenTelemetry itself, its own is used. A
-trace goes on from ``TRACEPARENT``. What goes out holds names, numbers and ids, but no row, value, message or secret.
+trace continues from ``TRACEPARENT``. What goes out holds names, numbers and ids, but no row, value, message or secret.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[
 
 
 def ends_aside(context: Context, branch: str, base: str) -> bool:
-    """Return whether the last change on a branch is a quarantine table's; a run that sets rows aside goes on then."""
+    """Return whether the last change on a branch is a quarantine table's; a run that sets rows aside continues then."""
     commits = context.catalog.history(branch, until=base, operations=True)
     last = next((commit for commit in commits if commit.tables), None)
     return last is not None and all(map(is_quarantine, last.tables))

@@ -34,7 +34,7 @@ class DeadlineReachedError(RetryableError):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment after which no work is begun, and the engine's is cancelled.
+    """The moment after which no work starts, and the engine's is cancelled.
 
     Attributes:
         at: In terms of :func:`time.monotonic`; by default never.

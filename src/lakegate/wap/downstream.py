@@ -62,7 +62,7 @@ def send(
     """Send what is due to each downstream system; what can't be sent stays queued. Never raises an error.
 
     Args:
-        within_s: Seconds after which no further delivery is begun.
+        within_s: Seconds after which no further delivery starts.
         left_s: Seconds until this process is stopped; a delivery that may take longer isn't begun.
         target: Read the new commits of this branch first, which queues what they did.
         name: Send to this system only.
@@ -183,7 +183,7 @@ class _Sender:
             self._outbox.ended([tried], "skipped", reason := "Its commit is in the catalog no longer.")
             self.tried.append(tried.model_copy(update={"state": "skipped", "reason": reason}))
             return True
-        except Exception as error:  # noqa: BLE001 - whatever a system does, the others go on
+        except Exception as error:  # noqa: BLE001 - whatever a system does, the others are served
             self._failures += 1
             self._failed(tried, error)
             return False

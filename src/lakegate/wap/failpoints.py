@@ -23,7 +23,7 @@ FaultPoint = Literal[
 GroupPoint = Literal["queued", "taken"]
 """Points of a publish that meets others: when it waits where others can take it along, and when it has taken others."""
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
-"""Points at which the run's outcome stands: when it has been recorded, and around what downstream systems are sent."""
+"""Points at which the run's outcome is final: once it is recorded, and around what downstream systems are sent."""
 
 QuarantinePoint = Literal["after-quarantine", "after-leaving-out", "after-split"]
 """Points between the steps of setting rows aside, which only a batch with failing rows comes to."""

@@ -101,7 +101,7 @@ def waiting_for_turn(
     try:
         with publish_lock(context, run.target, run.tables, timeout_s=wait_s, waiting=wait) as turn.locked:
             if turn.queued:
-                # Without the lock, nobody may take it any more once it goes on alone.
+                # Without the lock, nobody may take it once it continues alone.
                 turn.taken = not (_is_waiting(context, run) if turn.locked else _withdrawn(context, run))
                 turn.queued = turn.locked and not turn.taken
             if not turn.taken:

@@ -142,7 +142,7 @@ def snapshots_in(part: Commit) -> tuple[int, ...] | None:
 
 
 def only_of(change: TableChange, own: Sequence[int] | None) -> TableChange:
-    """Return what the snapshots ``own`` of an append added; ``change`` itself for ``None``, or when it is no append."""
+    """Return what the snapshots ``own`` of an append added; ``change`` for ``None``, or if it isn't an append."""
     if own is None or change.kind != "append":
         return change
     snapshots = tuple(one for one in change.snapshots if one.snapshot_id in own)

@@ -93,7 +93,7 @@ def resume(
 ) -> Run:
     """Take a run as far as ``until`` from wherever it stopped. Called again, it finds what was done.
 
-    A run that failed, or whose branch was dropped, is begun again. One that wasn't begun in steps, and whose process
+    A run that failed, or whose branch was dropped, starts again. One that wasn't started in steps, and whose process
     died, is settled.
 
     Args:

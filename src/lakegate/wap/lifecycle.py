@@ -228,7 +228,7 @@ def running(
     The body ends the run by :meth:`Progress.end`; a run that it doesn't end has failed, or is suspended.
 
     Args:
-        token: Of its lease, if we hold it already; else the run is begun.
+        token: Of its lease, if we hold it already; else the run starts here.
         anew: See :meth:`lakegate.journal.journal.Journal.begin`.
         suspends: Suspend the run when the body leaves it without an end, or fails in a way that another attempt may
             mend.

@@ -1,6 +1,6 @@
 """Publish: one commit on the target that carries exactly what was audited, or nothing.
 
-Not a merge: Nessie can't merge two branches that changed one table, and a merge's expected hash is no lock
+Not a merge: Nessie can't merge two branches that changed one table, and a merge's expected hash isn't a lock
 (projectnessie/nessie#2513). The catalog checks a commit's conflicts key by key since its base, the head that was read;
 what moved before that is rebased, and what relied on it is audited again.
 """

@@ -209,7 +209,7 @@ def _reports(context: Context, report: AuditReport, aside: StagedTable | None) -
 
 def _require_sum(request: IngestRequest, staged: StagedTable, aside: StagedTable) -> None:
     """Check that each row of the source is in one of the tables, and in one only."""
-    # A quarantine table that follows its table's new columns is no pure append, but only gains rows.
+    # A quarantine table that follows its table's new columns isn't a pure append, but only gains rows.
     if staged.rows + aside.rows == request.batch.rows and staged.only_adds and aside.rows_removed == 0:
         return
     reason = staged.reason or aside.reason

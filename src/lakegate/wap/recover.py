@@ -210,7 +210,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
 
 def _drop_branch(context: Context, run: Run) -> None:
     if run.kind == "branch":
-        # Somebody wrote it by hand: a publish that was interrupted is no reason to drop it.
+        # Somebody wrote it by hand: that a publish was interrupted is no reason to drop it.
         return
     if run.branch and run.request is None:
         discard(context, run.branch)

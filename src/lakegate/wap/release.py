@@ -2,7 +2,7 @@
 
 The rows are marked with the run first, and the marked ones are published: whatever the condition says when it's asked
 twice, no row is published without its mark, and none is marked without being published. A mark rewrites the rows' data
-files, so of two releases at once, the catalog takes one, and the other is begun again on what it left.
+files, so of two releases at once, the catalog takes one, and the other starts again on what it left.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Change:
         if own is None:
             return change
         if change.kind != "append" or not set(own) <= set(change.snapshot_ids):
-            raise _refused(self, f"commit {self.commit.hash[:12]}, which it shares with others, is no plain append")
+            raise _refused(self, f"commit {self.commit.hash[:12]}, which it shares with others, isn't a plain append")
         return only_of(change, own)
 
     @property

@@ -41,7 +41,7 @@ class NessieCatalog:
         transport: Replaces the network, for tests.
 
     Raises:
-        ConfigurationError: When ``uri`` cannot be used. Nothing is sent yet; see :meth:`ping`.
+        ConfigurationError: When ``uri`` can't be used. Nothing is sent yet; see :meth:`ping`.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class NessieCatalog:
         """Create a branch at ``source.hash``; see :meth:`lakegate.ports.Catalog.create_branch`.
 
         Raises:
-            IdentifierError: When ``name`` cannot name a branch.
+            IdentifierError: When ``name`` can't name a branch.
         """
         return self._create("BRANCH", validate_ref_name(name), source.hash)
 
@@ -190,7 +190,7 @@ class NessieCatalog:
         """Apply ``request`` in one atomic commit; see :meth:`lakegate.ports.Catalog.commit`.
 
         A table in ``unchanged`` that did not exist at ``base`` counts as changed by *any* commit made to the branch
-        after ``base``: Nessie cannot express "still does not exist".
+        after ``base``: Nessie can't express "still does not exist".
 
         Raises:
             InputError: When the request has no operation, or two for one key.

@@ -41,7 +41,7 @@ class NessieClient:
         uri: Address of the API, ``https://host/api/v2``.
         token: Bearer token; sent in a header and shown nowhere. When it is refused, it is renewed, and the request is
             sent once more.
-        timeout_s: Seconds to wait for one answer, and to go on trying to read.
+        timeout_s: Seconds to wait for one answer, and to keep trying to read.
         page_size: Records to ask for in one page.
         retry_wait_s: Scale of the wait before the first retry, in seconds.
         transport: Replaces the network, for tests.

@@ -24,7 +24,7 @@ def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack
     """``column`` is never an empty text.
 
     Nor one of blanks only (spaces, tabs, line breaks and the rest of Unicode's white space), except with
-    ``trim=False``. NULL is no text, and passes: add ``not_null`` to refuse it.
+    ``trim=False``. NULL passes: add ``not_null`` to refuse it.
 
     Example:
         >>> str(not_empty_string("name"))

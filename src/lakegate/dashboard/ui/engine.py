@@ -37,7 +37,7 @@ def queries(known: Shared) -> Queries:
 
 
 def still_here() -> None:
-    """Let what this visitor waits for go on: their page is still open."""
+    """Keep what this visitor waits for running: their page is still open."""
     for known in st.session_state.values():
         if isinstance(known, Job):
             known.seen()

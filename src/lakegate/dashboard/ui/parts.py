@@ -21,7 +21,7 @@ from lakegate.progress import one_line
 
 _FILTERS = "lg-filters"
 MASKED = "•••"
-"""What stands for a value that may not be seen."""
+"""Shown in place of a value that must not be seen."""
 _log = get_logger(__name__)
 _TONES: dict[DeliveryState, tuple[markup.Tone, str]] = {
     "sent": ("ok", "✓"),
@@ -52,7 +52,7 @@ def param(name: str) -> str | None:
 
 @contextmanager
 def boundary(what: str) -> Iterator[None]:
-    """Show what goes wrong in the body where the body's part would be; the rest of the page goes on.
+    """Show what goes wrong in the body where the body's part would be; the rest of the page is drawn.
 
     Args:
         what: What the body shows, such as ``the branches``.
@@ -73,7 +73,7 @@ def boundary(what: str) -> Iterator[None]:
 
 
 def draw_again(every_s: float) -> None:
-    """Draw the page again and again, because what it shows goes on; a dialog that is open isn't disturbed."""
+    """Draw the page again and again, because what it shows is under way; a dialog that is open isn't disturbed."""
     drawn: list[bool] = []
 
     @st.fragment(run_every=every_s)

@@ -92,7 +92,7 @@ class Work:
 
     def wait(self, label: str) -> None:
         """Wait for its end; Streamlit stops the page here if the window is closed."""
-        with st.spinner(f"{label}: it goes on if you close this window.", show_time=True):
+        with st.spinner(f"{label}: it continues if you close this window.", show_time=True):
             while not self._done.wait(_WAIT_S):
                 pass
 

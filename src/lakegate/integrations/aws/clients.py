@@ -129,7 +129,7 @@ class DeploymentName:
     """The name of a deployment, and the names derived from it.
 
     Raises:
-        InputError: When it cannot be part of the name of a bucket.
+        InputError: When it can't be part of the name of a bucket.
 
     Example:
         >>> DeploymentName("demo").stack, DeploymentName("demo").code_bucket("123456789012", "eu-central-1")
@@ -224,7 +224,7 @@ def translated(doing: str, *, unless: Collection[str] = ()) -> Iterator[None]:
 
     Raises:
         ConfigurationError: When there are no credentials or no region, or a permission is missing.
-        RetryableError: When AWS does not answer, or cannot serve now.
+        RetryableError: When AWS does not answer, or can't serve now.
         DeploymentError: When AWS refuses for another reason.
     """
     from botocore import exceptions

@@ -82,7 +82,7 @@ def handler(event: Any, context: Context) -> dict[str, Any]:
         deadline = Deadline.after(max(0.0, left_s))
         delivery = read_event(event)
         outcomes = _take(function, delivery, deadline)
-        tracing.flush()  # AWS may never let this process go on
+        tracing.flush()  # AWS may never resume this process
         for message in delivery.messages:
             _log_message(function.narrator, message, outcomes)
         if delivery.by_queue:

@@ -356,7 +356,7 @@ def announce(table: str, path: str) -> None:
         path: The file, as the machine that runs the flow names it.
 
     Raises:
-        IdentifierError: When ``table`` cannot name a table.
+        IdentifierError: When ``table`` can't name a table.
         RetryableError: When Prefect did not take the event.
     """
     name = str(TableIdentifier.parse(table))

@@ -1,4 +1,4 @@
-"""Counters that go on where runs before them ended."""
+"""Counters that continue where earlier runs ended."""
 
 from __future__ import annotations
 
