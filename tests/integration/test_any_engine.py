@@ -24,7 +24,7 @@ import pytest
 from lakegate.errors import InputError
 from lakegate.lake import Lake
 from lakegate.local.state import StackState
-from lakegate.snippets.engines import RUN_HERE
+from lakegate.snippets import RUN_HERE
 from lakegate.spark.sessions import CATALOG, end_session, remote_sessions, session_settings
 from support.changed_table import publish_changed
 from support.served_lake import serving

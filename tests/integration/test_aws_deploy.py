@@ -22,8 +22,8 @@ from click.testing import CliRunner, Result
 from lakegate.cli.main import cli
 from lakegate.integrations.aws.clients import Clients, DeploymentError, open_clients
 from lakegate.integrations.aws.deployment import Deployment
+from lakegate.integrations.aws.inspection import NAMESPACE as CANARY_NAMESPACE
 from lakegate.integrations.aws.package import FunctionPackage
-from lakegate.integrations.aws.smoke import NAMESPACE as CANARY_NAMESPACE
 from lakegate.integrations.aws_lambda.events import Message
 from lakegate.integrations.aws_lambda.work import deliver_again
 from lakegate.local.ministack import in_environment

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakegate.cli.app import App
     from lakegate.lake import Lake
     from lakegate.model.run import Run
-    from lakegate.reports.examples import Examples
+    from lakegate.reports.page import Examples
 
 RUN_FORMATS = ("html", "junit", "openlineage")
 """Values of ``--output`` that write one run for others."""
@@ -38,7 +38,7 @@ def write_run(app: App, lake: Lake, run: Run, file: Path | None) -> None:
 
 def _examples(app: App) -> Examples:
     """Return how rows may be shown: a report shows no more than the dashboard does."""
-    from lakegate.reports.examples import Examples
+    from lakegate.reports.page import Examples
 
     settings = app.settings().ui
     return Examples(rows=settings.examples, masked=settings.masked)

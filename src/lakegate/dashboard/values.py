@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar
-
-from pydantic import Field
+from typing import Generic, Literal, TypeVar
 
 from lakegate.errors import InputError, LakegateError
 from lakegate.model.base import Value
-from lakegate.model.checks import CheckResult, Evidence, Severity, Verdict
+from lakegate.model.checks import CheckResult
 
 Part = Literal["catalog", "journal", "table", "engine"]
 MASKED = "•••"
@@ -59,38 +57,15 @@ class Page(Value, Generic[Item]):
     problems: tuple[Problem, ...] = ()
 
 
-class CheckLine(Value):
-    """What one check found in one run.
+class CheckLine(CheckResult):
+    """What one check found in one run, with examples as far as the settings allow, and no other values of rows.
 
     Attributes:
-        check: The check in its canonical text.
-        columns: Columns it's about.
-        severity: ``error`` blocks the publish, ``warn`` reports, ``quarantine`` sets the failing rows aside.
-        verdict: ``pass``, ``fail``, or ``skipped``: there was nothing to judge.
-        total_rows: Rows that were looked at.
-        evidence: ``manifest`` if file metrics proved it, ``scan`` if rows were read, ``journal`` if earlier runs did.
-        detail: One sentence where the numbers don't tell.
-        description: Why the check is there.
-        owner: Who looks after it.
-        tags: Words to find it by.
-        examples: Failing rows, column name to value, as far as the settings allow.
+        table: The table.
         hidden_examples: Number of failing rows that the journal has and the settings hide.
     """
 
     table: str
-    name: str
-    check: str
-    columns: tuple[str, ...] = ()
-    severity: Severity
-    verdict: Verdict
-    failing_rows: int
-    total_rows: int
-    evidence: Evidence
-    detail: str | None = None
-    description: str | None = None
-    owner: str | None = None
-    tags: tuple[str, ...] = ()
-    examples: tuple[dict[str, Any], ...] = Field(default=())
     hidden_examples: int = 0
 
     @property
@@ -113,23 +88,9 @@ class CheckLine(Value):
             {name: MASKED if is_masked(name) else value for name, value in row.items()}
             for row in result.examples[: max(examples, 0)]
         )
-        return cls(
-            table=table,
-            name=result.name,
-            check=result.check,
-            columns=result.columns,
-            severity=result.severity,
-            verdict=result.verdict,
-            failing_rows=result.failing_rows,
-            total_rows=result.total_rows,
-            evidence=result.evidence,
-            detail=result.detail,
-            description=result.description,
-            owner=result.owner,
-            tags=result.tags,
-            examples=shown,
-            hidden_examples=len(result.examples) - len(shown),
-        )
+        hidden = len(result.examples) - len(shown)
+        kept = {**dict(result), "examples": shown, "values": (), "sentence": None, "value": None}
+        return cls(table=table, hidden_examples=hidden, **kept)
 
 
 class Command(Value):

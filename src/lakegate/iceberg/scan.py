@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import pyarrow as pa
+from pyarrow import types
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
@@ -20,7 +21,6 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.arrow_types import plain_schema
 from lakegate.iceberg.files import TableFiles, reading
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN
@@ -34,6 +34,14 @@ _FILES_AHEAD = 4
 _SMALL_BYTES = 8 << 20
 _SMALL_ROWS = 200_000
 _QUERY = "Read it with Spark: lake.query(), or lakegate query."
+_PLAIN: Mapping[str, Any] = {
+    **dict.fromkeys(("large_string", "string_view"), pa.string()),
+    **dict.fromkeys(("large_binary", "binary_view"), pa.binary()),
+    # Spark and Iceberg have no unsigned numbers.
+    "uint8": pa.int16(),
+    "uint16": pa.int32(),
+    "uint32": pa.int64(),
+}
 
 
 def open_scan(
@@ -269,3 +277,34 @@ class _TableFile(InputFile):
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002 - PyIceberg's interface
         stream: InputStream = self._files.open(self.location)
         return stream
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with :func:`plain_type` for each column, without metadata."""
+    return pa.schema([_plain_field(field) for field in schema])
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type that holds the same values: no large or view types, no dictionaries, signed numbers.
+
+    What Arrow has in one form only, and ``uint64``, which nothing wider holds, stays as it is.
+
+    Example:
+        >>> plain_type(pa.large_list(pa.dictionary(pa.int8(), pa.large_string())))
+        ListType(list<item: string>)
+        >>> plain_type(pa.struct([("n", pa.uint32())]))
+        StructType(struct<n: int64>)
+    """
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    if types.is_struct(kind):
+        return pa.struct([_plain_field(kind.field(at)) for at in range(kind.num_fields)])
+    return _PLAIN.get(str(kind), kind)
+
+
+def _plain_field(field: Any) -> Any:
+    return pa.field(field.name, plain_type(field.type), nullable=field.nullable)

@@ -13,8 +13,7 @@ from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.figures import count
 from lakegate.model.run import Run
 from lakegate.progress import one_line, without_secrets
-from lakegate.reports.examples import Examples
-from lakegate.reports.page import CELL, clipped
+from lakegate.reports.page import CELL, Examples, clipped
 from lakegate.reports.story import failing, tell
 
 _TEXT = 1000

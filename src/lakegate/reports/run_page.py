@@ -9,8 +9,21 @@ from lakegate.model.checks import AuditReport, CheckResult
 from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import Run, RunStep, StagedTable
 from lakegate.progress import redact, without_secrets
-from lakegate.reports.examples import Examples
-from lakegate.reports.page import Html, bar, clipped, commands, facts, page, span, status, table, tag, when, word
+from lakegate.reports.page import (
+    Examples,
+    Html,
+    bar,
+    clipped,
+    commands,
+    facts,
+    page,
+    span,
+    status,
+    table,
+    tag,
+    when,
+    word,
+)
 from lakegate.reports.story import Mood, checks_of, failing, rows_of, tell
 
 _FILES = 50

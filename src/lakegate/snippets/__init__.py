@@ -1,5 +1,39 @@
 """What to paste into another engine to read a published table (``lakegate table connect``).
 
-An engine is a function in ``files.py`` or ``catalogs.py``, a line in the mapping at that module's end, and its name in
-``engines.py``. No snippet holds a secret: each says how the engine gets its credentials by its own means.
+An engine is a function in ``files.py`` or ``catalogs.py``, a line in the mapping at that module's end, and its name
+below. No snippet holds a secret: each says how the engine gets its credentials by its own means.
 """
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+Engine: TypeAlias = Literal[
+    "pyiceberg",
+    "duckdb",
+    "polars",
+    "daft",
+    "spark",
+    "trino",
+    "dremio",
+    "snowflake",
+    "athena",
+    "redshift",
+    "clickhouse",
+]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+TITLES: dict[str, str] = {
+    "pyiceberg": "PyIceberg",
+    "duckdb": "DuckDB",
+    "polars": "Polars",
+    "daft": "Daft",
+    "spark": "Spark",
+    "trino": "Trino",
+    "dremio": "Dremio",
+    "snowflake": "Snowflake",
+    "athena": "Athena",
+    "redshift": "Redshift",
+    "clickhouse": "ClickHouse",
+}
+RUN_HERE: frozenset[str] = frozenset({"pyiceberg", "duckdb", "polars", "daft", "spark", "trino"})
+"""Engines in which a test runs the snippets, as they are printed; Trino in ``make prove``."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from lakegate.errors import InputError
 from lakegate.iceberg.warehouse import spark_file_io
-from lakegate.snippets.engines import TITLES, Engine
+from lakegate.snippets import TITLES, Engine
 from lakegate.snippets.target import Target, name, python, text, uri
 
 _SPARK_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 
-from lakegate.snippets.engines import Engine
+from lakegate.snippets import Engine
 from lakegate.snippets.target import Target, host, name, python, text, uri
 from lakegate.storage.objects import Address
 

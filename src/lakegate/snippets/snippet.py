@@ -5,8 +5,7 @@ from __future__ import annotations
 from lakegate.errors import InputError
 from lakegate.model.base import Value
 from lakegate.model.words import did_you_mean
-from lakegate.snippets import catalogs, files
-from lakegate.snippets.engines import ENGINES, RUN_HERE, Engine
+from lakegate.snippets import ENGINES, RUN_HERE, Engine, catalogs, files
 from lakegate.snippets.target import Target
 
 _LANGUAGES: dict[Engine, str] = {

@@ -14,7 +14,7 @@ from lakegate.errors import InputError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.secrets import SecretReference
-from lakegate.snippets.engines import TITLES, Engine
+from lakegate.snippets import TITLES, Engine
 from lakegate.storage.objects import Address, Service, canonical, is_remote
 
 

@@ -55,7 +55,7 @@ def to_arrow(rows: Any) -> pa.Table | None:
     """
     import pyarrow as pa
 
-    from lakegate.iceberg.arrow_types import plain_schema
+    from lakegate.iceberg.scan import plain_schema
 
     if isinstance(rows, Sequence) and not isinstance(rows, str) and all(isinstance(row, Mapping) for row in rows):
         return _arrow_of_dicts(rows) if rows else None

@@ -9,8 +9,8 @@ import pytest
 
 from lakegate.model.checks import Check
 from lakegate.model.run import Acceptance, Run
-from lakegate.reports.examples import Examples
 from lakegate.reports.junit import junit
+from lakegate.reports.page import Examples
 from support.cli_support import FAILED, FAILED_RUN, PUBLICATION, PUBLISHED, REJECTED, SKIPPED, START, make_run, report
 from support.cli_support import result as checked
 

@@ -16,7 +16,7 @@ from lakegate.config import CatalogSettings, S3Settings, StorageSettings
 from lakegate.errors import InputError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
-from lakegate.snippets.engines import ENGINES, RUN_HERE
+from lakegate.snippets import ENGINES, RUN_HERE
 from lakegate.snippets.snippet import write_snippet
 from lakegate.snippets.target import Target
 

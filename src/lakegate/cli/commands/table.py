@@ -12,7 +12,7 @@ from lakegate.cli.commandline import group
 from lakegate.cli.options import at_option, ref_option, table_argument
 from lakegate.cli.output import cell, count, count_at_most, echo_json, moment, safe, say, show_rows, size
 from lakegate.cli.run_output import journal_payload, show_revert
-from lakegate.snippets.engines import ENGINES, TITLES
+from lakegate.snippets import ENGINES, TITLES
 
 if TYPE_CHECKING:
     from lakegate.model.tables import Snapshot, TableMetadata

@@ -17,6 +17,7 @@ from lakegate.integrations.aws.clients import DENIED, Clients, DeploymentError, 
 from lakegate.integrations.aws.data import Data
 from lakegate.integrations.aws.images import repositories
 from lakegate.integrations.aws.inspection import (
+    TIMEOUT_S,
     function_image,
     function_status,
     last_errors,
@@ -24,12 +25,12 @@ from lakegate.integrations.aws.inspection import (
     queue_depth,
     server_status,
     servers_running,
+    smoke,
     start_server,
 )
 from lakegate.integrations.aws.package import contracts_in, settings_in
 from lakegate.integrations.aws.parameters import NAMES, Deployed, Plan, Smoke, Status, Survey, defaults, validated
 from lakegate.integrations.aws.sizing import idle_costs
-from lakegate.integrations.aws.smoke import TIMEOUT_S, smoke
 from lakegate.integrations.aws.stack import NEW, ChangeSet, Stack, StackState
 from lakegate.ports import Narrator
 
@@ -134,7 +135,7 @@ class Deployment:
         return Deployed(stack=self.name.stack, changed=changed, outputs=outputs, notes=notes)
 
     def smoke(self, outputs: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> Smoke:
-        """Ingest a test file; see :func:`lakegate.integrations.aws.smoke.smoke`."""
+        """Ingest a test file; see :func:`lakegate.integrations.aws.inspection.smoke`."""
         return smoke(self._clients, outputs, self._services(), self._narrator, timeout_s=timeout_s, poll_s=self._poll_s)
 
     def status(self, *, errors: int = 5, drift: bool = False) -> Status:
