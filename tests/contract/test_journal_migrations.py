@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, MetaData, insert, inspect, make_url, select, text
 
 from lakegate.config import JournalSettings
@@ -21,6 +20,7 @@ from lakegate.journal import schema
 from lakegate.journal.database import Database, SqliteDatabase
 from lakegate.journal.factory import open_sqlite
 from lakegate.journal.journal import Journal
+from lakegate.journal.migrations import MIGRATIONS
 from lakegate.journal.postgres import PostgresDatabase
 from lakegate.journal.schema import CLAIMS, METADATA, RUNS
 from lakegate.model.journal import FileCheckpoint
@@ -235,6 +235,4 @@ def test_a_journal_without_landings_and_tokens_gets_them_and_keeps_the_rest(data
 
 
 def test_every_migration_is_known_to_the_code() -> None:
-    scripts = ScriptDirectory(str(Path(schema.__file__).with_name("migrations")))
-    assert scripts.get_heads() == [schema.HEAD]
-    assert sorted(one.revision for one in scripts.walk_revisions()) == list(schema.REVISIONS)
+    assert tuple(MIGRATIONS) == schema.REVISIONS

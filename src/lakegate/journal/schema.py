@@ -1,13 +1,12 @@
 """The journal's tables, and their version: found by one cheap query, upgraded by Alembic when it's old.
 
-To change the tables, add a module to ``migrations/versions`` and its revision to :data:`REVISIONS`. Times are text,
+To change the tables, add a function to ``migrations.py`` and its revision to :data:`REVISIONS`. Times are text,
 ISO 8601 in UTC with microseconds (:func:`as_text`), so that they sort in every database.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 from sqlalchemy import (
     BigInteger,
@@ -22,13 +21,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    delete,
     insert,
     inspect,
     select,
 )
 from sqlalchemy.exc import DBAPIError
 
-from lakegate.errors import ConfigurationError, RetryableError
+from lakegate.errors import ConfigurationError
 from lakegate.journal.database import Database, not_a_journal
 
 # Ids and times are compared byte by byte everywhere; other collations of Postgres do not sort punctuation.
@@ -237,7 +237,6 @@ VERSIONS = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
-_MIGRATIONS = Path(__file__).with_name("migrations")
 
 
 def ensure_schema(database: Database) -> None:
@@ -305,16 +304,15 @@ def create_schema(connection: Connection) -> None:
 
 def upgrade(connection: Connection, found: str | None, to: str = HEAD) -> None:
     """Bring the tables from one version to another; from nothing with ``found=None``."""
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util import CommandError
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
 
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    try:
-        if found is not None:
-            command.stamp(config, found)
-        command.upgrade(config, to)
-    except CommandError as error:
-        raise RetryableError(f"The journal's tables cannot be upgraded: {error}.") from error
+    from lakegate.journal.migrations import MIGRATIONS
+
+    begin = 0 if found is None else REVISIONS.index(found) + 1
+    with Operations.context(MigrationContext.configure(connection)):
+        for revision in REVISIONS[begin : REVISIONS.index(to) + 1]:
+            MIGRATIONS[revision]()
+    VERSIONS.create(connection, checkfirst=True)
+    connection.execute(delete(VERSIONS))
+    connection.execute(insert(VERSIONS).values(version_num=to))

@@ -253,7 +253,7 @@ def _add_lakegate(tree: Path, wanted: FunctionPackage) -> None:
 
 
 def _compile(tree: Path, interpreter: tuple[str, str]) -> None:
-    """Replace packages' source by bytecode, and put it beside lakegate's own: its migrations are read as files."""
+    """Replace packages' source by bytecode, and put it beside lakegate's own, whose lines tracebacks show."""
     program = (
         "import compileall, py_compile, re, sys\n"
         "unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH\n"
