@@ -44,7 +44,7 @@ POINTS: Mapping[Kind, Sequence[str]] = {
     "drop": _OF_A_TRANSACTION,
     "revert": ("before-publish", "after-publish"),
 }
-_OUTCOMES = {**CLIENT_KILLED, **dict.fromkeys(_OF_A_SPLIT, "undone")}
+_OUTCOMES: Mapping[str, str] = dict(CLIENT_KILLED) | dict.fromkeys(_OF_A_SPLIT, "undone")
 _COLUMNS = ("id", "n", "fare")
 _FIXES = {"fare": "abs(fare)", "n": "coalesce(n, 0)"}
 ALL = 1_000_000

@@ -40,7 +40,18 @@ from lakegate.checks.questions import (
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import Schemas, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
-from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Explanation, Method, Verdict, is_tolerated
+from lakegate.model.checks import (
+    HIDDEN,
+    SHOW_VALUES,
+    AuditReport,
+    Check,
+    CheckResult,
+    Evidence,
+    Explanation,
+    Method,
+    Verdict,
+    is_tolerated,
+)
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema, nested_fields
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
@@ -57,8 +68,6 @@ EXAMPLES = 10
 
 _MOST_VALUES = 10
 _MOST_PASSES = 250  # earlier runs among which the last one is looked for that passed a check
-_SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
-"""Checks whose findings are values of a column, or near them."""
 _NOT_OF_A_RUN = "It judges what a run brings, not a published state or files."
 _NO_BATCH = "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones."
 _NO_ROW = "FALSE"  # for when only the number of rows is asked for
@@ -757,8 +766,8 @@ class _Audit:
             detail = f"No row of the batch matches {check.where}, so there was nothing to check."
         elif verdict == "pass" and failing:
             detail = f"{failing:,} failing row{'' if failing == 1 else 's'} tolerated (at most {check.tolerance})."
-        if detail is not None and check.kind in _SHOW_VALUES and self._is_hidden(check):
-            detail = "The value isn't shown."
+        if detail is not None and self._is_hidden(check):
+            detail = HIDDEN
         seen = self.total if answer.total is None else answer.total
         passed = self._last_pass(check) if verdict == "fail" else None
         return CheckResult(
@@ -787,7 +796,7 @@ class _Audit:
 
     def _is_hidden(self, check: Check) -> bool:
         """Return whether what a check finds in its column is a value that isn't to be shown."""
-        return check.kind in _SHOW_VALUES and (check.examples == 0 or self._masks(check))
+        return check.kind in SHOW_VALUES and (check.examples == 0 or self._masks(check))
 
     def _masks(self, check: Check) -> bool:
         found = ((column, self._schema.resolve(column)) for column in check.columns)
