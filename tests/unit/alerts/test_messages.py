@@ -167,7 +167,7 @@ def test_many_failed_checks_are_counted() -> None:
     assert problems(slack(one)) == []
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(15, 40))
 @given(texts=st.lists(HOSTILE, min_size=8, max_size=8), rows=st.integers(0, 3), checks=st.integers(1, 12))
 def test_no_data_makes_a_message_that_slack_refuses_or_misreads(texts: list[str], rows: int, checks: int) -> None:
     example = {texts[0]: texts[1], texts[2]: texts[3]}
