@@ -413,6 +413,18 @@ class Engine(Protocol):
             step: Gets the progress, in tasks.
         """
 
+    def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
+        """Refuse SQL that can't be run on rows with the columns of ``schema``, as far as that shows without rows.
+
+        Args:
+            schema: The columns.
+            predicates: As for :meth:`count_failing`.
+            queries: As for :meth:`count_query`.
+
+        Raises:
+            QueryError: When the engine refuses one of them.
+        """
+
     def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
         """Count rows for which each predicate is true, all in one aggregation over just ``rows``.
 

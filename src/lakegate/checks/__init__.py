@@ -20,6 +20,7 @@ found), :mod:`~lakegate.checks.parse` (text to checks), :mod:`~lakegate.checks.v
 from __future__ import annotations
 
 from lakegate.checks import builtin
+from lakegate.checks.analysis import require_runnable
 from lakegate.checks.audit import Others, recheck, run_audit
 from lakegate.checks.builtin import *  # noqa: F403 - all checks, whichever there are
 from lakegate.checks.definition import CheckOptions, ColumnName, Limit, audited
@@ -48,6 +49,7 @@ __all__ = [
     "parse_check",
     "parse_checks",
     "recheck",
+    "require_runnable",
     "row_tests",
     "run_audit",
     "validate_checks",

@@ -38,22 +38,11 @@ from lakegate.checks.questions import (
     within,
 )
 from lakegate.checks.registry import find_check
-from lakegate.checks.validation import Schemas, no_such_table, validate_checks
+from lakegate.checks.validation import Schemas, is_hidden, is_masked_in, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
-from lakegate.model.checks import (
-    HIDDEN,
-    SHOW_VALUES,
-    AuditReport,
-    Check,
-    CheckResult,
-    Evidence,
-    Explanation,
-    Method,
-    Verdict,
-    is_tolerated,
-)
+from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Explanation, Method, Verdict, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.schema import Schema, nested_fields
+from lakegate.model.schema import Schema
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
 from lakegate.ports import Engine, Narrator
 from lakegate.telemetry.metrics import AUDIT_SECONDS, measure
@@ -117,7 +106,7 @@ def run_audit(
     """
     started = time.monotonic()
     known = None if schemas is None else lambda table: schema if table == rows.table else schemas(table)
-    valid = validate_checks(checks, schema, known)
+    valid = validate_checks(checks, schema, known, masked=rows.masked)
     audit = _Audit(rows, schema, added, valid, engine, narrator, others, past)
     results = audit.results()
     return AuditReport(
@@ -279,7 +268,6 @@ class _Audit:
         self._others = others
         self._located: dict[TableIdentifier, tuple[Rows, ...]] = {}
         self._total = added.rows if added.complete else None
-        self._refuse_hidden_bands()
 
     @property
     def total(self) -> int:
@@ -732,7 +720,7 @@ class _Audit:
     def _values(self, index: int, answer: _Answer) -> tuple[dict[str, Any], ...]:
         """Return the failing values of a check, each with its number of rows."""
         question = self._questions[index]
-        is_shown = not self._masks(self._checks[index])
+        is_shown = not is_masked_in(self._checks[index], self._schema, self._rows.masked)
         if not isinstance(question, FailingRows) or question.values_of is None or not is_shown or answer.values:
             return answer.values
         predicate = self._filtered(index).predicate
@@ -766,8 +754,8 @@ class _Audit:
             detail = f"No row of the batch matches {check.where}, so there was nothing to check."
         elif verdict == "pass" and failing:
             detail = f"{failing:,} failing row{'' if failing == 1 else 's'} tolerated (at most {check.tolerance})."
-        if detail is not None and self._is_hidden(check):
-            detail = HIDDEN
+        if detail is not None and is_hidden(check, self._schema, self._rows.masked):
+            detail = "The value isn't shown."
         seen = self.total if answer.total is None else answer.total
         passed = self._last_pass(check) if verdict == "fail" else None
         return CheckResult(
@@ -786,21 +774,13 @@ class _Audit:
             description=check.description,
             owner=check.owner,
             tags=check.tags,
-            value=None if self._is_hidden(check) else answer.finding.value,
+            value=None if is_hidden(check, self._schema, self._rows.masked) else answer.finding.value,
             sentence=_sentence(check, failing, seen) if verdict == "fail" else None,
             values=answer.values,
             passed_run_id=None if passed is None else passed.run_id,
             passed_at=None if passed is None else passed.at,
             measure=None if answer.finding.value is None else self._measure(check),
         )
-
-    def _is_hidden(self, check: Check) -> bool:
-        """Return whether what a check finds in its column is a value that isn't to be shown."""
-        return check.kind in SHOW_VALUES and (check.examples == 0 or self._masks(check))
-
-    def _masks(self, check: Check) -> bool:
-        found = ((column, self._schema.resolve(column)) for column in check.columns)
-        return any(self._rows.masks(column, nested_fields(one[1]) if one else ()) for column, one in found)
 
     def _last_pass(self, check: Check) -> PastBatch | None:
         text = str(check)
@@ -810,18 +790,6 @@ class _Audit:
         """Return the earlier batches from the newest on; each is read once, when it's first asked for."""
         self._remembered, again = tee(self._remembered)
         return again
-
-    def _refuse_hidden_bands(self) -> None:
-        """Refuse to compare values that reports don't hold: there would never be any earlier ones."""
-        for check, question in zip(self._checks, self._questions, strict=True):
-            if getattr(question, "band", None) is not None and self._is_hidden(check):
-                cause = "examples=0" if check.examples == 0 else "the setting audit.mask"
-                raise refuse(
-                    check,
-                    f"{cause} hides the value, so none is kept to compare with by deviations or percent.",
-                    "Leave out deviations and percent, and give min and max; or show the value: "
-                    "without examples=0, and with a column that audit.mask doesn't name.",
-                )
 
     @staticmethod
     def _measure(check: Check) -> str:

@@ -7,12 +7,20 @@ from typing import Any, TypeAlias
 
 from lakegate.checks.columns import ColumnType, Family
 from lakegate.checks.definition import refuse
-from lakegate.checks.questions import CheckProblem, DuplicateRows, KeyQuestion, OrphanRows, QueryRows, read_filter
+from lakegate.checks.questions import (
+    CheckProblem,
+    DuplicateRows,
+    KeyQuestion,
+    OrphanRows,
+    QueryRows,
+    TotalBeside,
+    read_filter,
+)
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote
-from lakegate.model.schema import Column, Schema
+from lakegate.model.schema import Column, Schema, is_masked, nested_fields
 from lakegate.model.words import did_you_mean
 
 Schemas: TypeAlias = Callable[[TableIdentifier], Schema | None]
@@ -24,7 +32,13 @@ _MOST_DIGITS = 38  # of a Spark decimal; a comparison that needs more loses frac
 _WHOLE_DIGITS = {"int": 10, "long": 20}  # what Spark gives them beside a decimal
 
 
-def validate_checks(checks: Sequence[Check], schema: Schema, schemas: Schemas | None = None) -> tuple[Check, ...]:
+_SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
+"""Checks whose findings are values of a column, or near them."""
+
+
+def validate_checks(
+    checks: Sequence[Check], schema: Schema, schemas: Schemas | None = None, *, masked: Sequence[str] = ()
+) -> tuple[Check, ...]:
     """Return the checks with their columns spelled as ``schema`` has them, in order.
 
     Args:
@@ -32,6 +46,7 @@ def validate_checks(checks: Sequence[Check], schema: Schema, schemas: Schemas | 
         schema: Of the table as it will be, or of the batch when the table is created by it.
         schemas: Gives the schemas of other tables that checks compare with (the table itself may be one of them).
             Without it, columns that are missing there are found when the audit reads them.
+        masked: Patterns of columns whose values aren't shown.
 
     Raises:
         CheckError: Naming all checks that can't be asked of this schema, not only the first.
@@ -40,7 +55,7 @@ def validate_checks(checks: Sequence[Check], schema: Schema, schemas: Schemas | 
     errors: list[CheckError] = []
     for check in checks:
         try:
-            valid += [_valid(made, schema, schemas) for made in _rebuilt(check)]
+            valid += [_valid(made, schema, schemas, masked) for made in _rebuilt(check)]
         except CheckError as error:
             errors.append(error)
     if len(errors) == 1:
@@ -53,6 +68,17 @@ def validate_checks(checks: Sequence[Check], schema: Schema, schemas: Schemas | 
             checks=[error.context.get("check") for error in errors],
         )
     return tuple(valid)
+
+
+def is_hidden(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
+    """Return whether what a check finds in its column is a value that isn't to be shown."""
+    return check.kind in _SHOW_VALUES and (check.examples == 0 or is_masked_in(check, schema, masked))
+
+
+def is_masked_in(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
+    """Return whether one of a check's columns is masked by the patterns ``masked``."""
+    found = ((column, schema.resolve(column)) for column in check.columns)
+    return any(is_masked(masked, column, nested_fields(one[1]) if one else ()) for column, one in found)
 
 
 def describe(check: Check) -> str:
@@ -91,18 +117,33 @@ def _rebuilt(check: Check) -> tuple[Check, ...]:
     return find_check(check.kind).make(check.columns, {**common, **check.arguments})
 
 
-def _valid(check: Check, schema: Schema, schemas: Schemas | None) -> Check:
+def _valid(check: Check, schema: Schema, schemas: Schemas | None, masked: Sequence[str]) -> Check:
     definition = find_check(check.kind)
     valid = definition.resolve(check, lambda name: _find(check, name, schema).name)
     question = definition.ask(valid, schema)
     definition.filter(valid, schema)
     if isinstance(question, QueryRows) and not question.by_user:
         _require_free_names(valid, schema)
+    if getattr(question, "band", None) is not None and is_hidden(valid, schema, masked):
+        raise _without_past(valid)
     if isinstance(question, (DuplicateRows, OrphanRows)):
         _require_key(check, question, schema)
     if isinstance(question, OrphanRows) and schemas is not None:
         _require_reference(valid, question, schema, schemas)
+    if isinstance(question, TotalBeside) and schemas is not None and schemas(question.table) is None:
+        raise no_such_table(valid, question.table)
     return valid
+
+
+def _without_past(check: Check) -> CheckError:
+    """Return the error about comparing values that reports don't hold: there would never be any earlier ones."""
+    cause = "examples=0" if check.examples == 0 else "the setting audit.mask"
+    return refuse(
+        check,
+        f"{cause} hides the value, so none is kept to compare with by deviations or percent.",
+        "Leave out deviations and percent, and give min and max; or show the value: "
+        "without examples=0, and with a column that audit.mask doesn't name.",
+    )
 
 
 def _require_free_names(check: Check, schema: Schema) -> None:
@@ -118,7 +159,10 @@ def _find(check: Check, name: str, schema: Schema) -> Column:
     nested = schema.resolve(name) if column is None else None
     if nested is not None:
         path, type_ = nested
-        column = Column(name=".".join(part if part.isidentifier() else quote(part) for part in path), type=type_)
+        plain = ".".join(part if part.isidentifier() else quote(part) for part in path)
+        # A column whose own name holds these dots would come first.
+        is_taken = schema.find(plain) is not None
+        column = Column(name=".".join(map(quote, path)) if is_taken else plain, type=type_)
     if column is None:
         shown = ", ".join(schema.names[:_MOST_SHOWN]) + (" …" if len(schema.names) > _MOST_SHOWN else "")
         hint = f"{did_you_mean(name, schema.names)}Columns: {shown}."

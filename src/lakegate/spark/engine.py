@@ -17,7 +17,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
-from lakegate.model.schema import MASK, PartitionTransform, Schema
+from lakegate.model.schema import PartitionTransform, Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
@@ -62,6 +62,9 @@ _INTERRUPTED_WITHIN_S = 8.0
 _CLOSING_S = 5.0
 FILE_COLUMN = "_file"
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
+
+
+_MASK = "•••"
 
 
 class SparkEngine:
@@ -136,18 +139,22 @@ class SparkEngine:
             else:
                 self._create(writer, target.create)
 
+    def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
+        """Refuse predicates and queries that Spark can't plan on rows with the columns of ``schema``."""
+        with translated("planning the checks", query=True):
+            nulls = (f"CAST(NULL AS {spark_ddl(one.type)}) AS {quote(one.name)}" for one in schema.columns)
+            frame = self.session.range(0).selectExpr(*nulls)
+            selected, wanted = _selectable(frame, predicates, self.session)
+            selected.selectExpr(*(f"IF({predicate}, 1, 0)" for predicate in wanted)).schema  # noqa: B018 - plans it
+            for sql in queries:
+                with _view(frame) as view:
+                    self.session.sql(f"{_named(view)} SELECT count(1) FROM ({sql}\n)").schema  # noqa: B018, S608
+
     def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
         """Count the rows for which each predicate is true, in one aggregation, which also proves ``key`` unique."""
         with _auditing(rows):
-            frame = self._rows(rows)
-            made = [one for one in predicates if not isinstance(one, str)]
-            if any(is_connect(one) != is_connect(self.session) for one in made):
-                raise QueryError("A check's Column is of another kind (classic or Connect) than the session.")
-            if made:
-                names = free_names("predicate", len(made), taken=frame.columns)
-                frame, following = frame.withColumns(dict(zip(names, made, strict=True))), iter(names)
-                predicates = [one if isinstance(one, str) else next(following) for one in predicates]
-            return count(frame, predicates, key)
+            frame, wanted = _selectable(self._rows(rows), predicates, self.session)
+            return count(frame, wanted, key)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates, in one aggregation."""
@@ -158,7 +165,7 @@ class SparkEngine:
 
     def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
         """Count the rows of a query over ``batch``, and those of ``batch``."""
-        with _auditing(rows), self._batch_view(rows) as view:
+        with _auditing(rows), _view(self._rows(rows)) as view:
             failing = f"SELECT count(1) FROM ({sql}\n)"  # noqa: S608 - validated, and in parentheses
             total = f"SELECT count(1) FROM {OWN_BATCH}"  # noqa: S608
             total, found = self.session.sql(f"{_named(view)} SELECT ({total}), ({failing})").collect()[0]
@@ -166,21 +173,10 @@ class SparkEngine:
 
     def query_examples(self, rows: AddedRows, sql: str, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows of a query over ``batch``."""
-        with _fetching(rows), self._batch_view(rows) as view:
+        with _fetching(rows), _view(self._rows(rows)) as view:
             frame = self.session.sql(f"{_named(view)} SELECT * FROM ({sql}\n) LIMIT {limit:d}")  # noqa: S608
             own = frame.select(*(quote(name) for name in frame.columns if not name.startswith("__lakegate")))
             return examples(shown(own, rows))
-
-    @contextmanager
-    def _batch_view(self, rows: AddedRows) -> Iterator[str]:
-        """Give rows a name that SQL can read them by, while it's needed."""
-        name = f"__lakegate_batch_{uuid.uuid4().hex}"
-        self._rows(rows).createOrReplaceTempView(name)
-        try:
-            yield name
-        finally:
-            with suppress(Exception):  # the session may be gone, and the view with it
-                self.session.catalog.dropTempView(name)
 
     def count_duplicates(self, rows: AddedRows, columns: Sequence[str]) -> ScanResult:
         """Count the rows that share their values in ``columns`` with another row; a NULL equals nothing."""
@@ -497,12 +493,36 @@ def shown(frame: Any, rows: AddedRows) -> Any:
     if not rows.masked:
         return frame
     columns = (
-        f"'{MASK}' AS {quote(field.name)}"
+        f"'{_MASK}' AS {quote(field.name)}"
         if rows.masks(field.name, nested_fields(field.dataType))
         else quote(field.name)
         for field in frame.schema.fields
     )
     return frame.selectExpr(*columns)
+
+
+def _selectable(frame: Any, predicates: Sequence[Any], session: Any) -> tuple[Any, Sequence[str]]:
+    """Return predicates as SQL over a frame, in which each that is a ``Column`` is one of its columns."""
+    made = [one for one in predicates if not isinstance(one, str)]
+    if any(is_connect(one) != is_connect(session) for one in made):
+        raise QueryError("A check's Column is of another kind (classic or Connect) than the session.")
+    if not made:
+        return frame, predicates
+    names = free_names("predicate", len(made), taken=frame.columns)
+    frame, following = frame.withColumns(dict(zip(names, made, strict=True))), iter(names)
+    return frame, [one if isinstance(one, str) else next(following) for one in predicates]
+
+
+@contextmanager
+def _view(frame: Any) -> Iterator[str]:
+    """Give rows a name that SQL can read them by, while it's needed."""
+    name = f"__lakegate_batch_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(name)
+    try:
+        yield name
+    finally:
+        with suppress(Exception):  # the session may be gone, and the view with it
+            frame.sparkSession.catalog.dropTempView(name)
 
 
 def _named(view: str) -> str:

@@ -135,7 +135,8 @@ def resolve_checks(
     """
     schema = context.reader.metadata(staged.pointer).table_schema
     schemas = schemas_at(context, Ref(name=staged.target, hash=staged.base), beside)
-    return tuple({str(check): check for check in validate_checks(checks, schema, schemas)}.values())
+    valid = validate_checks(checks, schema, schemas, masked=context.masked)
+    return tuple({str(check): check for check in valid}.values())
 
 
 def schemas_at(context: Context, at: Ref, beside: Sequence[StagedTable] = ()) -> Schemas:

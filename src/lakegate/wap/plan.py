@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lakegate.checks import describe, validate_checks
+from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
 from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, SchemaError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
@@ -18,6 +18,8 @@ from lakegate.wap.quarantine import require_not_reserved, require_quarantinable,
 from lakegate.wap.schema_fit import Fit, fit, fits
 from lakegate.wap.stage import missing_namespaces
 
+CONTRACT_COLUMNS = "contract_columns"
+"""Name of the check that a contract's columns are."""
 _TIME_TRANSFORMS = ("years", "months", "days", "hours")
 
 
@@ -69,7 +71,13 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         if request.contract is not None:
             require_contract(schema, request.contract, name=request.table)
     known = schemas_at(context, base)
-    resolved = validate_checks(request.checks, schema, lambda table: schema if table == request.table else known(table))
+    resolved = validate_checks(
+        request.checks,
+        schema,
+        lambda table: schema if table == request.table else known(table),
+        masked=context.masked,
+    )
+    require_runnable(resolved, schema, engine)
     if sets_aside(resolved):
         require_quarantinable(context, request.table, schema, base)
     planned |= {"base": base.hash, "batch": batch, "checks": resolved, "schema_changes": found.changes}
@@ -165,6 +173,19 @@ def require_contract(schema: Schema, terms: ContractTerms, *, name: TableIdentif
             differences.append(f"column '{column.name}' is {column.type} in the table and {one.type} in the contract")
     if differences:
         raise _breach("The table", name, terms, differences)
+
+
+def contract_check(terms: ContractTerms) -> Check | None:
+    """Return a contract's columns as a check, for what was written without it; ``None`` if it lists none."""
+    if not terms.columns:
+        return None
+    return columns_match(
+        [f"{one.name}: {one.type}" if one.type else one.name for one in terms.columns],
+        mode="additive" if terms.extra_columns else "strict",
+        ignore_case=True,
+        name=CONTRACT_COLUMNS,
+        description=f"The columns of {terms.file}.",
+    )
 
 
 def _missing_or_extra(schema: Schema, terms: ContractTerms) -> Iterator[str]:

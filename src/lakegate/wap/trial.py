@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from lakegate.checks import run_audit
-from lakegate.checks.questions import OrphanRows
+from lakegate.checks.questions import OrphanRows, TotalBeside
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import validate_checks
 from lakegate.contracts.reader import LoadedContract
@@ -185,7 +185,7 @@ def _divided(checks: tuple[Check, ...], schema: Schema) -> tuple[list[Check], tu
         except CheckError as error:
             errors.append(error)
             continue
-        if isinstance(question, OrphanRows):
+        if isinstance(question, (OrphanRows, TotalBeside)):
             untried.append(UntriedCheck(check=str(check), reason=f"it compares with the table {question.table}"))
         else:
             tried.append(valid)
