@@ -29,7 +29,7 @@ from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
 from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
-from lakegate.model.refs import Commit, Ref, TableAt, TableDifference, TablePointer
+from lakegate.model.refs import Commit, Ref, TableAt, TableDifference
 from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
@@ -51,7 +51,7 @@ from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
-from lakegate.wap.plan import plan
+from lakegate.wap.plan import contract_check, plan
 from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release
@@ -598,8 +598,7 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = None if table is None else TableIdentifier.parse(table)
-        catalog, reader = self._components.catalog, self._components.reader
-        return quarantined(catalog, reader, catalog.get_ref(MAIN), identifier)
+        return quarantined(self._context, self._components.catalog.get_ref(MAIN), identifier)
 
     def quarantine_show(
         self, table: str, *, run_id: str | None = None, check: str | None = None, limit: int = 20
@@ -616,8 +615,8 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         chosen = RowSelection(run_id=run_id, check=check)
-        pointer = self._find_quarantine(TableIdentifier.parse(table))
-        return quarantined_rows(self._components.reader, pointer, chosen, limit)
+        at = self._components.catalog.get_ref(MAIN)
+        return quarantined_rows(self._context, at, TableIdentifier.parse(table), chosen, limit)
 
     def quarantine_release(
         self,
@@ -648,7 +647,7 @@ class Lake:
             SchemaError: The table has no column for a value that some row has, or one whose type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
-        self._find_quarantine(identifier)
+        find_quarantine(self._context, self._components.catalog.get_ref(MAIN), identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
         new = dict(changes or {})
 
@@ -677,18 +676,14 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
-        self._find_quarantine(identifier)
+        find_quarantine(self._context, self._components.catalog.get_ref(MAIN), identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
 
         def work(tx: Transaction) -> Transaction:
-            drop(self._context, tx, identifier, chosen)
+            drop(tx, identifier, chosen)
             return tx
 
         return self.transact(work, name=f"drop quarantined {identifier}").run
-
-    def _find_quarantine(self, table: TableIdentifier) -> TablePointer:
-        catalog = self._components.catalog
-        return find_quarantine(catalog, catalog.get_ref(MAIN), table)
 
     # Branches: audit, publish, discard
 
@@ -1927,7 +1922,9 @@ class Lake:
         return tuple({str(check): check for group in found for check in group}.values())
 
     def _configured(self, table: TableIdentifier) -> tuple[Check, ...]:
-        return self._checks(table, (), configured=True)
+        contract = self._components.contracts.find(table)
+        columns = None if contract is None else contract_check(contract.terms)
+        return (*([] if columns is None else [columns]), *self._checks(table, (), configured=True))
 
     def _rows(self, wanted: Rows, *, without: TableAt | None = None) -> Query:
         engine = self._components.engine

@@ -5,7 +5,6 @@ A test whose name is a check here, alias or not, is taken as it is; the table be
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,9 @@ from typing import Any, TypeAlias
 
 from lakegate.checks.registry import find_check
 from lakegate.contracts.document import Document, Mark, Node
-from lakegate.contracts.draft import Draft, DraftColumn, known, sql_type, text_of, words_of
+from lakegate.contracts.draft import Draft, DraftColumn, sql_type, text_of, words_of
 from lakegate.errors import CheckError
 from lakegate.model.identifiers import quote
-from lakegate.model.sqltext import sql_string
 
 _RESOURCES = ("models", "seeds", "snapshots")
 _TESTS = ("tests", "data_tests")
@@ -174,7 +172,7 @@ class _Table:
         if kind in ("unique", "primary_key"):
             draft.add(node.mark, what, "unique", columns, {})
         elif kind == "check" and text_of(node.get("expression")):
-            draft.add(node.mark, what, "sql", (), {"predicate": f"NOT ({text_of(node.get('expression'))})"})
+            draft.add(node.mark, what, "expression_is_true", (), {"expression": text_of(node.get("expression"))})
         elif kind != "not_null":
             draft.lose(node.mark, what, "no check of ours says it this way")
 
@@ -357,12 +355,7 @@ def _refused(name: str) -> Callable[[_Test], Made]:
         test.take("quote")
         test.take("quote_values")
         test.done()
-        listed = values if isinstance(values, list) else [values]
-        kind = known("not_accepted_values")
-        if kind is not None:
-            return kind, [test.on], {"values": listed}
-        texts = ", ".join(sql_string(one) if isinstance(one, str) else str(one) for one in listed)
-        return "sql", (), {"predicate": f"{quote(test.on)} IN ({texts})"}
+        return "not_accepted_values", [test.on], {"values": values if isinstance(values, list) else [values]}
 
     return read
 
@@ -371,6 +364,24 @@ def _relationships(test: _Test) -> Made:
     to, field = test.take("to"), test.take("field")
     test.done()
     return "relationships", [test.on], {"to": test.table(to), "to_columns": field}
+
+
+def _relationships_where(test: _Test) -> Made:
+    to, field = test.take("to"), test.take("field")
+    where = {"where": test.take("from_condition"), "to_condition": test.take("to_condition")}
+    test.done()
+    return "relationships_where", [test.on], {"to": test.table(to), "to_columns": field, **where}
+
+
+def _beside(kind: str) -> Callable[[_Test], Made]:
+    """Read a test that compares a table with another one."""
+
+    def read(test: _Test) -> Made:
+        other = test.take("compare_model")
+        test.done()
+        return kind, (), {"to": test.table(other)}
+
+    return read
 
 
 def _range(low: str, high: str) -> Callable[[_Test], Made]:
@@ -389,11 +400,13 @@ def _range(low: str, high: str) -> Callable[[_Test], Made]:
 def _key(name: str) -> Callable[[_Test], Made]:
     def read(test: _Test) -> Made:
         columns = test.take(name)
-        test.take("ignore_row_if")
+        ignored = test.take("ignore_row_if", default="any_value_is_missing")
         test.take("quote_columns")
         test.done()
         if not isinstance(columns, list):
             raise _NoCheckError(f"'{name}' isn't a list of columns")
+        if ignored != "any_value_is_missing":
+            raise _NoCheckError(f"ignore_row_if: {ignored!r}: ours leaves out rows with any NULL in the key")
         return "unique", columns, {}
 
     return read
@@ -405,20 +418,18 @@ def _expression(test: _Test) -> Made:
     if not isinstance(expression, str):
         raise _NoCheckError("it has no expression")
     whole = expression if test.column is None else f"{quote(test.column)} {expression}"
-    return "sql", (), {"predicate": f"NOT ({whole})"}
+    return "expression_is_true", (), {"expression": whole}
 
 
-def _pattern(*, is_wanted: bool) -> Callable[[_Test], Made]:
+def _pattern(kind: str, name: str = "regex") -> Callable[[_Test], Made]:
     def read(test: _Test) -> Made:
-        pattern = test.take("regex")
+        pattern = test.take(name)
         test.take("is_raw")
         flags = test.take("flags")
         test.done()
         if flags:
             raise _NoCheckError(f"flags {flags!r}: write them into the pattern, (?i)…")
-        if is_wanted:
-            return "matches", [test.on], {"pattern": pattern}
-        return "sql", (), {"predicate": f"{quote(test.on)} RLIKE {sql_string(str(pattern))}"}
+        return kind, [test.on], {"pattern": pattern}
 
     return read
 
@@ -434,35 +445,34 @@ def _rows(low: str, high: str) -> Callable[[_Test], Made]:
 
 def _length(low: str, high: str) -> Callable[[_Test], Made]:
     def read(test: _Test) -> Made:
-        ends = [(test.take(low), "<"), (test.take(high), ">")]
+        ends = {"min": test.take(low), "max": test.take(high)}
         strictly = test.take("strictly", default=False)
         test.done()
-        size = f"length({quote(test.on)})"
-        signs = {"<": "<=", ">": ">="} if strictly else {"<": "<", ">": ">"}
-        terms = [f"{size} {signs[sign]} {end}" for end, sign in ends if isinstance(end, int)]
-        if not terms:
-            raise _NoCheckError("it has no limit")
-        return "sql", (), {"predicate": " OR ".join(terms)}
+        if strictly:
+            ends = {
+                name: end + (1 if name == "min" else -1) if isinstance(end, int) else end for name, end in ends.items()
+            }
+        return "length_between", [test.on], ends
 
     return read
 
 
-def _proportion(test: _Test) -> Made:
-    least, most = test.take("at_least", 0), test.take("at_most", 1.0)
-    test.done()
-    if most not in (1, 1.0) or not isinstance(least, (int, float)) or not math.isfinite(least):
-        raise _NoCheckError("only 'at_least' can be said")
-    return "not_null", [test.on], {"tolerance": _percent(1 - least)}
+def _measured(kind: str, *, low: str = "min_value", high: str = "max_value", **more: Any) -> Callable[[_Test], Made]:
+    """Read a test of a measure of a column between two numbers."""
+
+    def read(test: _Test) -> Made:
+        ends = {"min": test.take(low), "max": test.take(high)}
+        share = {"q": test.take("quantile")} if kind == "quantile" and not more else {}
+        test.done()
+        return kind, [test.on], {**more, **share, **ends}
+
+    return read
 
 
 def _not_empty(test: _Test) -> Made:
     is_trimmed = test.take("trim_whitespace", default=True)
     test.done()
-    kind = known("not_empty_string")
-    if kind is not None and is_trimmed:
-        return kind, [test.on], {}
-    column = f"trim({quote(test.on)})" if is_trimmed else quote(test.on)
-    return "sql", (), {"predicate": f"{column} = ''"}
+    return "not_empty_string", [test.on], {"trim": None if is_trimmed else False}
 
 
 def _pair(test: _Test) -> Made:
@@ -471,7 +481,65 @@ def _pair(test: _Test) -> Made:
     test.done()
     if not isinstance(left, str) or not isinstance(right, str):
         raise _NoCheckError("it needs column_A and column_B")
-    return "sql", (), {"predicate": f"NOT ({quote(left)} {'>=' if or_equal else '>'} {quote(right)})"}
+    return "column_pair_greater", [left, right], {"or_equal": or_equal or None}
+
+
+def _recency(test: _Test) -> Made:
+    field, period, number = test.take("field", test.column), test.take("datepart"), test.take("interval")
+    test.done()
+    if not isinstance(field, str) or period not in ("minute", "hour", "day", "week"):
+        raise _NoCheckError("it needs a field, and minute, hour, day or week as datepart")
+    return "recency", [field], {"within": f"{number} {period}{'' if number == 1 else 's'}"}
+
+
+def _exclusive(test: _Test) -> Made:
+    lower, upper = test.take("lower_bound_column"), test.take("upper_bound_column")
+    gaps, by = test.take("gaps", default="allowed"), test.take("partition_by")
+    is_zero = test.take("zero_length_range_allowed", default=False)
+    test.done()
+    if gaps not in ("allowed", "not_allowed"):
+        raise _NoCheckError(f"gaps: {gaps!r} is neither 'allowed' nor 'not_allowed'")
+    if not is_zero:
+        raise _NoCheckError("ours allows ranges without length; with zero_length_range_allowed: true it's the same")
+    arguments = {"partition_by": by, "gaps": False if gaps == "not_allowed" else None}
+    return "mutually_exclusive_ranges", [lower, upper], arguments
+
+
+def _columns(mode: str, *, ordered: bool = False) -> Callable[[_Test], Made]:
+    def read(test: _Test) -> Made:
+        listed = test.take("column_list")
+        transform = test.take("transform", default="upper")
+        test.done()
+        options = {
+            "mode": mode if mode != "strict" else None,
+            "ordered": ordered or None,
+            "ignore_case": transform in ("upper", "lower") or None,
+        }
+        return "columns_match", (), {"expected": listed, **options}
+
+    return read
+
+
+def _of_type(test: _Test) -> Made:
+    kind = test.take("column_type")
+    test.done()
+    found = sql_type(str(kind))
+    if found is None:
+        raise _NoCheckError(f"{kind!r} is no type of Iceberg")
+    return "type", [test.on], {"type": found}
+
+
+def _exists(test: _Test) -> Made:
+    test.done()
+    return "column_exists", (), {"column_name": test.on}
+
+
+def _always(kind: str, **arguments: Any) -> Callable[[_Test], Made]:
+    def read(test: _Test) -> Made:
+        test.done()
+        return kind, [test.on], dict(arguments)
+
+    return read
 
 
 _READERS: Mapping[str, Callable[[_Test], Made]] = {
@@ -482,28 +550,54 @@ _READERS: Mapping[str, Callable[[_Test], Made]] = {
     "relationships": _relationships,
     # dbt_utils
     "accepted_range": _range("min_value", "max_value"),
+    "at_least_one": _always("distinct_count", min=1),
+    "equal_rowcount": _beside("equal_rowcount"),
     "expression_is_true": _expression,
+    "fewer_rows_than": _beside("fewer_rows_than"),
+    "mutually_exclusive_ranges": _exclusive,
     "not_accepted_values": _refused("values"),
     "not_empty_string": _not_empty,
-    "not_null_proportion": _proportion,
+    "not_null_proportion": _measured("not_null_proportion", low="at_least", high="at_most"),
+    "recency": _recency,
+    "relationships_where": _relationships_where,
     "unique_combination_of_columns": _key("combination_of_columns"),
     # dbt-expectations
-    "expect_column_values_to_not_be_null": _simple("not_null"),
-    "expect_column_values_to_be_unique": _simple("unique"),
-    "expect_column_values_to_be_between": _range("min_value", "max_value"),
-    "expect_column_values_to_be_in_set": _accepted("value_set"),
-    "expect_column_values_to_not_be_in_set": _refused("value_set"),
-    "expect_column_values_to_match_regex": _pattern(is_wanted=True),
-    "expect_column_values_to_not_match_regex": _pattern(is_wanted=False),
+    "expect_column_distinct_count_to_equal": lambda test: _measured("distinct_count")(
+        _doubled(test, "min_value", "max_value")
+    ),
+    "expect_column_max_to_be_between": _measured("max"),
+    "expect_column_mean_to_be_between": _measured("mean"),
+    "expect_column_median_to_be_between": _measured("quantile", q=0.5),
+    "expect_column_min_to_be_between": _measured("min"),
+    "expect_column_pair_values_A_to_be_greater_than_B": _pair,
+    "expect_column_quantile_values_to_be_between": _measured("quantile"),
+    "expect_column_stdev_to_be_between": _measured("stddev"),
+    "expect_column_sum_to_be_between": _measured("sum"),
+    "expect_column_to_exist": _exists,
+    "expect_column_unique_value_count_to_be_between": _measured("distinct_count"),
     "expect_column_value_lengths_to_be_between": _length("min_value", "max_value"),
     "expect_column_value_lengths_to_equal": lambda test: _length("value", "value_")(_doubled(test)),
-    "expect_column_pair_values_A_to_be_greater_than_B": _pair,
+    "expect_column_values_to_be_between": _range("min_value", "max_value"),
+    "expect_column_values_to_be_in_set": _accepted("value_set"),
+    "expect_column_values_to_be_null": _always("null_rate", min=1),
+    "expect_column_values_to_be_of_type": _of_type,
+    "expect_column_values_to_be_unique": _simple("unique"),
+    "expect_column_values_to_match_like_pattern": _pattern("match_like", "like_pattern"),
+    "expect_column_values_to_match_regex": _pattern("matches"),
+    "expect_column_values_to_not_be_in_set": _refused("value_set"),
+    "expect_column_values_to_not_be_null": _simple("not_null"),
+    "expect_column_values_to_not_match_regex": _pattern("not_match_regex"),
     "expect_compound_columns_to_be_unique": _key("column_list"),
+    "expect_row_values_to_have_recent_data": _recency,
+    "expect_table_columns_to_contain_set": _columns("additive"),
+    "expect_table_columns_to_match_ordered_list": _columns("strict", ordered=True),
+    "expect_table_columns_to_match_set": _columns("strict"),
     "expect_table_row_count_to_be_between": _rows("min_value", "max_value"),
     "expect_table_row_count_to_equal": lambda test: _rows("value", "value_")(_doubled(test)),
+    "expect_table_row_count_to_equal_other_table": _beside("equal_rowcount"),
 }
 
 
-def _doubled(test: _Test) -> _Test:
+def _doubled(test: _Test, low: str = "value", high: str = "value_") -> _Test:
     value = test.take("value")
-    return _Test(test.column, {**test.arguments, "value": value, "value_": value}, test.table)
+    return _Test(test.column, {**test.arguments, low: value, high: value}, test.table)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakegate.checks.definition import CheckDefinition
-from lakegate.checks.registry import find_check, known_checks
+from lakegate.checks.registry import find_check
 from lakegate.contracts.document import Mark, Node
 from lakegate.contracts.model import VERSION, column_type
 from lakegate.contracts.propose import comment, scalar
@@ -228,12 +228,6 @@ def _valid(text: str) -> str | None:
         return column_type(text)
     except ValueError:
         return None
-
-
-def known(*names: str) -> str | None:
-    """Return the first of ``names`` that is a check here."""
-    every = known_checks()
-    return next((name for name in names if name in every), None)
 
 
 def text_of(node: Node | None) -> str | None:

@@ -20,6 +20,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
 from lakegate.wap.history import find_commit, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.plan import CONTRACT_COLUMNS
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
 from lakegate.wap.stage import find_staged
@@ -223,7 +224,10 @@ def _asked(context: Context, run: Run, staged: StagedTable, configured: Configur
     own = run.checks.get(str(staged.table), ())
     if run.request is not None and run.request.table == staged.table:
         own = run.request.checks
-    return resolve_checks(context, staged, (*own, *configured(staged.table)), run.staged)
+    held = configured(staged.table)
+    if run.request is not None and run.request.contract is not None:  # its columns were compared before it wrote
+        held = [check for check in held if check.label != CONTRACT_COLUMNS]
+    return resolve_checks(context, staged, (*own, *held), run.staged)
 
 
 def _audit(

@@ -52,3 +52,9 @@ def test_names_of_fields_compare_exactly_and_types_differ_inside(type_: str) -> 
 def test_what_is_no_type_is_refused_when_the_check_is_read(type_: str) -> None:
     with pytest.raises(CheckError, match="there is no type"):
         columns_match([f"c: {type_}"])
+
+
+def test_names_compare_without_case_where_asked() -> None:
+    assert detail(columns_match(["ID", "C"])) == "ID is missing; C is missing; c isn't expected; id isn't expected."
+    assert detail(columns_match(["C", "ID: long not null"], ordered=True, ignore_case=True)) is None
+    assert detail(columns_match(["ID", "C"], ordered=True, ignore_case=True)) == "the order is c, id."

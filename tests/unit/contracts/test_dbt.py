@@ -70,15 +70,50 @@ def test_a_model_becomes_a_contract() -> None:
     assert "in_range(discount, min=0, where=\"status <> 'x'\")" in found
     assert "unique(order_id, status)" in found
     assert "row_count(min=1, max=4)" in found
-    assert any("NOT (discount >= 0)" in one and "tolerance=10" in one and "no_markup" in one for one in found)
+    assert any("expression='discount >= 0'" in one and "tolerance=10" in one and "no_markup" in one for one in found)
     assert [(one.line, one.what) for one in draft.untranslated] == [(5, "config materialized")]
 
 
 @pytest.mark.parametrize(
     ("test", "check"),
     [
-        ("dbt_utils.not_accepted_values: {values: [a]}", "c"),
-        ("dbt_utils.not_null_proportion: {at_least: 0.95}", "not_null(c, tolerance='5%')"),
+        ("dbt_utils.not_accepted_values: {values: [a]}", "not_accepted_values(c, values=['a'])"),
+        ("dbt_utils.not_null_proportion: {at_least: 0.95}", "not_null_proportion(c, min=0.95)"),
+        ("dbt_utils.at_least_one", "distinct_count(c, min=1)"),
+        ("dbt_utils.not_constant", "not_constant(c)"),
+        ("dbt_utils.not_empty_string: {trim_whitespace: false}", "not_empty_string(c, trim=False)"),
+        ("dbt_utils.equal_rowcount: {compare_model: ref('b')}", "equal_rowcount(to='default.b', scope='table')"),
+        ("dbt_utils.recency: {datepart: day, field: at, interval: 2}", "recency(at, within='2 days')"),
+        ("dbt_utils.sequential_values: {interval: 2}", "sequential_values(c, interval=2)"),
+        (
+            "dbt_utils.relationships_where: {to: ref('b'), field: id, from_condition: x > 1, to_condition: ok}",
+            "relationships_where(c, to='default.b', to_columns='id', to_condition='ok', where='x > 1', scope='table')",
+        ),
+        (
+            (
+                "dbt_utils.mutually_exclusive_ranges: {lower_bound_column: a, upper_bound_column: b, partition_by: k, "
+                "gaps: not_allowed, zero_length_range_allowed: true}"
+            ),
+            "mutually_exclusive_ranges(a, b, partition_by='k', gaps=False)",
+        ),
+        ("dbt_expectations.expect_column_mean_to_be_between: {min_value: 1}", "mean(c, min=1)"),
+        ("dbt_expectations.expect_column_median_to_be_between: {max_value: 9}", "quantile(c, q=0.5, max=9)"),
+        (
+            "dbt_expectations.expect_column_quantile_values_to_be_between: {quantile: 0.95, max_value: 9}",
+            "quantile(c, q=0.95, max=9)",
+        ),
+        ("dbt_expectations.expect_column_distinct_count_to_equal: {value: 3}", "distinct_count(c, min=3, max=3)"),
+        ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: date}", "type(c, type='date')"),
+        ("dbt_expectations.expect_column_to_exist", "column_exists(column_name='c')"),
+        ("dbt_expectations.expect_column_values_to_be_null", "null_rate(c, min=1)"),
+        (
+            "dbt_expectations.expect_column_pair_values_A_to_be_greater_than_B: {column_A: a, column_B: b}",
+            "column_pair_greater(a, b)",
+        ),
+        (
+            "dbt_expectations.expect_table_columns_to_contain_set: {column_list: [a, c]}",
+            "columns_match(expected=['a', 'c'], mode='additive', ignore_case=True)",
+        ),
         ("dbt_expectations.expect_column_values_to_not_be_null", "not_null(c)"),
         ("dbt_expectations.expect_column_values_to_be_unique", "unique(c)"),
         (
@@ -87,8 +122,8 @@ def test_a_model_becomes_a_contract() -> None:
         ),
         ("accepted_values: {values: ['1', '2'], quote: false}", "accepted_values(c, values=[1, 2])"),
         ("dbt_expectations.expect_column_values_to_match_regex: {regex: '^a'}", "matches(c, pattern='^a')"),
-        ("dbt_expectations.expect_column_value_lengths_to_equal: {value: 3}", "length(`c`) < 3 OR length(`c`) > 3"),
-        ("dbt_utils.expression_is_true: {expression: '> 3'}", "NOT (`c` > 3)"),
+        ("dbt_expectations.expect_column_value_lengths_to_equal: {value: 3}", "length_between(c, min=3, max=3)"),
+        ("dbt_utils.expression_is_true: {expression: '> 3'}", "expression_is_true(c, expression='`c` > 3')"),
         ("unique: {config: {where: 'x > 1', error_if: '>= 3'}}", "unique(c, where='x > 1', tolerance=2)"),
         ("{name: mine, test_name: not_null, config: {severity: warn}}", "not_null(c, severity='warn', name='mine')"),
     ],
@@ -111,7 +146,9 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
         ("relationships: {to: customers, field: id}", "neither a ref nor a source"),
         ("unique: {config: {error_if: '!= 3'}}", "isn't 'more than so many rows'"),
         ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it warns and fails at different numbers"),
-        ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: date}", "no check of ours"),
+        ("dbt_expectations.expect_column_values_to_be_increasing", "no check of ours"),
+        ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: geography}", "no type of Iceberg"),
+        ("dbt_utils.mutually_exclusive_ranges: {lower_bound_column: a, upper_bound_column: b}", "without length"),
         ("dbt_utils.accepted_range: {min_value: now()}", "is SQL, not a value"),
         ("dbt_utils.accepted_range: {min_value: 1, group_by: [x]}", "takes 'group_by'"),
     ],

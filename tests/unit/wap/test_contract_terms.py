@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from lakegate.errors import SchemaError
+from lakegate.errors import AuditFailedError, SchemaError
 from lakegate.model.request import ContractTerms
 from lakegate.model.schema import Column
+from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
-from lakegate.wap.plan import plan
+from lakegate.wap.plan import contract_check, plan
+from lakegate.wap.review import Configured, audit_branch, publish_branch
 from support.fakes import FakeLakehouse
-from support.flow_support import MORE, ordered, planned
+from support.flow_support import MORE, TRIPS, ordered, planned
 
 
 def terms(*columns: tuple[str, str], extra: bool = True) -> ContractTerms:
     listed = tuple(Column(name=name, type=kind) for name, kind in columns)
     return ContractTerms(file="contracts/nyc.trips.yaml", columns=listed, extra_columns=extra)
+
+
+def held(*contracts: ContractTerms) -> Configured:
+    """Return what gives the checks that contracts' columns are."""
+    return lambda _: [check for one in contracts if (check := contract_check(one)) is not None]
 
 
 def types(house: FakeLakehouse) -> dict[str, str]:
@@ -44,3 +51,28 @@ def test_what_does_not_fit_is_listed_before_anything_is_written(house: FakeLakeh
     assert f"column 'id' is {types(house)['id']} in the {'table' if exists else 'batch'} and date in" in message
     assert "column 'pasengers' of the contract is missing (there is 'passengers')" in message
     assert "column 'passengers' isn't in the contract" in message
+
+
+def test_what_was_written_without_the_contract_is_audited_by_its_columns(house: FakeLakehouse) -> None:
+    ingest(house.context, ordered(house, MORE, run="r0"))
+    branch = house.catalog.create_branch("by-hand", house.catalog.get_ref("main")).name
+    house.append(
+        house.batch("by hand", MORE),
+        WriteTarget(table=TRIPS, ref=branch, table_schema=None, snapshot_properties={}),
+    )
+    checks = held(terms(("ID", types(house)["id"]), ("passengers", "")), terms(("id", "date"), extra=False), terms())
+    report = audit_branch(house.context, TRIPS, branch, checks=None, configured=checks)
+    assert [(one.name, one.verdict) for one in report.results] == [
+        ("contract_columns", "pass"),
+        ("contract_columns_2", "fail"),
+    ]
+    assert report.results[1].detail == f"id is of type {types(house)['id']}; passengers isn't expected."
+    with pytest.raises(AuditFailedError):
+        publish_branch(house.context, branch, configured=checks)
+
+
+def test_an_ingest_s_columns_are_not_compared_again(house: FakeLakehouse) -> None:
+    contract = terms(("id", types(house)["id"]))
+    run = ingest(house.context, ordered(house, checks=("row_count(min=3)",), contract=contract))
+    report = audit_branch(house.context, TRIPS, run.branch, checks=None, configured=held(contract))
+    assert [one.name for one in report.results] == ["row_count"]

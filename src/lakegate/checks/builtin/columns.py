@@ -36,6 +36,7 @@ def columns_match(
     *,
     mode: Literal["strict", "additive"] = "strict",
     ordered: bool = False,
+    ignore_case: bool = False,
     **options: Unpack[CheckOptions],
 ) -> AboutColumns:
     """The table has the ``expected`` columns: their names, and types and NOT NULL where they are written.
@@ -43,7 +44,8 @@ def columns_match(
     A column is ``'name'``, ``'name: type'`` or ``'name: type not null'``; types are Iceberg's (``long``, ``decimal(9,
     2)``, ``list<string>``) or Spark's names for them. ``mode='strict'`` refuses columns that aren't listed,
     ``mode='additive'`` allows them. With ``ordered=True``, those listed must be in this order (others may be between).
-    Names compare exactly, with case, and so do those of a struct's fields: ``struct<email: string>``.
+    Names compare exactly, with case, except with ``ignore_case=True``; those of a struct's fields always do:
+    ``struct<email: string>``.
 
     Example:
         >>> str(columns_match(["id: long", "fare"], mode="additive"))
@@ -52,13 +54,14 @@ def columns_match(
     wanted = [_Wanted.parse(text) for text in expected]
 
     def judge(schema: Schema) -> Finding:
-        problems = [problem for one in wanted if (problem := one.problem(schema)) is not None]
-        names = [one.name for one in wanted]
+        there = {one: one.find(schema, ignore_case=ignore_case) for one in wanted}
+        problems = [problem for one, found in there.items() if (problem := one.problem(found)) is not None]
+        names = [column.name for column in there.values() if column is not None]
         extra = [name for name in schema.names if name not in names] if mode == "strict" else []
         problems += [f"{name} isn't expected" for name in extra]
         if ordered and not problems:
-            found = [name for name in schema.names if name in names]
-            problems = [f"the order is {', '.join(found)}"] if found != names else []
+            listed = [name for name in schema.names if name in names]
+            problems = [f"the order is {', '.join(listed)}"] if listed != names else []
         return _found(problems)
 
     return AboutColumns(judge)
@@ -173,8 +176,11 @@ class _Wanted:
         type_ = _NOT_NULL.sub("", type_).strip()
         return cls(name.strip(), _read_type(type_) if type_ else None, required)
 
-    def problem(self, schema: Schema) -> str | None:
-        found: Column | None = next((one for one in schema.columns if one.name == self.name), None)
+    def find(self, schema: Schema, *, ignore_case: bool) -> Column | None:
+        found = schema.find(self.name)
+        return found if found is None or ignore_case or found.name == self.name else None
+
+    def problem(self, found: Column | None) -> str | None:
         if found is None:
             return f"{self.name} is missing"
         if self.type is not None and _plain(found.type) != self.type:
