@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from statistics import fmean, stdev
+from statistics import mean, stdev
 from typing import TypeAlias
 
 from lakegate.checks.questions import Band, Finding
@@ -134,21 +134,21 @@ def judge_band(finding: Finding, band: Band, key: str | None, past: Iterable[Pas
         where = "the journal knows" if looked_at < _MOST_RUNS else f"the table's newest {_MOST_RUNS:,} runs have"
         why = f"It takes {FEWEST} earlier batches{days} to compare with; {where} {len(known)}."
         return replace(finding, detail=_joined(finding.detail, why), skipped=finding.verdict != "fail")
-    mean = fmean(known)
+    middle = mean(known)  # not fmean, which overflows on doubles near their limit
     if band.deviations is not None:
-        room = band.deviations * max(stdev(known), _LEAST_SPREAD * abs(mean))
+        room = band.deviations * max(stdev(known), _LEAST_SPREAD * abs(middle))
         words = f"{band.deviations:g} deviations"
     else:
-        room = abs(mean) * (band.percent or 0) / 100
+        room = abs(middle) * (band.percent or 0) / 100
         words = f"{band.percent:g} %"
-    low, high = mean - room, mean + room
+    low, high = middle - room, middle + room
     slack = _ROOM * max(abs(low), abs(high))
     is_off = not low - slack <= finding.value <= high + slack
     newest = ", ".join(_number(value) for value in known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
     place = f"{'outside' if is_off else 'within'} {_number(low)} to {_number(high)}"
     told = (
         f"{_number(finding.value)} is {place} (the mean of the last {len(known)} batches{days}, "
-        f"{_number(mean)}, ± {words}; the newest had {newest})."
+        f"{_number(middle)}, ± {words}; the newest had {newest})."
     )
     return replace(finding, detail=_joined(finding.detail, told), failed=finding.failed or is_off)
 

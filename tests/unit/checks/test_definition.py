@@ -586,3 +586,34 @@ def test_the_kind_of_columns_is_asked_for_by_one_thread_at_a_time(monkeypatch: p
         thread.join()
     assert seen == ["1"]
     assert os.environ.pop(name) == "1"  # a session wants it for good
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accepted_range(n, min_value=1, max_value=2)",
+        "column_exists('n')",
+        "equal_rowcount(compare_model='nyc.b')",
+        "fewer_rows_than(compare_model='nyc.b')",
+        "freshness(at, interval='1 day')",
+        "length_between(t, min_value=1)",
+        "match_like(t, like_pattern='a%')",
+        "match_regex(t, regex='^a')",
+        "max(n, max_value=2)",
+        "mean(n, min_value=1)",
+        "min(n, min_value=1)",
+        "not_empty_string(t, trim_whitespace=False)",
+        "not_match_regex(t, regex='^a')",
+        "not_null_proportion(n, at_least=0.5)",
+        "quantile(n, quantile=0.5, max_value=2)",
+        "relationships(n, to='nyc.b', field='id')",
+        "relationships_where(n, to='nyc.b', field='id', from_condition='n > 1')",
+        "row_count(min_value=1)",
+        "stddev(n, max_value=2)",
+        "sum(n, max_value=2)",
+        "unique_combination_of_columns(n, t)",
+    ],
+)
+def test_names_of_dbt_are_understood(text: str) -> None:
+    (made,) = parse_checks(text)
+    assert parse_checks(str(made)) == (made,)

@@ -189,7 +189,7 @@ def test_masked_values_are_not_told() -> None:
     class Measuring(CountingEngine):
         def aggregate(self, rows: AddedRows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
             assert len(expressions) == 2
-            return 10, (True, "9")
+            return 10, (True, b"9")
 
     def asked(*texts: str, masked: tuple[str, ...]) -> list[str | None]:
         report = run_audit(

@@ -24,6 +24,7 @@ from lakegate.checks.builtin.rows import column_pair_greater, expression_is_true
 from lakegate.checks.builtin.sql import sql
 from lakegate.checks.builtin.texts import (
     casing,
+    json_schema,
     length_between,
     match_like,
     not_empty_string,
@@ -49,6 +50,7 @@ __all__ = [
     "expression_is_true",
     "fewer_rows_than",
     "in_range",
+    "json_schema",
     "length_between",
     "match_like",
     "matches",

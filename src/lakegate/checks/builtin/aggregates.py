@@ -21,6 +21,7 @@ _BEYOND = 10**308
 """More than a double holds, or nearly."""
 
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
+_LONGEST_SHOWN = 200  # characters
 _NO_VALUES = "The column has no values, so there was nothing to measure."
 _EXACT = "CAST({} AS DECIMAL(38, {}))"
 _WORDS = {
@@ -31,10 +32,16 @@ _WORDS = {
     "not_null_proportion": "share of values that aren't NULL",
     "distinct_count": "number of distinct values",
 }
+_ALIASES = {"min_value": "min", "max_value": "max"}  # of dbt-expectations
 Number = int | float
 
 
-@check(example="mean(fare_amount, 5, 50)  or  mean(fare_amount, deviations=3)", nulls="left out", nans="fails")
+@check(
+    example="mean(fare_amount, 5, 50)  or  mean(fare_amount, deviations=3)",
+    parameter_aliases=_ALIASES,
+    nulls="left out",
+    nans="fails",
+)
 def mean(
     column: ColumnName,
     min: Number | None = None,
@@ -77,6 +84,7 @@ def mean(
 @check(
     name="sum",
     example="sum(fare_amount, min=0)",
+    parameter_aliases=_ALIASES,
     nulls="left out",
     nans="fails",
 )
@@ -119,7 +127,7 @@ def column_sum(
     )
 
 
-@check(example="stddev(fare_amount, max=100)", nulls="left out", nans="fails")
+@check(example="stddev(fare_amount, max=100)", parameter_aliases=_ALIASES, nulls="left out", nans="fails")
 def stddev(
     column: ColumnName,
     min: Number | None = None,
@@ -151,7 +159,12 @@ def stddev(
     )
 
 
-@check(example="quantile(fare_amount, 0.95, max=120)", nulls="left out", nans="fails")
+@check(
+    example="quantile(fare_amount, 0.95, max=120)",
+    parameter_aliases={**_ALIASES, "quantile": "q"},
+    nulls="left out",
+    nans="fails",
+)
 def quantile(
     column: ColumnName,
     q: float,
@@ -188,7 +201,7 @@ def quantile(
     )
 
 
-@check(name="min", example="min(pickup, min='2024-01-01')", nulls="left out", nans="fails")
+@check(name="min", example="min(pickup, min='2024-01-01')", parameter_aliases=_ALIASES, nulls="left out", nans="fails")
 def column_min(
     column: ColumnName, min: Limit | None = None, max: Limit | None = None, **options: Unpack[CheckOptions]
 ) -> Aggregates:
@@ -204,7 +217,7 @@ def column_min(
     return _extreme("min", "smallest", audited(column), min, max)
 
 
-@check(name="max", example="max(fare_amount, max=1000)", nulls="left out", nans="fails")
+@check(name="max", example="max(fare_amount, max=1000)", parameter_aliases=_ALIASES, nulls="left out", nans="fails")
 def column_max(
     column: ColumnName, min: Limit | None = None, max: Limit | None = None, **options: Unpack[CheckOptions]
 ) -> Aggregates:
@@ -245,7 +258,13 @@ def null_rate(
     return _share("null_rate", found, Fraction, (min, max), band)
 
 
-@check(example="not_null_proportion(tip, min=0.95)", nulls="counted", nans="–", evidence="manifest, both ways")
+@check(
+    example="not_null_proportion(tip, min=0.95)",
+    parameter_aliases={"at_least": "min", "at_most": "max"},
+    nulls="counted",
+    nans="–",
+    evidence="manifest, both ways",
+)
 def not_null_proportion(
     column: ColumnName, min: Number, max: Number = 1, **options: Unpack[CheckOptions]
 ) -> Aggregates:
@@ -261,7 +280,7 @@ def not_null_proportion(
     return _share("share of values", found, lambda nulls, rows: Fraction(rows - nulls, rows), (min, max), None)
 
 
-@check(example="distinct_count(vendor_id, 1, 3)", nulls="left out", nans="equals NaN")
+@check(example="distinct_count(vendor_id, 1, 3)", parameter_aliases=_ALIASES, nulls="left out", nans="equals NaN")
 def distinct_count(
     column: ColumnName,
     min: int | None = None,
@@ -372,12 +391,16 @@ def _extreme(function: str, word: str, column: QuotedColumn, low: Limit | None, 
     has_nan = f" OR isnan(max({column}))" if kind.family is Family.FLOATING else ""
 
     def judge(values: Sequence[Any], _: int) -> Finding:
-        is_off, text = values
-        if text is None:
+        is_off, found = values
+        if found is None:
             return Finding(0, _NO_VALUES, skipped=True)
-        return Finding(0, f"The {word} value of {column.name} is {text!r}.", failed=bool(is_off))
+        text = bytes(found).decode(errors="backslashreplace")
+        shown = repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}…"
+        return Finding(0, f"The {word} value of {column.name} is {shown}.", failed=bool(is_off))
 
-    return Aggregates((f"({allowed.outside(value)}{has_nan})", f"CAST({value} AS STRING)"), judge)
+    # As bytes: a text may be no UTF-8, which Python could not take.
+    text = f"CAST(substring(CAST({value} AS STRING), 1, {_LONGEST_SHOWN + 1}) AS BINARY)"
+    return Aggregates((f"({allowed.outside(value)}{has_nan})", text), judge)
 
 
 def _number(column: str) -> QuotedColumn:
@@ -401,9 +424,7 @@ def _summed(total: Decimal | None, column: QuotedColumn) -> Decimal:
 
 def _within(value: Fraction | float, limits: tuple[Number | None, Number | None]) -> bool:
     # A float is compared as one: 0.1 in a column of doubles is the same number as 0.1 in the check.
-    low, high = (
-        None if end is None else (float(end) if isinstance(value, float) else Fraction(str(end))) for end in limits
-    )
+    low, high = (None if end is None else (end if isinstance(value, float) else Fraction(str(end))) for end in limits)
     return (low is None or low <= value) and (high is None or value <= high)
 
 

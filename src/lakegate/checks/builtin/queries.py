@@ -18,6 +18,8 @@ from lakegate.model.tables import OWN_BATCH
 _DURATION = re.compile(r"([1-9][0-9]{0,5})\s*(minute|hour|day|week)s?")
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
 _LONGEST = 20_000  # characters of a query
+_INFINITY = "CAST('Infinity' AS DOUBLE)"
+_LONGEST_SPAN = timedelta(days=365_000)
 
 
 @check(example="sequential_values(invoice_number)", nulls="left out", nans="–", evidence="scan (a job of its own)")
@@ -100,7 +102,7 @@ def outliers(column: ColumnName, deviations: float = 3, **options: Unpack[CheckO
     """Every value of ``column`` is within ``deviations`` sample standard deviations of the batch's mean.
 
     Reckoned in doubles. NaN fails, and isn't counted in mean and deviation; nor are infinities, which fail. Where all
-    values are the same, none fails.
+    values are the same, none fails; where a double can't hold the deviation, all do.
 
     Example:
         >>> str(outliers("fare_amount", 4))
@@ -110,11 +112,12 @@ def outliers(column: ColumnName, deviations: float = 3, **options: Unpack[CheckO
     if found.type.family not in _NUMBERS:
         raise CheckProblem(f"column '{found.name}' is of type {found.type.text}, not a number.")
     number = f"CAST({column} AS DOUBLE)"
-    finite = f"CASE WHEN abs({number}) < CAST('Infinity' AS DOUBLE) THEN {number} END"
+    finite = f"CASE WHEN abs({number}) < {_INFINITY} THEN {number} END"
+    # Not a window over all rows, which Spark would sort in one task.
+    measures = f"avg({finite}) AS __lakegate_mean, coalesce(stddev_samp({finite}), 0D) AS __lakegate_spread"
     return _rows_where(
-        f"SELECT *, avg({finite}) OVER () AS __lakegate_mean, coalesce(stddev_samp({finite}) OVER (), 0D) AS "  # noqa: S608
-        f"__lakegate_spread FROM {OWN_BATCH} WHERE {column} IS NOT NULL",
-        f"coalesce(NOT abs({number}) < CAST('Infinity' AS DOUBLE), TRUE) OR "
+        f"SELECT * FROM {OWN_BATCH} CROSS JOIN (SELECT {measures} FROM {OWN_BATCH}) WHERE {column} IS NOT NULL",  # noqa: S608 - quoted names
+        f"coalesce(NOT abs({number}) < {_INFINITY}, TRUE) OR NOT __lakegate_spread < {_INFINITY} OR "
         f"abs({number} - __lakegate_mean) > {deviations!r}D * __lakegate_spread * (1 + 1e-12D) "
         "+ 1e-12D * abs(__lakegate_mean)",
     )
@@ -134,7 +137,8 @@ def recency(column: ColumnName, within: str, **options: Unpack[CheckOptions]) ->
 
     Such as ``'30 minutes'``, ``'2 hours'``, ``'1 day'`` or ``'1 week'``. Compared with the time of the audit; a time
     without a zone is taken as UTC. Of a date, all of its day counts. A batch without any value fails. (When nothing
-    arrives at all there is nothing to audit: alerts for that are `expect_every` of the table's settings.)
+    arrives at all there is nothing to audit: the setting ``notify.late`` and a contract's
+    ``freshness`` are for that.)
 
     Example:
         >>> str(recency("pickup", "1 day"))
@@ -214,4 +218,7 @@ def _duration(text: str) -> timedelta:
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} isn't a time span such as '30 minutes', '2 hours' or '1 day'.")
-    return timedelta(**{f"{match[2]}s": int(match[1])})
+    span = timedelta(**{f"{match[2]}s": int(match[1])})
+    if span > _LONGEST_SPAN:
+        raise ValueError(f"{text!r} is longer than {_LONGEST_SPAN.days:,} days.")
+    return span

@@ -13,6 +13,7 @@ from lakegate.model.identifiers import TableIdentifier
 
 @check(
     example="row_count(min=1)  or  row_count(percent=30, weekday=True)",
+    parameter_aliases={"min_value": "min", "max_value": "max"},
     nulls="–",
     nans="–",
     evidence="manifest, both ways",
@@ -67,7 +68,7 @@ def _prepare_anomalies(check: Check) -> Check:
 
 
 @check(name="equal_rowcount", example="equal_rowcount(to='staging.trips')", scopes=("table",), nulls="–", nans="–",
-       evidence="scan (a job of its own)")  # fmt: skip
+       parameter_aliases={"compare_model": "to"}, evidence="scan (a job of its own)")  # fmt: skip
 def equal_rowcount(to: str, **options: Unpack[CheckOptions]) -> TotalBeside:
     """The table has as many rows as table ``to``, both as they would be after publishing.
 
@@ -83,7 +84,7 @@ def equal_rowcount(to: str, **options: Unpack[CheckOptions]) -> TotalBeside:
 
 
 @check(example="fewer_rows_than(to='staging.trips')", scopes=("table",), nulls="–", nans="–",
-       evidence="scan (a job of its own)")  # fmt: skip
+       parameter_aliases={"compare_model": "to"}, evidence="scan (a job of its own)")  # fmt: skip
 def fewer_rows_than(to: str, **options: Unpack[CheckOptions]) -> TotalBeside:
     """The table has fewer rows than table ``to``, both as they would be after publishing.
 

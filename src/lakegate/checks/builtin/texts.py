@@ -7,19 +7,21 @@ from typing import Literal, Unpack
 from lakegate.checks.builtin.matches import with_usable_pattern
 from lakegate.checks.columns import Family, QuotedColumn
 from lakegate.checks.definition import CheckOptions, ColumnName, audited
+from lakegate.checks.json_schemas import json_predicate, read_schema
 from lakegate.checks.patterns import longest_text
 from lakegate.checks.questions import CheckProblem, FailingRows
 from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.sqltext import sql_string
 
-_EMAIL = r"\A[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){0,8}\z"
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_EMAIL = rf"\A[A-Za-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL}){{0,126}}\z"
 _UUID = r"\A[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\z"
 _BLANK = r"(?U)\A\s*\z"
 _CASES = {"lower": "lower({0})", "upper": "upper({0})"}
 
 
-@check(example="not_empty_string(name)", each_column=True, nans="–")
+@check(example="not_empty_string(name)", each_column=True, parameter_aliases={"trim_whitespace": "trim"}, nans="–")
 def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack[CheckOptions]) -> FailingRows:
     """``column`` is never an empty text.
 
@@ -34,7 +36,7 @@ def not_empty_string(column: ColumnName, *, trim: bool = True, **options: Unpack
     return FailingRows(f"{text} RLIKE {sql_string(_BLANK)}" if trim else f"{text} = ''")
 
 
-@check(example="length_between(code, 2, 8)", nans="–")
+@check(example="length_between(code, 2, 8)", parameter_aliases={"min_value": "min", "max_value": "max"}, nans="–")
 def length_between(
     column: ColumnName, min: int | None = None, max: int | None = None, **options: Unpack[CheckOptions]
 ) -> FailingRows:
@@ -85,7 +87,7 @@ def casing(column: ColumnName, case: Literal["lower", "upper"], **options: Unpac
     return FailingRows(f"{text} <> {_CASES[case].format(text)}")
 
 
-@check(example="not_match_regex(comment, r'<script')", nans="–")
+@check(example="not_match_regex(comment, r'<script')", parameter_aliases={"regex": "pattern"}, nans="–")
 def not_match_regex(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
     r"""``column`` doesn't match /``pattern``/ anywhere.
 
@@ -101,7 +103,7 @@ def not_match_regex(column: ColumnName, pattern: str, **options: Unpack[CheckOpt
 not_match_regex.prepare(with_usable_pattern)
 
 
-@check(example="match_like(code, 'AB-%')", nans="–")
+@check(example="match_like(code, 'AB-%')", parameter_aliases={"like_pattern": "pattern"}, nans="–")
 def match_like(column: ColumnName, pattern: str, **options: Unpack[CheckOptions]) -> FailingRows:
     r"""``column`` is LIKE ``pattern``, as a whole.
 
@@ -128,8 +130,9 @@ def _prepare_like(check: Check) -> Check:
 def valid_email(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRows:
     """``column`` looks like an e-mail address.
 
-    As HTML's ``<input type="email">`` takes it: one ``@``, up to 64 characters of ASCII before it, up to nine labels of
-    letters, digits and hyphens after it. Whether anybody reads mail there, no pattern says. An empty text fails.
+    As HTML's ``<input type="email">`` takes it: one ``@``, up to 64 characters of ASCII before it, after it labels of
+    letters, digits and, within them, hyphens, up to 63 characters each. Whether anybody reads mail there, no pattern
+    says. An empty text fails.
 
     Example:
         >>> str(valid_email("contact"))
@@ -149,6 +152,38 @@ def valid_uuid(column: ColumnName, **options: Unpack[CheckOptions]) -> FailingRo
         'valid_uuid(request_id)'
     """
     return FailingRows(f"NOT ({_text(column)} RLIKE {sql_string(_UUID)})")
+
+
+@check(example="""json_schema(payload, '{"type": "object", "required": ["id"]}')""", nans="–",
+       aliases=("has_valid_json_schema",), parameter_aliases={"json_schema": "schema"})  # fmt: skip
+def json_schema(column: ColumnName, schema: str, **options: Unpack[CheckOptions]) -> FailingRows:
+    r"""``column`` is JSON that is valid by a JSON Schema.
+
+    ``schema`` is the schema's own JSON, as text. A text that is no JSON fails, so does one with a name twice in an
+    object; NULL passes. Supported are ``type``, ``enum`` and ``const`` of plain values, ``minimum`` and ``maximum``
+    (also exclusive), ``minLength``, ``maxLength``, ``pattern``, ``format`` (``date``, ``date-time`` and ``uuid``; it
+    counts), ``items``, ``minItems``, ``maxItems``, ``properties``, ``required``, ``additionalProperties``,
+    ``minProperties``, ``maxProperties``, ``allOf``, ``anyOf``, ``oneOf``, ``not``, ``if``/``then``/``else``, and
+    ``$ref`` within the schema, without recursion. Any other keyword is refused: none is skipped. Numbers are compared
+    as doubles; patterns are those of ``match_regex``. Spark answers it in its own SQL, by type ``VARIANT``.
+
+    Example:
+        >>> str(json_schema("payload", '{"type": "object"}'))
+        'json_schema(payload, schema=\'{"type": "object"}\')'
+    """
+    predicate, longest = json_predicate(read_schema(schema), _text(column))
+    return FailingRows(predicate, by_user=True, longest_text=longest)
+
+
+@json_schema.prepare
+def _prepare_json(check: Check) -> Check:
+    json_predicate(read_schema(check.arguments["schema"]), "c")
+    return check
+
+
+@json_schema.claim
+def _claim_json(check: Check) -> str:
+    return f"{check.columns[0]} is JSON that is valid by its schema"
 
 
 def _text(column: str) -> QuotedColumn:

@@ -1,0 +1,334 @@
+"""JSON Schema as Spark SQL: what a text must be to be valid, so that no library is needed where Spark runs.
+
+A schema is compiled to one expression over Spark's ``VARIANT``. Keywords that it doesn't know are refused: one that is
+skipped would let texts pass that aren't valid. Each value is bound once, with its type, by a function of one element
+(``forall(array(…), n -> …)``), as Spark SQL has no LET.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lakegate.checks.patterns import EXPLODES, explodes, longest_text
+from lakegate.model.sqltext import sql_string
+from lakegate.model.words import did_you_mean
+
+_TEXTS_ONLY = frozenset({"$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated",
+                         "readOnly", "writeOnly", "$defs", "definitions"})  # fmt: skip
+"""Keywords that make no text invalid."""
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_MOST_PARTS = 400
+_MOST_DEPTH = 40
+FORMATS = {
+    "date": r"\A\d{4}-\d\d-\d\d\z",
+    "date-time": r"\A\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)\z",
+    "uuid": r"\A[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}\z",
+}
+"""Formats that are checked, and what their texts look like; days must exist, too."""
+
+
+def read_schema(text: str) -> Any:
+    """Return a JSON Schema as values.
+
+    Raises:
+        ValueError: With what's wrong with it.
+    """
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"the schema is no JSON: {error.msg} (line {error.lineno}, column {error.colno}).") from None
+    except RecursionError:
+        raise ValueError("the schema is nested too deeply.") from None
+    return found
+
+
+def json_predicate(schema: Any, column: str) -> tuple[str, int | None]:
+    """Return SQL that is true for texts that aren't valid, and how long a text may be that it's tried on.
+
+    Args:
+        schema: Of :func:`read_schema`.
+        column: A column of text, quoted.
+
+    Raises:
+        ValueError: With the place and the reason, when the schema can't be used.
+
+    Example:
+        >>> json_predicate(True, "`doc`")[0].startswith("`doc` IS NOT NULL AND NOT ")
+        True
+    """
+    compiler = _Compiler(schema)
+    valid = compiler.bound(schema, "try_element_at(doc.parts, 1)", "#")
+    # Spark reads one value and ignores what comes after it. In an array, a second value that no text can hold, its own
+    # hash, shows that the text was read to its end.
+    text = f"concat('[', {column}, ',\"', md5({column}), '\"]')"
+    parts = f"struct(CAST(try_parse_json({text}) AS ARRAY<VARIANT>) AS parts, md5({column}) AS hash)"
+    is_whole = "size(doc.parts) = 2 AND CAST(try_element_at(doc.parts, 2) AS STRING) = doc.hash"
+    passes = f"coalesce(forall(array({parts}), doc -> {is_whole} AND {valid}), FALSE)"
+    return f"{column} IS NOT NULL AND NOT {passes}", compiler.longest_text
+
+
+class _Compiler:
+    """Compiles one schema. Every expression it makes is true or false, never NULL."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._parts = 0
+        self._within: list[str] = []  # references that are being followed
+        self.longest_text: int | None = None
+
+    def bound(self, schema: Any, value: str, at: str) -> str:
+        """Return whether ``value``, SQL of a variant that isn't NULL, is valid."""
+        self._parts += 1
+        if self._parts > _MOST_PARTS or at.count("/") > _MOST_DEPTH:
+            raise ValueError(f"the schema is too large: it has more than {_MOST_PARTS} parts, or is nested too deeply.")
+        if isinstance(schema, bool):
+            return str(schema).upper()
+        if not isinstance(schema, dict):
+            raise ValueError(f"{at} is neither an object nor true or false.")  # noqa: TRY004 - of what a user wrote
+        name = f"n{self._parts}"
+        terms = list(self._terms(schema, name, at))
+        if not terms:
+            return "TRUE"
+        pair = f"struct({value} AS v, schema_of_variant({value}) AS t)"
+        return f"coalesce(forall(array({pair}), {name} -> {' AND '.join(terms)}), FALSE)"
+
+    def _terms(self, schema: Mapping[str, Any], name: str, at: str) -> Iterator[str]:
+        for keyword, value in schema.items():
+            place = f"{at}/{keyword}"
+            if keyword in _TEXTS_ONLY or keyword in ("then", "else"):  # which say nothing without an "if"
+                continue
+            if keyword == "$ref":
+                yield self._reference(value, name, place)
+                continue
+            make = getattr(self, f"_{_snake(keyword)}", None) if keyword in _KEYWORDS else None
+            if make is None:
+                raise ValueError(f"{place}: this keyword isn't supported. {did_you_mean(keyword, _KEYWORDS)}".strip())
+            yield f"({make(value, name, place, schema)})"
+
+    def _reference(self, value: Any, name: str, at: str) -> str:
+        if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
+            raise ValueError(f"{at}: only references within the schema, '#/…', are supported.")
+        if value in self._within:
+            raise ValueError(f"{at}: {value} refers to itself; a schema that recurs isn't supported.")
+        found = self._root
+        for part in value.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or key not in found:
+                raise ValueError(f"{at}: there is no {value}.")
+            found = found[key]
+        self._within.append(value)
+        made = self.bound(found, f"{name}.v", at)
+        self._within.pop()
+        return made
+
+    # Any type ------------------------------------------------------------------------------------------------------
+
+    def _type(self, value: Any, name: str, at: str, _: Any) -> str:
+        kinds = [value] if isinstance(value, str) else value
+        if not isinstance(kinds, list) or not kinds or any(kind not in _TYPES for kind in kinds):
+            raise ValueError(f"{at}: {value!r} isn't one of {', '.join(_TYPES)}, or a list of these.")
+        return " OR ".join(_is(kind, name) for kind in kinds)
+
+    def _enum(self, value: Any, name: str, at: str, _: Any) -> str:
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"{at}: it isn't a list of values.")
+        return " OR ".join(f"({_equals(one, name, at)})" for one in value)
+
+    def _const(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _equals(value, name, at)
+
+    def _all_of(self, value: Any, name: str, at: str, _: Any) -> str:
+        return " AND ".join(self._each(value, name, at))
+
+    def _any_of(self, value: Any, name: str, at: str, _: Any) -> str:
+        return " OR ".join(self._each(value, name, at))
+
+    def _one_of(self, value: Any, name: str, at: str, _: Any) -> str:
+        return " + ".join(f"IF({one}, 1, 0)" for one in self._each(value, name, at)) + " = 1"
+
+    def _not(self, value: Any, name: str, at: str, _: Any) -> str:
+        return f"NOT {self.bound(value, f'{name}.v', at)}"
+
+    def _if(self, value: Any, name: str, at: str, schema: Mapping[str, Any]) -> str:
+        then, other = (
+            self.bound(schema.get(word, True), f"{name}.v", at.removesuffix("if") + word) for word in ("then", "else")
+        )
+        return f"IF({self.bound(value, f'{name}.v', at)}, {then}, {other})"
+
+    def _each(self, value: Any, name: str, at: str) -> list[str]:
+        if not isinstance(value, list) or not value:
+            raise ValueError(f"{at}: it isn't a list of schemas.")
+        return [self.bound(one, f"{name}.v", f"{at}/{index}") for index, one in enumerate(value)]
+
+    # Numbers -------------------------------------------------------------------------------------------------------
+
+    def _minimum(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("number", name, f"{_as_number(name)} >= {_number(value, at)}")
+
+    def _maximum(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("number", name, f"{_as_number(name)} <= {_number(value, at)}")
+
+    def _exclusive_minimum(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("number", name, f"{_as_number(name)} > {_number(value, at)}")
+
+    def _exclusive_maximum(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("number", name, f"{_as_number(name)} < {_number(value, at)}")
+
+    # Texts ---------------------------------------------------------------------------------------------------------
+
+    def _min_length(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("string", name, f"char_length({_as_text(name)}) >= {_count(value, at)}")
+
+    def _max_length(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("string", name, f"char_length({_as_text(name)}) <= {_count(value, at)}")
+
+    def _pattern(self, value: Any, name: str, at: str, _: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{at}: it isn't a pattern.")
+        if explodes(value):
+            raise ValueError(f"{at}: the pattern {value!r} {EXPLODES}.")
+        limits = [one for one in (self.longest_text, longest_text(value)) if one is not None]
+        self.longest_text = min(limits, default=None)
+        return _if_is("string", name, f"{_as_text(name)} RLIKE {sql_string(value)}")
+
+    def _format(self, value: Any, name: str, at: str, _: Any) -> str:
+        pattern = FORMATS.get(value) if isinstance(value, str) else None
+        if pattern is None:
+            raise ValueError(f"{at}: {value!r} isn't one of {', '.join(FORMATS)}.")
+        text = _as_text(name)
+        day = f" AND try_cast(substring({text}, 1, 10) AS DATE) IS NOT NULL" if value.startswith("date") else ""
+        hours = f" AND try_cast(upper({text}) AS TIMESTAMP) IS NOT NULL" if value == "date-time" else ""
+        return _if_is("string", name, f"{text} RLIKE {sql_string(pattern)}{day}{hours}")
+
+    # Arrays --------------------------------------------------------------------------------------------------------
+
+    def _items(self, value: Any, name: str, at: str, _: Any) -> str:
+        item = f"{name}i"
+        return _if_is("array", name, f"forall({_as_array(name)}, {item} -> {self.bound(value, item, at)})")
+
+    def _min_items(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("array", name, f"size({_as_array(name)}) >= {_count(value, at)}")
+
+    def _max_items(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("array", name, f"size({_as_array(name)}) <= {_count(value, at)}")
+
+    # Objects -------------------------------------------------------------------------------------------------------
+
+    def _properties(self, value: Any, name: str, at: str, _: Any) -> str:
+        if not isinstance(value, dict):
+            raise ValueError(f"{at}: it isn't an object of schemas.")  # noqa: TRY004 - of what a user wrote
+        terms = []
+        for key, schema in value.items():
+            found = f"try_element_at({_as_map(name)}, {sql_string(key)})"
+            terms.append(f"({found} IS NULL OR {self.bound(schema, found, f'{at}/{key}')})")
+        return _if_is("object", name, " AND ".join(terms) or "TRUE")
+
+    def _required(self, value: Any, name: str, at: str, _: Any) -> str:
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise ValueError(f"{at}: it isn't a list of names.")
+        terms = (f"map_contains_key({_as_map(name)}, {sql_string(one)})" for one in value)
+        return _if_is("object", name, " AND ".join(terms) or "TRUE")
+
+    def _additional_properties(self, value: Any, name: str, at: str, schema: Mapping[str, Any]) -> str:
+        known = ", ".join(map(sql_string, schema.get("properties", {})))
+        entry = f"{name}e"
+        is_known = f"{entry}.key IN ({known}) OR " if known else ""
+        valid = self.bound(value, f"{entry}.value", at)
+        return _if_is("object", name, f"forall(map_entries({_as_map(name)}), {entry} -> {is_known}{valid})")
+
+    def _min_properties(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("object", name, f"size({_as_map(name)}) >= {_count(value, at)}")
+
+    def _max_properties(self, value: Any, name: str, at: str, _: Any) -> str:
+        return _if_is("object", name, f"size({_as_map(name)}) <= {_count(value, at)}")
+
+
+_KEYWORDS = (
+    "$ref", "additionalProperties", "allOf", "anyOf", "const", "enum", "exclusiveMaximum", "exclusiveMinimum", "format",
+    "if", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties",
+    "minimum", "not", "oneOf", "pattern", "properties", "required", "type",
+)  # fmt: skip
+
+
+def _snake(keyword: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in keyword)
+
+
+def _is(kind: str, name: str) -> str:
+    match kind:
+        case "string" | "boolean":
+            return f"{name}.t = '{kind.upper()}'"
+        case "null":
+            return f"{name}.t = 'VOID'"
+        case "object" | "array":
+            return f"{name}.t LIKE '{kind.upper()}<%'"
+        case "number":
+            return f"({name}.t = 'BIGINT' OR {name}.t = 'DOUBLE' OR {name}.t LIKE 'DECIMAL(%')"
+    digits = f"NOT CAST({name}.v AS STRING) RLIKE '[.][0-9]*[1-9]'"
+    return (
+        f"({name}.t = 'BIGINT' OR ({name}.t LIKE 'DECIMAL(%' AND {digits}) OR "
+        f"({name}.t = 'DOUBLE' AND {_as_number(name)} = floor({_as_number(name)})))"
+    )
+
+
+def _if_is(kind: str, name: str, then: str) -> str:
+    """Return SQL of what holds for values of one type; others pass."""
+    return f"CASE WHEN {_is(kind, name)} THEN {then} ELSE TRUE END"
+
+
+def _as_number(name: str) -> str:
+    return f"CAST({name}.v AS DOUBLE)"
+
+
+def _as_text(name: str) -> str:
+    return f"CAST({name}.v AS STRING)"
+
+
+def _as_array(name: str) -> str:
+    return f"CAST({name}.v AS ARRAY<VARIANT>)"
+
+
+def _as_map(name: str) -> str:
+    return f"CAST({name}.v AS MAP<STRING, VARIANT>)"
+
+
+def _equals(value: Any, name: str, at: str) -> str:
+    if isinstance(value, bool):
+        return f"{_if('boolean', name)} CAST({name}.v AS BOOLEAN) = {str(value).upper()} ELSE FALSE END"
+    if isinstance(value, str):
+        return f"{_if('string', name)} {_as_text(name)} = {sql_string(value)} ELSE FALSE END"
+    if isinstance(value, (int, float)):
+        return f"{_if('number', name)} {_as_number(name)} = {_number(value, at)} ELSE FALSE END"
+    if value is None:
+        return _is("null", name)
+    raise ValueError(f"{at}: a value may be a text, a number, true, false or null, not a list or an object.")
+
+
+def _if(kind: str, name: str) -> str:
+    return f"CASE WHEN {_is(kind, name)} THEN"
+
+
+def _number(value: Any, at: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 10**300:
+        raise ValueError(f"{at}: {value!r} isn't a number.")
+    return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+def _count(value: Any, at: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 2**31 or value % 1:
+        raise ValueError(f"{at}: {value!r} isn't a number of things.")
+    return str(int(value))
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"the schema is no JSON: it has {text}.")
+
+
+def _distinct(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the schema has {twice!r} twice in one object.")
+    return found
