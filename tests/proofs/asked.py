@@ -84,6 +84,10 @@ def ask(
             found = {key(value) for value in there if value is not None}
             lacking = sum(value is not None and key(value) not in found for value in values)
             yield Asked(checks.relationships(name, to=table, to_columns=column), lacking)
+            none = sum(value is not None for value in values)
+            for condition, orphans in (("K IS NOT NULL", lacking), ("K IS NULL", none)):
+                check = checks.relationships_where(name, to=table, to_columns=column, to_condition=condition)
+                yield Asked(check, orphans)
     yield from _of_keys(r, columns, batch, others)
     low, high = sorted((r.randint(0, 2 * len(batch)), r.randint(0, 2 * len(batch))))
     off = max(low - len(batch), len(batch) - high, 0)
@@ -107,6 +111,8 @@ def _of_values(r: random.Random, name: str, kind: Kind, values: Sequence[Any], d
         literal = f"CAST('{other:f}' AS {kind.spark})" if isinstance(other, Decimal) else f"({other})"
         failing = sum(value is not None and _OPERATORS[operator](value, other) for value in values)
         yield Asked(checks.sql(f"{quote(name)} {operator} {literal}"), failing)
+        present = sum(value is not None for value in values)
+        yield Asked(checks.expression_is_true(f"{quote(name)} {operator} {literal}"), present - failing)
     if kind.spark in ("float", "double"):
         yield Asked(checks.sql(f"isnan({quote(name)})"), sum(_is_nan(value) for value in values))
 

@@ -26,8 +26,8 @@ from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema
 from lakegate.spark.sessions import CATALOG
-from proofs.asked import Asked, Row, ask
-from proofs.reference import ask_more
+from proofs.asked import Asked, Row
+from proofs.reference import ask_all
 from proofs.result import ProofResult
 from proofs.values import KINDS, Kind, decimals, some_kind, written
 
@@ -320,8 +320,7 @@ class Case:
     def _asked(self, rows: Sequence[Row], others: Sequence[Row]) -> tuple[list[Asked], list[Check]]:
         schema = Schema(columns=tuple(Column(name=name, type=_iceberg(kind)) for name, kind in self._kinds.items()))
         asked = []
-        more = ask_more(self.r, self._kinds, rows) if rows else ()
-        for one in (*ask(self.r, self._kinds, rows, others, self._parents), *more):
+        for one in ask_all(self.r, self._kinds, rows, others, self._parents):
             try:
                 validate_checks([one.check], schema)
             except CheckError:

@@ -9,8 +9,9 @@ import itertools
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, fsum, isfinite, isnan, sqrt
@@ -19,12 +20,52 @@ from typing import Any
 from lakegate import checks
 from lakegate.model.checks import Verdict
 from lakegate.model.identifiers import quote
-from proofs.asked import Asked, Row
+from proofs.asked import Asked, Row, ask
 from proofs.values import Kind, key
 
 _LARGEST_SUM = 10**30
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_EMAIL = re.compile(rf"[a-zA-Z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL})*")
 _NUMBERS = ("int", "bigint", "decimal", "float", "double")
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_SHARES = (0.0, 0.07, 0.15, 0.25, 0.28, 1 / 3, 0.5, 0.55, 0.57, 0.7, 0.9, 1.0)
+_OWN_JOB = frozenset({"custom_sql", "equal_rowcount", "fewer_rows_than", "mutually_exclusive_ranges", "outliers",
+                      "relationships", "relationships_where", "sequential_values", "unique"})  # fmt: skip
+_MOST_JOBS = 8  # of those: they take most of the time
+_MOST_FILTERED = 12
+Parents = tuple[str, str, Kind, Sequence[Any]]
+
+
+def ask_all(
+    r: random.Random,
+    columns: Mapping[str, Kind],
+    batch: Sequence[Row],
+    others: Sequence[Row],
+    parents: Parents | None,
+) -> Iterator[Asked]:
+    """Yield checks of ``batch`` as :func:`~proofs.asked.ask` and :func:`ask_more` do, and some of a part of it.
+
+    Args:
+        r: Where chance comes from.
+        columns: The table's columns.
+        batch: The rows that are audited.
+        others: The rows that are beside them in the table.
+        parents: A table, its column and the column's kind and values.
+    """
+    asked = list(ask(r, columns, batch, others, parents))
+    if batch:
+        asked += ask_more(r, columns, batch)
+        asked += _of_the_table(r, columns, len(batch) + len(others), parents)
+        where, is_chosen = _condition(r, columns)
+        chosen, beside = ([row for row in rows if is_chosen(row)] for rows in (batch, others))
+        more = (*ask(r, columns, chosen, beside, parents), *ask_more(r, columns, chosen)) if chosen else ()
+        plain = [one for one in more if one.check.where is None]
+        for one in r.sample(plain, min(_MOST_FILTERED, len(plain))):
+            asked.append(replace(one, check=one.check.model_copy(update={"where": where}), total=len(chosen)))
+    own = [one for one in asked if one.check.kind in _OWN_JOB]
+    left_out = set(map(id, r.sample(own, max(0, len(own) - _MOST_JOBS))))
+    yield from (one for one in asked if id(one) not in left_out)
 
 
 def ask_more(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
@@ -40,10 +81,11 @@ def ask_more(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]
         if kind.spark == "string":
             yield from _texts(r, name, there)
         if kind.spark in ("int", "bigint", "date"):
-            yield from _sequences(r, name, there)
-        if kind.spark in ("date", "timestamp", "timestamp_ntz"):
+            yield from _sequences(r, name, columns, batch)
+        if kind.spark in _TIMES:
             late = sum(_is_late(value) for value in there)
             yield Asked(checks.not_in_future(name), late)
+            yield _whole(checks.recency(name, "2 days"), fails=not any(_is_late(value, days=2) for value in there))
         if kind.spark.startswith("struct"):
             yield from _fields(name, values)
     yield from _pairs(r, columns, batch)
@@ -78,6 +120,8 @@ def _extremes(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Ask
     numbers = [value for value in there if not _is_nan(value)]
     yield _whole(checks.column_min(name, min=written), fails=has_nan or min(numbers) < limit)
     yield _whole(checks.column_max(name, max=written), fails=has_nan or max(numbers) > limit)
+    yield _whole(checks.column_min(name, max=written), fails=has_nan or min(numbers) > limit)
+    yield _whole(checks.column_max(name, min=written), fails=has_nan or max(numbers) < limit)
 
 
 def _measures(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Asked]:
@@ -100,7 +144,7 @@ def _measures(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Ask
         mean_of = fsum(there) / len(there)
         yield _whole(checks.mean(name, mean_of - 1, mean_of + 1), fails=False)
         yield _whole(checks.mean(name, min=mean_of + 1), fails=True)
-    share = r.choice((0.0, 0.25, 0.5, 0.9, 1.0))
+    share = r.choice(_SHARES)
     ordered = sorted(map(float, there))
     if ordered:
         at = ordered[max(0, ceil(Fraction(str(share)) * len(ordered)) - 1)]
@@ -131,14 +175,33 @@ def _texts(r: random.Random, name: str, there: Sequence[str]) -> Iterator[Asked]
     yield Asked(checks.match_like(name, "a%"), sum(not like.fullmatch(value) for value in there))
     yield Asked(checks.match_like(name, r"_\%%"), sum(value[1:2] != "%" for value in there))
     yield Asked(checks.valid_uuid(name), sum(not _UUID.fullmatch(value) for value in there))
-    yield Asked(checks.valid_email(name), len(there))  # none of the texts is one
+    yield Asked(checks.valid_email(name), sum(not _EMAIL.fullmatch(value) for value in there))
 
 
-def _sequences(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Asked]:
-    numbers = sorted(value.toordinal() if isinstance(value, date) else value for value in there)
-    step = r.choice((1, 1, 2))
-    gaps = sum(after != before + step for before, after in itertools.pairwise(numbers))
-    yield Asked(checks.sequential_values(name, step), gaps)
+def _sequences(r: random.Random, name: str, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
+    step, by = r.choice((1, 1, 2)), _some_group(r, columns, but=(name,))
+    gaps = 0
+    for rows in _grouped(batch, by):
+        there = [row[name] for row in rows if row[name] is not None]
+        numbers = sorted(value.toordinal() if isinstance(value, date) else value for value in there)
+        gaps += sum(after != before + step for before, after in itertools.pairwise(numbers))
+    yield Asked(checks.sequential_values(name, step, partition_by=_paths(by)), gaps)
+
+
+def _some_group(r: random.Random, columns: Mapping[str, Kind], *, but: Sequence[str]) -> list[str]:
+    groups = [name for name, kind in columns.items() if kind.groups and name not in but]
+    return r.sample(groups, min(len(groups), r.choice((0, 0, 1, 2))))
+
+
+def _grouped(batch: Sequence[Row], by: Sequence[str]) -> Iterator[list[Row]]:
+    groups: dict[Any, list[Row]] = {}
+    for row in batch:
+        groups.setdefault(tuple(key(row[name]) for name in by), []).append(row)
+    yield from groups.values()
+
+
+def _paths(names: Sequence[str]) -> list[str] | None:
+    return list(names) or None
 
 
 def _fields(name: str, values: Sequence[Any]) -> Iterator[Asked]:
@@ -169,12 +232,49 @@ def _pairs(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) 
     equal = r.random() < 0.5
     fails = sum(_rank(a) < _rank(b) or (not equal and _rank(a) == _rank(b)) for a, b in pairs)
     yield Asked(checks.column_pair_greater(left, right, or_equal=equal), fails)
-    if columns[left].spark not in ("float", "double"):
-        failing, latest = 0, None
-        for low, high in sorted(pairs):
-            failing += high < low or (latest is not None and low < latest)
+    by, gaps, failing = _some_group(r, columns, but=(left, right)), r.random() < 0.7, 0
+    for rows in _grouped(batch, by):
+        there = [(row[left], row[right]) for row in rows if row[left] is not None and row[right] is not None]
+        ranked, latest = sorted((_rank(low), _rank(high)) for low, high in there), None
+        for low, high in ranked:
+            apart = latest is not None and (low < latest or (not gaps and low != latest))
+            failing += high < low or apart
             latest = high if latest is None else max(latest, high)
-        yield Asked(checks.mutually_exclusive_ranges(left, right), failing)
+    yield Asked(checks.mutually_exclusive_ranges(left, right, partition_by=_paths(by), gaps=gaps), failing)
+
+
+def _condition(r: random.Random, columns: Mapping[str, Kind]) -> tuple[str, Callable[[Row], bool]]:
+    """Return a condition about a row, as SQL and as a function."""
+    name = r.choice(sorted(columns))
+    column, spark = quote(name), columns[name].spark
+    if spark == "boolean":
+        return column, lambda row: row[name] is True
+    if spark in ("int", "bigint") or spark.startswith("decimal"):
+        return f"{column} >= 0 OR {column} IS NULL", lambda row: row[name] is None or row[name] >= 0
+    if spark in ("float", "double"):
+        return f"{column} <> 0", lambda row: row[name] is not None and row[name] != 0
+    if spark == "string":
+        return f"length({column}) < 3", lambda row: row[name] is not None and len(row[name]) < 3
+    return f"{column} IS NOT NULL", lambda row: row[name] is not None
+
+
+def _of_the_table(r: random.Random, columns: Mapping[str, Kind], rows: int, parents: Parents | None) -> Iterator[Asked]:
+    names = list(columns)
+    listed = r.sample(names, r.randint(1, len(names)))
+    is_whole, in_order = len(listed) == len(names), r.random() < 0.5
+    if not any(": " in name or name != name.strip() for name in listed):
+        # Columns may have been moved: in what order they are, this proof doesn't know.
+        yield _whole(checks.columns_match(listed, mode="additive"), fails=False)
+        yield _whole(checks.columns_match(listed), fails=not is_whole)
+        yield _whole(checks.columns_match([*listed, "missing"], ordered=in_order), fails=True)
+    name, other = r.choice(names), r.choice(names)
+    yield _whole(checks.column_type(name, columns[other].spark), fails=columns[name].spark != columns[other].spark)
+    yield _whole(checks.column_exists("no such column"), fails=True)
+    if parents is None:
+        return
+    table, _, _, there = parents
+    yield _whole(checks.equal_rowcount(table), fails=rows != len(there))
+    yield _whole(checks.fewer_rows_than(table), fails=rows >= len(there))
 
 
 def _options(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]) -> Iterator[Asked]:
@@ -196,6 +296,15 @@ def _options(r: random.Random, columns: Mapping[str, Kind], batch: Sequence[Row]
     everything = sum(row[name] is None for row in batch)
     passes = everything * 100 <= share * len(batch)
     yield Asked(checks.not_null(name, tolerance=f"{share}%"), everything, "pass" if passes else "fail")
+    if columns[name].ranges and (drawn := [row[name] for row in batch if _is_plain(row[name])]):
+        limit = r.choice(drawn)
+        outside = sum(_is_nan(row[name]) or row[name] < limit for row in chosen if row[name] is not None)
+        allowed = r.choice((1, 2, "10%", "33.3%", "50%"))
+        most = allowed if isinstance(allowed, int) else Fraction(allowed.rstrip("%")) * len(chosen) / 100
+        enough: Verdict = "pass" if outside <= most else "fail"
+        written = limit.isoformat() if isinstance(limit, datetime) else limit
+        check = checks.in_range(name, min=written, where=where, tolerance=allowed)
+        yield Asked(check, outside, verdict or enough, len(chosen))
     low = r.randint(0, 5)
     off = max(low - len(chosen), 0)
     yield Asked(checks.row_count(low, where=where), off, None, len(chosen))
@@ -205,11 +314,16 @@ def _whole(check: checks.Check, *, fails: bool, skipped: bool = False) -> Asked:
     return Asked(check, 0, "skipped" if skipped else "fail" if fails else "pass")
 
 
-def _is_late(value: Any) -> bool:
-    now = datetime.now(UTC)
+def _is_late(value: Any, *, days: int | None = None) -> bool:
+    """Return whether a time is later than now, or no longer ago than so many days."""
+    then = datetime.now(UTC) - timedelta(days=days or 0)
     if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC) > now
-    return bool(value > now.date())
+        return value.replace(tzinfo=UTC) > then
+    return bool(value > then.date() if days is None else value >= then.date())
+
+
+def _is_plain(value: Any) -> bool:
+    return value is not None and (not isinstance(value, float) or isfinite(value))
 
 
 def _is_nan(value: Any) -> bool:

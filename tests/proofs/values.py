@@ -37,6 +37,7 @@ _TEXTS = (
     ),
     *("sixteen characters" + end for end in ("", "!", "\uffff", "\U0010ffff", "z" * 50)),
     *("\U0010ffff" * 20, "\U0010ffff" * 20 + "a", "\uffff" * 17, "1", "10", "9", "2024-01-31"),
+    *("ann@example.org", "ann@-example.org", "ann@x", "a@b.c.d.e.f.g.h.i.j.k", "9d3E0f6a-0000-4000-8000-0123456789aB"),
 )
 _FLOATS = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0**24, -(2.0**24))
 
