@@ -15,7 +15,6 @@ from lakegate.journal.schema import CLAIMS, LANDINGS, as_text
 from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.request import OnSameContent
-from lakegate.model.run import RunStatus
 
 State = Literal["claimed", "published"]
 CLAIMED: State = "claimed"
@@ -183,9 +182,9 @@ def release(tx: Transaction, run_id: str) -> None:
     tx.execute(delete(CLAIMS).where(CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED))
 
 
-def settle(tx: Transaction, run_id: str, status: RunStatus) -> None:
+def settle(tx: Transaction, run_id: str, *, published: bool) -> None:
     """Turn the claims of a run that was published into published files, and give back those of any other."""
-    if status != "published":
+    if not published:
         release(tx, run_id)
         return
     ours = CLAIMS.c.run_id == run_id, CLAIMS.c.state == CLAIMED

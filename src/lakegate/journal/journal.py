@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
-from lakegate.journal.database import Database, Transaction
+from lakegate.journal.database import Database, Transaction, Waiting
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
 from lakegate.journal.pages import JournalPages, RunFilter
@@ -207,7 +207,8 @@ class Journal:
             files.lock_claims_of(tx, run.run_id)
             known = runs.get(tx, run.run_id, to_change=True)
             kept = runs.put(tx, run)
-            files.settle(tx, run.run_id, kept.status)
+            # Of one that only the history calls published, that has the files: an earlier attempt may have had others.
+            files.settle(tx, run.run_id, published=run.status == kept.status == "published")
             had_ended = known is not None and (known.status, known.finished_at) == (kept.status, kept.finished_at)
             if not had_ended:
                 queue_end(tx, kept)
@@ -469,9 +470,7 @@ class Journal:
 
     # Locks
 
-    def lock(
-        self, name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None
-    ) -> AbstractContextManager[bool]:
+    def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> AbstractContextManager[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name`` (a table to publish to).
 
         It only spares concurrent commits to one table from being redone: no promise depends on it. It ends with the

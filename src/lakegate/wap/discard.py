@@ -12,7 +12,7 @@ from lakegate.model.run import RUN_ID_PROPERTY, Action, Run
 from lakegate.points import unknown_ref
 from lakegate.wap.context import Context
 from lakegate.wap.group_commit import require_nobody_publishes
-from lakegate.wap.history import find_publication
+from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 
 _PATIENCE_S = 5.0
 
@@ -132,7 +132,11 @@ def _discarded(context: Context, run: Run, token: str, target: str, action: Acti
         require_nobody_publishes(context, run)
     discard(context, run.branch, target=target)
     # What was published stays published, or reverted, even if its branch couldn't be dropped then.
-    publication = run.publication or find_publication(context, run)
+    try:
+        publication = run.publication or find_publication(context, run)
+    except EarlierAttemptError:
+        sync(context, run.target)  # the run is published, and the journal says so whatever we end it as
+        publication = None
     status = "discarded" if publication is None else "published" if run.publication is None else run.status
     changes: dict[str, object] = {"status": status, "publication": publication, "branch_kept": False, "order": None}
     if action is not None:

@@ -79,14 +79,16 @@ class Turn:
 
 @contextmanager
 def waiting_for_turn(
-    context: Context, run: Run, offer: Callable[[], QueuedPublish] | None, unknown: OutcomeUnknownError, wait_s: float
+    context: Context, run: Run, offer: Callable[[], QueuedPublish] | None, wait_s: float
 ) -> Iterator[Turn]:
     """Wait until it is the run's turn to publish, or another run has taken it along; the body acts on that.
 
     Args:
         offer: What to offer while waiting; ``None`` for a run that nobody may take along.
-        unknown: The error to raise when the run was taken, and is cancelled before it is known what came of that.
         wait_s: How long to wait for the lock. Nothing but speed depends on it.
+
+    Raises:
+        OutcomeUnknownError: When the run was taken, and is cancelled before it is known what came of that.
     """
     turn = Turn()
     ours = False
@@ -113,9 +115,9 @@ def waiting_for_turn(
             try:
                 withdrawn = _withdrawn(context, run)
             except BaseException:  # noqa: BLE001 - a second Ctrl-C
-                raise unknown from error
+                raise _may_be_published(run) from error
             if not withdrawn:
-                require_over(context, run, unknown, error)
+                require_over(context, run, error)
         raise
     finally:
         if ours and turn.queued:
@@ -125,19 +127,29 @@ def waiting_for_turn(
     yield turn
 
 
-def require_over(context: Context, run: Run, unknown: OutcomeUnknownError, error: BaseException) -> None:
+def require_over(context: Context, run: Run, error: BaseException) -> None:
     """Wait until whoever took ``run``, which ends by ``error``, has published it or given up.
 
     Raises:
-        OutcomeUnknownError: ``unknown``, when that takes too long.
+        OutcomeUnknownError: When that takes too long.
     """
     try:
         with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
             if is_over:
                 return
     except BaseException:  # noqa: BLE001 - a second Ctrl-C
-        raise unknown from error
-    raise unknown from error
+        raise _may_be_published(run) from error
+    raise _may_be_published(run) from error
+
+
+def _may_be_published(run: Run) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"Another process has taken run {run.run_id} along to publish it to {run.table}, and doesn't say what came of "
+        "it; it may or may not be published.",
+        hint=f"In a minute: lakegate publish {run.branch} (it never publishes twice)",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
 
 
 class BeingPublishedError(RetryableError):

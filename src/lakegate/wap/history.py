@@ -13,13 +13,21 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from lakegate.errors import AlreadyPublishedError, ConflictError, NewerFormatError, NotFoundError
+from lakegate.errors import AlreadyPublishedError, ConflictError, InputError, NewerFormatError, NotFoundError
 from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import HistoryEvent
-from lakegate.model.refs import Commit, Ref, TablePointer
-from lakegate.model.run import RUN_ID_PROPERTY, RUN_IDS_PROPERTY, Publication, Run, published_tables, total_removed
+from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
+from lakegate.model.run import (
+    RUN_ID_PROPERTY,
+    RUN_IDS_PROPERTY,
+    Publication,
+    Run,
+    StagedTable,
+    published_tables,
+    total_removed,
+)
 from lakegate.model.tables import TableChange
 from lakegate.wap.context import Context
 
@@ -389,12 +397,25 @@ def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
 
 
 def find_publication(context: Context, run: Run, *, since: str | None = None) -> Publication | None:
-    """Return the run's publication as the target's history has it since ``since`` (default: its base), or ``None``."""
+    """Return the run's publication as the target's history has it since ``since`` (default: its base), or ``None``.
+
+    Raises:
+        EarlierAttemptError: When an earlier attempt of the run was published, which wrote something else.
+    """
+    commit = commit_of(context, run, since=since)
+    if commit is None:
+        return None
+    require_this_attempt(context, run, commit)
+    return publication_of(run, commit.hash)
+
+
+def commit_of(context: Context, run: Run, *, since: str | None = None) -> Commit | None:
+    """Return the run's part of its commit on the target since ``since`` (default: its base), or ``None``."""
     until = since or run.base
     if until is None:
         return None
-    for commit in context.catalog.history(run.target, until=until, run_id=run.run_id):
-        return publication_of(run, commit.hash)
+    for commit in context.catalog.history(run.target, until=until, run_id=run.run_id, operations=True):
+        return part_of(commit, run.run_id)
     return None
 
 
@@ -448,16 +469,40 @@ class EarlierAttemptError(ConflictError):
     """An earlier attempt of the run was published meanwhile, which wrote other snapshots."""
 
 
-def require_this_attempt(run: Run, commit: Commit) -> None:
-    """Check that what ``commit``, which several runs share, has of ``run`` is what the run staged now.
+def other_than_staged(context: Context, run: Run, commit: Commit) -> StagedTable | None:
+    """Return a table of which ``commit``, by ``run``, doesn't hold what the run has staged; ``None`` if there is none.
+
+    What a run publishes keeps its snapshots, even rebased, and no two attempts write the same.
+    """
+    puts = {pointer.table: pointer for pointer in commit.puts}
+    shared = snapshots_in(part_of(commit, run.run_id))
+    for staged in run.staged:
+        # Of a change that did more than append, only the last snapshot is published.
+        own = {staged.pointer.snapshot_id, *(staged.snapshot_ids if staged.only_adds else ())} - {NO_SNAPSHOT}
+        there = puts.get(staged.table)
+        if there is None:
+            return staged
+        held = {there.snapshot_id} if shared is None else set(shared)
+        if shared is None and not held >= own:
+            held = {one.snapshot_id for one in context.reader.snapshots(there)}
+        if not held >= own:
+            return staged
+    return None
+
+
+def require_this_attempt(context: Context, run: Run, commit: Commit) -> None:
+    """Check that ``commit``, which published ``run``, holds what the run has staged now.
 
     A run that is tried again under its id must not take an earlier attempt's rows for its own.
 
     Raises:
         EarlierAttemptError: When it's something else.
     """
-    own = snapshots_in(part_of(commit, run.run_id))
-    if own is not None and run.staged and set(own) != set(run.staged[0].snapshot_ids):
+    try:
+        other = other_than_staged(context, run, commit)
+    except (NotFoundError, InputError):
+        return  # published long ago: `gc` has deleted that state, which says nothing about who wrote it
+    if other is not None:
         raise EarlierAttemptError(
             f"An earlier attempt of run {run.run_id} was published meanwhile (commit {commit.hash[:12]}); this one "
             "was not.",

@@ -30,7 +30,7 @@ from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
 from lakegate.wap.discard import discard
 from lakegate.wap.downstream import send
-from lakegate.wap.history import find_publication, sync
+from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 
 _LOG = logging.getLogger(__name__)
 _LAST_WORD_S = 30.0
@@ -343,7 +343,7 @@ def _lost_lease(progress: Progress, error: Exception) -> LeaseLostError | None:
 def _clean_up(context: Context, progress: Progress, error: Exception, *, suspends: bool) -> None:
     run = progress.run
     match error:
-        case RetryableError() | OutcomeUnknownError() if suspends:
+        case RetryableError() | OutcomeUnknownError() if suspends and not isinstance(error, EarlierAttemptError):
             error.context.setdefault("run_id", run.run_id)
             if not run.staged:
                 _drop_branch(context, run.branch)  # what was half written
@@ -403,6 +403,9 @@ def _interrupt(context: Context, progress: Progress) -> str:
             context.engine().cancel()
         try:
             publication = find_publication(context, run)
+        except EarlierAttemptError as error:
+            _fail(context, progress, error, branch_kept=_drop_own_branch(context, run))
+            return error.message
         except LakegateError:
             if any(step.name == "publish" for step in run.steps):
                 # It may have been published: recovery finds out once the catalog is back.

@@ -54,7 +54,6 @@ from lakegate.wap.history import (
     part_of_run,
     publication_of,
     require_not_published,
-    require_this_attempt,
     runs_of,
     shared_properties,
 )
@@ -118,7 +117,7 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
             elsewhere = False  # whether another one may still be publishing it
             while commit is None:
                 try:
-                    with waiting_for_turn(context, run, offer, unknown, wait_s) as turn:
+                    with waiting_for_turn(context, run, offer, wait_s) as turn:
                         elsewhere = not turn.locked and (elsewhere or turn.taken)
                         if turn.taken:
                             commit = rebased.find_own(unknown)
@@ -138,7 +137,7 @@ def publish(context: Context, run: Run, *, fresh: bool = False, progress: Progre
                 except BaseException as error:
                     if not elsewhere:
                         raise
-                    require_over(context, run, unknown, error)
+                    require_over(context, run, error)
                     commit = rebased.find_own(unknown) if isinstance(error, Exception) else None
                     if commit is None:
                         raise
@@ -288,7 +287,7 @@ class _Rebased:
         own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
         if own is not None:
             # A commit whose answer was lost arrived after we looked for it.
-            require_this_attempt(self._run, own)
+            find_publication(self._context, self._run, since=self._base)  # unless it's an earlier attempt's
             self._own = own.hash
         else:
             # Newest first, the runs of one commit, too.

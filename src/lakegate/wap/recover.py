@@ -28,7 +28,7 @@ from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
-from lakegate.wap.history import events_of, find_publication
+from lakegate.wap.history import EarlierAttemptError, events_of, find_publication, sync
 from lakegate.wap.lifecycle import Progress, heartbeat
 from lakegate.wap.publish import RejectedLateError, publish
 
@@ -145,7 +145,15 @@ def _settle(context: Context, progress: Progress, run: Run, *, publishes: bool, 
 
 def _end_if_published(context: Context, progress: Progress) -> Run | None:
     """End the run as published if the target has its commit."""
-    publication = find_publication(context, progress.run)
+    try:
+        publication = find_publication(context, progress.run)
+    except EarlierAttemptError as error:
+        # The run is published, as its commit says; what was staged since goes.
+        sync(context, progress.run.target)
+        _drop_branch(context, progress.run)
+        kept = progress.run.kind == "branch"
+        reason = RunError.model_validate(error.to_dict())
+        return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
     _drop_branch(context, progress.run)

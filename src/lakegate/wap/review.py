@@ -12,13 +12,12 @@ from typing import Literal
 from lakegate.errors import AuditFailedError, InputError, RetryableError
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import NO_SNAPSHOT, Ref
 from lakegate.model.run import Acceptance, Action, Publication, Run, StagedTable
 from lakegate.wap.audit import audit, resolve_checks
 from lakegate.wap.branches import by_hand, carry, carry_verdict, find_owner
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard
-from lakegate.wap.history import find_commit, find_publication, sync
+from lakegate.wap.history import commit_of, other_than_staged, publication_of, sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.plan import CONTRACT_COLUMNS
 from lakegate.wap.publish import publish
@@ -126,26 +125,20 @@ def _published_before(context: Context, run: Run) -> Publication | None:
     Raises:
         InputError: When this branch holds anything but what was published.
     """
-    publication = find_publication(context, run)
-    if publication is None:
+    commit = commit_of(context, run)
+    if commit is None:
         return None
-    commit = find_commit(context, run.run_id, Ref(name=run.target, hash=publication.commit))
-    put = {pointer.table: pointer for pointer in commit.puts}
-    for staged in run.staged:
-        there = put.get(staged.table)
-        snapshots = set() if there is None else {one.snapshot_id for one in context.reader.snapshots(there)}
-        # Of a change that did more than append, only the last snapshot is published.
-        own = {staged.pointer.snapshot_id, *(staged.snapshot_ids if staged.only_adds else ())}
-        if there is None or not snapshots >= own - {NO_SNAPSHOT}:
-            raise InputError(
-                f"Run {run.run_id} was published already, in commit {publication.commit[:12]}; what branch "
-                f"{run.branch} holds of {staged.table} differs from that and wasn't published.",
-                hint=f"lakegate discard {run.branch}",
-                branch=run.branch,
-                table=str(staged.table),
-                run_id=run.run_id,
-            )
-    return publication
+    staged = other_than_staged(context, run, commit)
+    if staged is not None:
+        raise InputError(
+            f"Run {run.run_id} was published already, in commit {commit.hash[:12]}; what branch {run.branch} holds of "
+            f"{staged.table} differs from that and wasn't published.",
+            hint=f"lakegate discard {run.branch}",
+            branch=run.branch,
+            table=str(staged.table),
+            run_id=run.run_id,
+        )
+    return publication_of(run, commit.hash)
 
 
 def _audit_and_publish(

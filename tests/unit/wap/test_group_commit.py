@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from lakegate.checks import parse_checks
 from lakegate.config import Settings
@@ -27,7 +27,7 @@ from lakegate.errors import (
     RetryableError,
     StorageUnavailableError,
 )
-from lakegate.journal.schema import LEASES, PUBLISH_QUEUE
+from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LEASES, PUBLISH_QUEUE, RUNS
 from lakegate.model.downstream import Delivery
 from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import Run
@@ -40,13 +40,14 @@ from lakegate.wap.history import (
     events_of,
     files_in,
     find_commit,
+    find_publication,
     parts_of,
     published_files,
-    require_this_attempt,
     run_of,
     sync,
 )
 from lakegate.wap.ingest import ingest, undo
+from lakegate.wap.publish import publish
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.trial import outcome_of
 from support.fakes import Died
@@ -443,9 +444,9 @@ def test_one_that_fails_alone_does_not_know_what_its_leader_will_do(
 ) -> None:
     over = threading.Event()
 
-    def look(context: Context, run: Run, unknown: OutcomeUnknownError, error: BaseException) -> None:
+    def look(context: Context, run: Run, error: BaseException) -> None:
         try:
-            require_over(context, run, unknown, error)
+            require_over(context, run, error)
         finally:
             over.set()
 
@@ -454,7 +455,10 @@ def test_one_that_fails_alone_does_not_know_what_its_leader_will_do(
     monkeypatch.setattr("lakegate.wap.publish.require_over", look)
     outcomes = stalled(house, monkeypatch, StorageUnavailableError("S3 says 503."), over)
 
-    assert sorted(type(one).__name__ for one in outcomes) == ["NoneType", "OutcomeUnknownError"]
+    (said,) = [one for one in outcomes if one is not None]
+    assert isinstance(said, OutcomeUnknownError)
+    assert "Another process has taken run" in said.message
+    assert "catalog" not in said.message
 
 
 def test_a_companion_that_is_taken_over_at_the_last_moment_is_left_out(
@@ -524,13 +528,58 @@ def test_a_contract_is_tried_on_the_rows_of_each_run_alone(shared: House) -> Non
     assert [(one.reason, one.rows, len(one.failures)) for one in outcomes] == [(None, 1, 0), (None, 1, 0), (None, 1, 1)]
 
 
-def test_a_run_does_not_take_an_earlier_attempt_for_its_own(shared: House) -> None:
-    run = shared.journal.get("r2")
+@pytest.mark.parametrize("run_id", ["r0", "r2"])
+def test_a_run_does_not_take_an_earlier_attempt_for_its_own(shared: House, run_id: str) -> None:
+    run = shared.journal.get(run_id)
     assert run is not None
-    require_this_attempt(run, commits(shared)[0])
-    again = run.model_copy(update={"staged": (run.staged[0].model_copy(update={"snapshot_ids": (99,)}),)})
-    with pytest.raises(EarlierAttemptError, match="earlier attempt of run r2"):
-        require_this_attempt(again, commits(shared)[0])
+    found = find_publication(shared.context, run)
+    assert found is not None
+    assert run.publication is not None
+    assert found.commit == run.publication.commit
+    with pytest.raises(EarlierAttemptError, match=f"earlier attempt of run {run_id}"):
+        find_publication(shared.context, begun_again(run))
+
+
+@pytest.mark.parametrize("run_id", ["r0", "r2"])
+@pytest.mark.parametrize("end", ["recover", "discard", "publish"])
+def test_an_earlier_attempt_that_was_published_late_ends_the_next_one(shared: House, run_id: str, end: str) -> None:
+    run = shared.journal.get(run_id)
+    assert run is not None
+    assert run.publication is not None
+    again = begun_again(run)
+    assert again.request is not None
+    with shared.database.writing() as tx:  # nobody has read the commit yet
+        for table in (RUNS, HISTORY, EVENTS, CLAIMS):
+            tx.execute(delete(table))
+    token = shared.journal.begin(again)
+    shared.journal.claim(run_id, "nyc.trips", again.request.batch.files, token=token)
+    shared.catalog.create_branch(run.branch, shared.head())
+    if end == "publish":
+        with pytest.raises(EarlierAttemptError):
+            publish(shared.context, again)
+    else:
+        shared.journal.abandon(run_id, token)
+        ended = recover(shared.context)[0] if end == "recover" else discard_run(shared.context, run.branch)
+        assert ended is not None
+        assert (ended.status, ended.publication and ended.publication.commit) == ("published", run.publication.commit)
+        known = shared.journal.known("nyc.trips", again.request.batch.files)
+        assert (known.published, known.busy, len(known.changed)) == ((), (), 1)
+        assert branches(shared) == ["main"]
+
+
+def begun_again(run: Run) -> Run:
+    """The run as another attempt, of a file that has changed, would have staged it."""
+    assert run.request is not None
+    staged = run.staged[0]
+    other = staged.model_copy(
+        update={"snapshot_ids": (99,), "pointer": staged.pointer.model_copy(update={"snapshot_id": 99})}
+    )
+    batch = run.request.batch
+    files = tuple(file.model_copy(update={"version": "2"}) for file in batch.files)
+    request = run.request.model_copy(update={"batch": batch.model_copy(update={"files": files})})
+    changes = {"status": "staged", "publication": None, "finished_at": None, "staged": (other,), "request": request}
+    report = run.reports[0].model_copy(update={"metadata_location": other.pointer.metadata_location})
+    return run.model_copy(update={**changes, "reports": (report,)})
 
 
 def test_all_of_a_group_survive_a_conflict(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
