@@ -55,6 +55,7 @@ def test_a_page_goes_on_where_the_last_one_ended(journal: Actor) -> None:
     first, place = journal.pages.runs(RunFilter(), limit=3)
     rest, end = journal.pages.runs(RunFilter(), limit=3, after=place)
     assert [one.run_id for one in (*first, *rest)] == ["r04", "r03", "r02", "r01", "r00"]
+    assert list(journal.pages.each(RunFilter(), at_once=3)) == [*first, *rest]
     assert end is None
 
 

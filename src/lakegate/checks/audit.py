@@ -547,9 +547,10 @@ class _Audit:
         banded = {i: band for i, one in enumerate(self._questions) if (band := getattr(one, "band", None)) is not None}
         if not banded:
             return
+        own = None if self._past is None else self._past.own()
         for index, band in banded.items():
             answer, check = answers[index], self._checks[index]
-            if self._past is None or not self._past.is_batch:
+            if own is None or not own.is_batch:
                 why = _NOT_OF_A_RUN if self._past is None else _NO_BATCH
                 told = " ".join(filter(None, (answer.finding.detail, why)))
                 finding = replace(answer.finding, detail=told, skipped=answer.finding.verdict == "pass")
@@ -557,7 +558,7 @@ class _Audit:
                 continue
             is_total = isinstance(self._questions[index], RowTotal) and check.where is None
             key = None if is_total else self._measure(check)
-            finding = judge_band(answer.finding, band, key, self._batches(), self._past.began)
+            finding = judge_band(answer.finding, band, key, self._batches(), own.at)
             evidence: Evidence = "journal" if answer.evidence == "manifest" else "scan"
             answers[index] = replace(answer, finding=finding, evidence=evidence)
 

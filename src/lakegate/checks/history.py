@@ -59,14 +59,12 @@ class Past:
     Attributes:
         batches: Gives the earlier batches of the audited table.
         before: Gives the table's columns before the run; ``None`` for a table that the run creates.
-        began: When the run began.
-        is_batch: Whether the run does nothing but add new rows; else it isn't compared with earlier batches.
+        own: Gives the batch itself: when its run began, and whether it can be compared with earlier batches.
     """
 
     batches: History = tuple
     before: Callable[[], Schema | None] = lambda: None
-    began: datetime = field(default_factory=lambda: datetime.now(UTC))
-    is_batch: bool = True
+    own: Callable[[], PastBatch] = lambda: PastBatch("", datetime.now(UTC), 0)
 
 
 def band_of(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias, get_args
 from urllib.parse import quote, unquote
@@ -30,6 +30,7 @@ _LAST = "\U0010ffff"
 """Greater than all characters that may follow, in byte order."""
 _MOST = 1 << 62
 """A greater number, plus one, is none for SQLite."""
+_AT_ONCE = 250
 _BRINGS_DATA = ("ingest", "transaction", "branch")
 
 
@@ -106,6 +107,15 @@ class JournalPages:
                 claimed = _with_claim(tx, [run.run_id for run in found if run.request is None], wanted.file)
                 found = [run for run in found if run.run_id in claimed or _has_file(run, wanted.file)]
         return found, end
+
+    def each(self, wanted: RunFilter, *, whole: bool = True, at_once: int = _AT_ONCE) -> Iterator[Run]:
+        """Yield runs, newest first, read a page at a time as they are asked for; see :meth:`runs`."""
+        place: Place | None = None
+        while True:
+            found, place = self.runs(wanted, limit=at_once, after=place, whole=whole)
+            yield from found
+            if place is None:
+                return
 
     def beginning(self, text: str, *, limit: int) -> Sequence[str]:
         """Return ids of runs that begin with ``text``, newest first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from lakegate.checks import Others, Schemas, parse_checks, recheck, row_tests, run_audit, validate_checks
 from lakegate.checks.history import Past, PastBatch
@@ -20,10 +19,6 @@ from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_files
 
-if TYPE_CHECKING:
-    from lakegate.journal.pages import Place
-
-_RUNS_AT_ONCE = 250
 _BRINGS_NO_BATCH = frozenset({"revert", "restore"})
 
 
@@ -157,25 +152,19 @@ def _past(context: Context, staged: StagedTable, beside: Sequence[StagedTable], 
     def batches() -> Iterator[PastBatch]:
         from lakegate.journal.pages import RunFilter  # it loads the database's library
 
-        wanted = RunFilter(table=table, status="published")
-        place: Place | None = None
-        while True:
-            runs, place = context.journal.pages.runs(wanted, limit=_RUNS_AT_ONCE, after=place, whole=False)
-            yield from (_batch(run, table) for run in runs if run.run_id != staged.run_id)
-            if place is None:
-                return
+        runs = context.journal.pages.each(RunFilter(table=table, status="published"), whole=False)
+        yield from (_batch(run, table) for run in runs if run.run_id != staged.run_id)
 
     def before() -> Schema | None:
         pointer = context.catalog.get_table(staged.table, at)
         return None if pointer is None else context.reader.metadata(pointer).table_schema
 
-    began = context.journal.get(staged.run_id)
-    return Past(
-        batches,
-        before,
-        began.started_at if began else datetime.now(UTC),
-        is_batch=_is_batch(began.kind if began else "ingest", [staged, *beside], table),
-    )
+    def own() -> PastBatch:
+        run = context.journal.get(staged.run_id)
+        is_batch = _is_batch(run.kind if run else "ingest", [staged, *beside], table)
+        return PastBatch(staged.run_id, run.started_at if run else datetime.now(UTC), staged.rows, is_batch=is_batch)
+
+    return Past(batches, before, own)
 
 
 def _is_batch(kind: RunKind, staged: Sequence[StagedTable], table: str) -> bool:

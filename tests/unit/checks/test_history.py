@@ -56,7 +56,7 @@ def test_what_was_no_batch_is_not_compared() -> None:
     batches = [PastBatch(f"b{n}", NOW, 100) for n in range(5)]
     check = "row_count(percent=10)"
     assert audit(check, Past(lambda: [*deletes, *batches])).verdict == "pass"
-    skipped = audit(check, Past(lambda: batches, is_batch=False))
+    skipped = audit(check, Past(lambda: batches, own=lambda: PastBatch("r", NOW, 100, is_batch=False)))
     assert (skipped.verdict, skipped.detail) == (
         "skipped",
         "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones.",
@@ -70,10 +70,14 @@ def test_earlier_batches_are_read_once_and_only_for_a_band() -> None:
         asked.append(1)
         yield from runs(1)
 
-    audit("row_count(min=1)", Past(read))
+    def own() -> PastBatch:
+        asked.append(2)
+        return PastBatch("r", NOW, 100)
+
+    audit("row_count(min=1)", Past(read, own=own))
     assert asked == []
-    audit("row_count(percent=10); row_count(deviations=2); row_count(min=500)", Past(read))
-    assert asked == [1]
+    audit("row_count(percent=10); row_count(deviations=2); row_count(min=500)", Past(read, own=own))
+    assert asked == [2, 1]
 
 
 @pytest.mark.parametrize(
