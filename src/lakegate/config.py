@@ -233,6 +233,29 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
         """Prefix of the names of runs' branches."""
 
+    class TableOptions(_Section):
+        """What a table's section and its contract have in common: a field here is a key of both."""
+
+        partition_by: tuple[str, ...] = ()
+        """Transforms for a new table.
+
+        ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``.
+        """
+        schema: SchemaMode | None = None  # type: ignore[assignment]
+        """As ``ingest.schema``, for this table. Default: ``ingest.schema``."""
+        csv: CsvOptions = CsvOptions()
+        """How to read CSV."""
+        quarantine_limit: Tolerance | None = None
+        """Rows that checks may quarantine of a batch, such as ``100`` or ``"5%"``; more reject it.
+
+        Default: any number.
+        """
+
+        @field_validator("quarantine_limit", mode="before")
+        @classmethod
+        def _validate_limit(cls, value: object) -> Tolerance | None:
+            return None if value is None else parse_limit(value)
+
 
 class PublishSettings(_Section):
     """How long to keep trying while others publish to the same tables."""
@@ -356,33 +379,6 @@ class StorageSettings(_Section):
     s3: S3Settings = S3Settings()
     gcs: GcsSettings = GcsSettings()
     adls: AdlsSettings = AdlsSettings()
-
-
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message='Field name "schema"')
-
-    class TableOptions(_Section):
-        """What a table's section and its contract have in common: a field here is a key of both."""
-
-        partition_by: tuple[str, ...] = ()
-        """Transforms for a new table.
-
-        ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``.
-        """
-        schema: SchemaMode | None = None  # type: ignore[assignment]
-        """As ``ingest.schema``, for this table. Default: ``ingest.schema``."""
-        csv: CsvOptions = CsvOptions()
-        """How to read CSV."""
-        quarantine_limit: Tolerance | None = None
-        """Rows that checks may quarantine of a batch, such as ``100`` or ``"5%"``; more reject it.
-
-        Default: any number.
-        """
-
-        @field_validator("quarantine_limit", mode="before")
-        @classmethod
-        def _validate_limit(cls, value: object) -> Tolerance | None:
-            return None if value is None else parse_limit(value)
 
 
 class TableSettings(TableOptions):

@@ -22,6 +22,8 @@ from lakegate.storage.objects import ObjectStore
 _Parsed = TypeVar("_Parsed")
 _METADATA_FILES_KEPT = 16
 _SCHEME = "file:"
+_WHOLLY_KNOWN = 2
+"""The newest format version of which PyIceberg reads everything."""
 
 
 def is_local(location: str) -> bool:
@@ -162,6 +164,33 @@ def reading(what: str, pointer: TablePointer) -> Iterator[None]:
         raise
     except Exception as error:  # PyIceberg's parsers raise anything
         raise _unreadable(what, pointer, error) from error
+
+
+@contextmanager
+def reading_metadata(file: MetadataFile, pointer: TablePointer) -> Iterator[None]:
+    """As :func:`reading`, of what PyIceberg makes of a table's metadata.
+
+    Raises:
+        InputError: Also when the table uses something of a newer format version that PyIceberg doesn't know.
+    """
+    try:
+        with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
+            yield
+    except InputError as error:
+        version = file.document["format-version"]
+        if version <= _WHOLLY_KNOWN:
+            raise
+        unknown = f"uses something of format version {version}, such as a variant column, that only Spark reads"
+        raise only_spark(pointer, unknown) from error
+
+
+def only_spark(pointer: TablePointer, problem: str) -> InputError:
+    """Return the error of a table that isn't read here, but by Spark."""
+    return InputError(
+        f"Table {pointer.table} {problem}.",
+        hint="Read it with Spark: lake.query(), or lakegate query.",
+        table=str(pointer.table),
+    )
 
 
 def _unreadable(what: str, pointer: TablePointer, error: Exception) -> LakegateError:

@@ -193,7 +193,7 @@ def _broken(
     total = _total(None if before is None else before.snapshots, None if before is None else before.current)
     for snapshot in chain:
         if snapshot.operation != "append":
-            return f"snapshot {snapshot.snapshot_id} isn't an append but a '{snapshot.operation}'"
+            return f"snapshot {snapshot.snapshot_id} isn't an append: its operation is '{snapshot.operation}'"
         now = _number(snapshot, "total-records")
         added = _number(snapshot, "added-records", missing=0)
         if None not in (total, now, added) and total + added != now:  # type: ignore[operator]  # none of them is None

@@ -15,10 +15,9 @@ from pydantic_core import from_json
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema as IcebergSchema
 
-from lakegate.errors import InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.column_metrics import FileDecoder, partition_text, type_text
-from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.files import TableFiles, reading, reading_metadata
 from lakegate.iceberg.inspection import Inspector
 from lakegate.iceberg.lineage import TableState, classify, state_of
 from lakegate.iceberg.manifests import read_list, read_manifest
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOOKED_UP_AT_ONCE = 16
-_WHOLLY_KNOWN = 2
-"""The newest format version of which PyIceberg reads everything."""
 _CHANGES_REMEMBERED = 8
 """Snapshots whose files are kept: a change is first classified, and then its rows are audited."""
 
@@ -242,19 +239,8 @@ class IcebergTableReader:
     def _defined(self, pointer: TablePointer) -> tuple[MetadataFile, IcebergSchema]:
         """Return the file and the schema at ``pointer``, both such that PyIceberg knows all that they name."""
         file = self._files.metadata(pointer)
-        try:
-            with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
-                return file, file.schema(pointer)
-        except InputError as error:
-            version = file.document["format-version"]
-            if version <= _WHOLLY_KNOWN:
-                raise
-            raise InputError(
-                f"Table {pointer.table} uses something of format version {version}, such as a variant column, that "
-                "only Spark reads.",
-                hint="Read it with Spark: lake.query(), or lakegate query.",
-                table=str(pointer.table),
-            ) from error
+        with reading_metadata(file, pointer):
+            return file, file.schema(pointer)
 
     def _manifests(self, snapshot: Document, pointer: TablePointer) -> list[ManifestFile]:
         lines = self._files.read("Manifest list", str(snapshot.get("manifest-list")), pointer, read_list).manifests

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -17,23 +17,20 @@ from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow, schema_to_pya
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadataUtil
 
 from lakegate.errors import InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.files import TableFiles, reading
+from lakegate.iceberg.files import TableFiles, only_spark, reading, reading_metadata
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.validation import MAIN
 from lakegate.iceberg.where import find_column, parse_where
 from lakegate.model.refs import NO_SNAPSHOT, TablePointer
 
 _READABLE = (FileFormat.PARQUET, FileFormat.ORC)
-_NEWEST_KNOWN_WHOLE = 2
-"""The newest format version whose every table is read here."""
 _FILES_AHEAD = 4
 _SMALL_BYTES = 8 << 20
 _SMALL_ROWS = 200_000
-_QUERY = "Read it with Spark: lake.query(), or lakegate query."
 _PLAIN: Mapping[str, Any] = {
     **dict.fromkeys(("large_string", "string_view"), pa.string()),
     **dict.fromkeys(("large_binary", "binary_view"), pa.binary()),
@@ -75,7 +72,8 @@ def open_scan(
         raise InputError("columns and where must be text.", hint="columns=['id', 'fare'], where='fare > 10'")
     found = files.metadata(pointer)
     metadata.snapshot_of(found.document, pointer)  # raises when the file lacks it
-    table = _parsed(found.document, pointer)
+    with reading_metadata(found, pointer):
+        table = TableMetadataUtil.parse_obj(_at(found.document, pointer))
     schema = table.schema()
     wanted = schema if names is None else _selected(schema, names)
     row_filter = AlwaysTrue() if where is None else parse_where(where, schema)
@@ -89,10 +87,10 @@ def open_scan(
         except ValueError as error:
             if "equality deletes" not in str(error):
                 raise
-            _refuse(pointer, "has equality deletes, which PyIceberg can't apply")
+            raise only_spark(pointer, "has equality deletes, which PyIceberg can't apply") from error
     for task in tasks:
         if task.file.file_format not in _READABLE:
-            _refuse(pointer, f"has data files in the format {task.file.file_format.name}")
+            raise only_spark(pointer, f"has data files in the format {task.file.file_format.name}")
     scan = _Scan(
         ArrowScan(table, file_io, wanted if late is None else late.read, row_filter),
         pointer,
@@ -197,17 +195,6 @@ def _is_small(task: FileScanTask) -> bool:
     return task.file.file_size_in_bytes <= _SMALL_BYTES and task.file.record_count <= _SMALL_ROWS
 
 
-def _parsed(document: Document, pointer: TablePointer) -> TableMetadata:
-    version = document["format-version"]
-    try:
-        with reading(f"Metadata file {pointer.metadata_location} of table {pointer.table}", pointer):
-            return TableMetadataUtil.parse_obj(_at(document, pointer))
-    except InputError:
-        if version <= _NEWEST_KNOWN_WHOLE:
-            raise
-        _refuse(pointer, f"uses something of format version {version}, such as a variant column, that only Spark reads")
-
-
 def _at(document: Document, pointer: TablePointer) -> dict[str, Any]:
     """Return the metadata with that current which the catalog names, whatever the file itself has for it."""
     refs = {name: ref for name, ref in (document.get("refs") or {}).items() if name != MAIN}
@@ -239,10 +226,6 @@ def _selected(schema: Schema, columns: Sequence[str]) -> Schema:
         raise InputError("No column is selected.", hint="Leave out columns to read all of them.")
     by_name = {field.name: field for field in schema.fields}
     return Schema(*(by_name[name] for name in top), schema_id=schema.schema_id)
-
-
-def _refuse(pointer: TablePointer, problem: str) -> NoReturn:
-    raise InputError(f"Table {pointer.table} {problem}.", hint=_QUERY, table=str(pointer.table))
 
 
 class _TableIO(FileIO):

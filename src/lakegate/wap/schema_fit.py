@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,6 @@ _PARSES_AS = {
     ("timestamp", "timestamptz"),
     ("date", "timestamptz"),
 }
-_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -145,5 +143,5 @@ def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
     return (
         (batch.type, table.type) in _PARSES_AS
         or table.type == "string"
-        or (batch.type in {"long", "double"} and _DECIMAL.fullmatch(table.type) is not None)
+        or (batch.type in {"long", "double"} and table.type.startswith("decimal("))
     )
