@@ -70,9 +70,9 @@ Paths = str | Path | Sequence[str | Path]
 Checks = Sequence[str | Check]
 """Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
 _Result = TypeVar("_Result")
-_BATCHES_AT_MOST = 10_000
 _FILES_AT_ONCE = 8
 _RETRY_S = 600.0
+_SHORTEST_BEGINNING = len("20260131T0705")
 
 
 class IngestOptions(TypedDict, total=False):
@@ -420,11 +420,11 @@ class Lake:
             [True]
         """
         loaded = self._components.contracts.named(contract)
-        wrote = [
-            run
-            for run in self.runs(table=str(loaded.table), limit=_BATCHES_AT_MOST)
-            if run.kind in ("ingest", "transaction", "branch") and (run.publication or run.status == "rejected")
-        ][:last]
+        from lakegate.journal.pages import RunFilter  # it loads the database's library
+
+        runs = self._components.journal.pages.each(RunFilter(table=str(loaded.table)), whole=False)
+        brought = (run for run in runs if run.kind in ("ingest", "transaction", "branch"))
+        wrote = list(islice((run for run in brought if run.publication or run.status == "rejected"), last))
         outcomes = []
         with self._components.narrator.step(f"Trying {loaded.file} on {len(wrote)} batches") as step:
             for done, run in enumerate(wrote, start=1):
@@ -809,7 +809,7 @@ class Lake:
         as nothing was published to its tables since.
 
         Args:
-            run: The run's id, or a unique beginning of it.
+            run: The run's id, or a unique beginning of it, at least to its minute: ``20260131T0705``.
             cascade: Also revert the runs that depend on it.
             dry_run: Change nothing; return what would be done.
             actor: Who reverts it, to be recorded with the revert, where a program acts for somebody.
@@ -834,7 +834,7 @@ class Lake:
         sync(self._context, MAIN)
         return revert(
             self._context,
-            self.run(run).run_id,
+            self.run(run).run_id if dry_run else self._named(run),
             new_run_id=new_run_id(),
             target=MAIN,
             cascade=cascade,
@@ -1301,6 +1301,17 @@ class Lake:
         message = f"{len(exact)} runs start with '{run_id}'." if exact else f"Run '{run_id}' doesn't exist."
         raise NotFoundError(message, hint="lakegate runs", run_id=run_id)
 
+    def _named(self, run_id: str) -> str:
+        """Return the id of a run that is to be changed, which a few digits of today's date don't name."""
+        found = self.run(run_id).run_id
+        if found != run_id and len(run_id) < _SHORTEST_BEGINNING:
+            raise InputError(
+                f"'{run_id}' is too short a name for a run that is to be changed, even if only {found} starts with it.",
+                hint=f"If you mean that one, give its id, or as much as: {found[:_SHORTEST_BEGINNING]}",
+                run_id=found,
+            )
+        return found
+
     def commits_before(self, run: Run, *, limit: int) -> Sequence[Commit]:
         """Return the commits that others made on ``main`` between a run's base and its publish, newest first.
 
@@ -1371,8 +1382,8 @@ class Lake:
         drop because the catalog couldn't be reached, and sends what is due to downstream systems.
 
         Args:
-            run_ids: Only settle these runs, suspended ones too: ids, or unique beginnings of ids. Default: all whose
-                process died.
+            run_ids: Only settle these runs, suspended ones too: ids, or unique beginnings of ids, at least to the
+                minute. Default: all whose process died.
 
         Returns:
             The runs that were settled, as they ended; those of ``run_ids`` that had ended before, too.
@@ -1383,7 +1394,7 @@ class Lake:
         """
         context = self._context
         if run_ids:
-            found = list(dict.fromkeys(self.run(run_id).run_id for run_id in run_ids))
+            found = list(dict.fromkeys(self._named(run_id) for run_id in run_ids))
             return tuple(recover_now(context, run_id) for run_id in found)
         settled = recover(context)
         drop_orphaned_branches(context)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lakegate.config import Settings
-from lakegate.errors import ConfigurationError
+from lakegate.errors import ConfigurationError, InputError
 from lakegate.journal.schema import HEAD
 from lakegate.lake import Lake
 from lakegate.model.batch import SourceFile
@@ -55,6 +55,17 @@ def run(number: int, kind: RunKind = "ingest", **changes: Any) -> Run:
 def commit(house: FakeLakehouse, message: str) -> str:
     base = house.catalog.get_ref("main").hash
     return house.catalog.commit(CommitRequest(branch="main", base=base, message=message, namespaces=((message,),))).hash
+
+
+def test_a_few_digits_of_a_date_name_no_run_that_is_to_be_changed(house: FakeLakehouse) -> None:
+    lake = open_lake(house)
+    only = house.journal.save(run(1, finished_at=START))
+    assert lake.run("2026") == lake.run("20260131T0700") == only
+    for act in (lake.revert, lambda name: lake.recover([name])):
+        with pytest.raises(InputError, match="'2026' is too short a name") as caught:
+            act("2026")
+        assert "20260131T0700" in (caught.value.hint or "")
+    assert lake.recover(["20260131T0700"]) == (only,)
 
 
 def test_runs_are_filtered_by_kind_and_time(house: FakeLakehouse) -> None:

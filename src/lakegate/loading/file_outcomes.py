@@ -503,9 +503,10 @@ class FileOutcomes:
 def find_run(lake: Lake, run_id: str) -> Run | None:
     """Return the run; ``None`` when the journal does not know it (any more)."""
     try:
-        return lake.run(run_id)
+        run = lake.run(run_id)
     except NotFoundError:
         return None
+    return run if run.run_id == run_id else None
 
 
 def has_published(lake: Lake, run_id: str) -> bool:

@@ -28,7 +28,8 @@ def recover(app: App, /, *, runs: tuple[str, ...]) -> None:
     It's safe at any time, also while other runs are in progress.
 
     A run that an orchestrator executes step by step is suspended between its steps and isn't touched until
-    journal.park_s has passed. To finish or undo it now, pass its id or a prefix of it.
+    journal.park_s has passed. To finish or undo it now, pass its id, or its beginning, at least as long as
+    20260131T0705.
     """
     with app.lake() as lake:
         recovered = lake.recover(runs)

@@ -23,10 +23,10 @@ from lakegate.cli.run_output import journal_payload, show_revert
 @click.option("--cascade", is_flag=True, help="Also undo the runs that depend on it.")
 @click.option("--dry-run", is_flag=True, help="Show what would be undone. Changes nothing.")
 def revert(app: App, /, *, run: str, cascade: bool, dry_run: bool) -> None:
-    """Undo what RUN (a run id or a prefix of one) published, in one commit across its tables.
+    """Undo what RUN published, in one commit across its tables.
 
-    Later publishes stay, unless they depend on RUN: then nothing is undone, or all of it with --cascade. You can ingest
-    the source files again.
+    RUN is a run id, or the beginning of one, at least as long as 20260131T0705. Later publishes stay, unless they
+    depend on RUN: then nothing is undone, or all of it with --cascade. You can ingest the source files again.
     """
     with app.lake() as lake:
         reverted = lake.revert(run, cascade=cascade, dry_run=dry_run)

@@ -170,7 +170,7 @@ def _given_up(run_id: str, home: str | None, error: LakegateError) -> State[Any]
             run = lake.run(run_id)
     except LakegateError:
         run = None
-    if run is not None and run.status == "published":
+    if run is not None and run.run_id == run_id and run.status == "published":
         return _ended(run)
     if isinstance(error, CancelledInPrefectError):
         return Cancelled(message=told(error), data=error)
