@@ -209,7 +209,7 @@ def test_nothing_is_lost_when_the_database_goes_away_in_a_step(
 ) -> None:
     program = on_postgres(home, own_postgres, namespace)
     words = ["--table_name", f"{namespace}.trips", "--s3_path", write_trips(tmp_path / "a.parquet", 3)]
-    # What was begun can't be ended without the database: the step that is tried again waits until the lease is over.
+    # A step that fails while the database is away can't give up its lease either: it runs out, the sooner the better.
     running = program.start(*words, "--output", "json", fault=f"{point}:pause", LAKEGATE_JOURNAL_LEASE_S="5")
     try:
         until(lambda: stopped(running))
