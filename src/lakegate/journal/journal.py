@@ -473,8 +473,8 @@ class Journal:
     def lock(self, name: str, *, timeout_s: float, waiting: Waiting | None = None) -> AbstractContextManager[bool]:
         """Wait up to ``timeout_s`` seconds for the lock ``name`` (a table to publish to).
 
-        It only spares concurrent commits to one table from being redone: no promise depends on it. It ends with the
-        process that holds it.
+        It spares concurrent commits to one table from being redone, and whoever calls a run off waits for it
+        (docs/decisions/0080): what is published doesn't depend on it. It ends with the process that holds it.
 
         Args:
             timeout_s: How long to wait; 0 doesn't.

@@ -117,7 +117,10 @@ def discard_run(context: Context, branch: str, *, target: str = "main", action: 
     except BaseException:
         # As it was: the branch still exists, and may be published or discarded later.
         with suppress(LakegateError):
-            if lease.run.finished_at is None:
+            if lease.run.finished_at is None and lease.run.order is None:
+                context.journal.save(lease.run, token)
+                context.journal.abandon(lease.run.run_id, token)
+            elif lease.run.finished_at is None:
                 context.journal.suspend(lease.run, token, for_s=context.suspend_s)
             else:
                 context.journal.end(lease.run, token)

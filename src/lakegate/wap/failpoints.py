@@ -20,8 +20,9 @@ FaultPoint = Literal[
     "after-publish",
     "after-branch-delete",
 ]
-GroupPoint = Literal["queued", "taken"]
-"""Points of a publish that meets others: when it waits where others can take it along, and when it has taken others."""
+GroupPoint = Literal["queued", "taken", "confirmed"]
+"""Points of a publish that meets others: when it waits where others can take it along, when it has taken others, and
+when nothing but the commit itself is left to do, which nobody can call off any more."""
 AfterwardsPoint = Literal["after-end", "before-send", "after-send"]
 """Points at which the run's outcome is final: once it is recorded, and around what downstream systems are sent."""
 

@@ -153,20 +153,21 @@ def _may_be_published(run: Run) -> OutcomeUnknownError:
 
 
 class BeingPublishedError(RetryableError):
-    """Whoever took a run along is still at it, so nobody can say whether it'll be published."""
+    """Its owner, or whoever took a run along, is still at it, so nobody can say whether it'll be published."""
 
 
 def require_nobody_publishes(context: Context, run: Run) -> None:
-    """Wait until nobody publishes ``run`` any more who took it along before we had its lease.
+    """Wait until nobody publishes ``run`` any more who was about to before we had its lease.
 
-    Its process may be dead, and its lease ours, while another one is about to commit what it offered. That one has the
-    publish lock; whoever takes the lock after us finds neither the offer nor its lease.
+    Its process may be stopped between its last look at its lease and its commit; or it may be dead, while another one
+    is about to commit what it offered. Either has the publish lock; whoever takes the lock after us finds neither the
+    offer nor its lease.
 
     Raises:
         BeingPublishedError: When that takes too long.
     """
-    if not can_share(run):
-        return
+    if not run.staged and run.kind not in {"revert", "restore"}:
+        return  # there's nothing to publish yet
     with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
         if not is_over:
             raise BeingPublishedError(

@@ -80,6 +80,7 @@ def commit_on_head(
                     built = confirm(built)
                     if isinstance(built, str):
                         return built
+                failpoints.reach("confirmed")
                 try:
                     with _interrupts_deferred():
                         return context.catalog.commit(built).hash
@@ -146,7 +147,8 @@ def publish_lock(
 ) -> Iterator[bool]:
     """Queue up with concurrent publishes for each table, in one order for all; yield whether we are next for all.
 
-    It only saves retries. ``waiting`` is called once for each lock that another process holds, before waiting for it.
+    It saves retries, and whoever calls a run off waits for it. ``waiting`` is called once for each lock that another
+    process holds, before waiting for it.
     """
     began = time.monotonic()
     with ExitStack() as stack:

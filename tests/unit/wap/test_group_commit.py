@@ -51,7 +51,7 @@ from lakegate.wap.publish import publish
 from lakegate.wap.recover import rebuild, recover
 from lakegate.wap.trial import outcome_of
 from support.fakes import Died
-from support.flow_support import TRIPS, branches, ordered
+from support.flow_support import TRIPS, branches, ordered, when_reached
 from support.revert_support import House
 
 LOCK = f"main/{TRIPS}"
@@ -395,6 +395,36 @@ def test_nobody_gives_up_a_dead_run_that_is_about_to_be_published(
     assert [run.status for run in stopped.runs()] == ["published"] * 2
     assert len(errors) == 1
     assert [row["id"] for row in house.rows()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("act", ["discard", "undo", "recover"])
+def test_what_is_about_to_be_committed_is_not_called_off(
+    house: House, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    said: list[object] = []
+
+    def late() -> None:
+        house.kill()
+        if act == "recover":
+            said.append(recover(house.context))
+            return
+        with pytest.raises(RetryableError, match="Run r1 is perhaps being published") as caught:
+            if act == "discard":
+                discard_run(house.context, "wap/nyc.trips_r1")
+            else:
+                undo(house.context, "r1", reason="Cancelled.")
+        said.append(caught.value)
+
+    monkeypatch.setattr(group_commit, "_LAST_LOOK_S", 0.0)
+    with when_reached(monkeypatch, "confirmed", late):
+        if act == "recover":
+            house.undo("r0")
+        else:
+            house.add("r1", rows_of(1), checks=("unique(id, scope='table')",))
+    assert len(said) == 1
+    assert act != "recover" or said == [()]
+    assert house.status("x-r0" if act == "recover" else "r1")[0] == "published"
+    assert [row["id"] for row in house.rows()] == ([] if act == "recover" else [0, 1])
 
 
 def stalled(
