@@ -356,11 +356,11 @@ def test_the_lake_recovers_runs_by_the_beginning_of_their_ids(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake_of(house, monkeypatch)
-    lake.audit_run(lake.write("nyc.trips", "a", run_id="one-1").run_id)
+    lake.audit_run(lake.write("nyc.trips", "a", run_id="import-of-today-1").run_id)
     lake.write("nyc.trips", "more", run_id="two-2")
-    assert list(lake.suspended_runs()) == ["one-1", "two-2"]
+    assert list(lake.suspended_runs()) == ["import-of-today-1", "two-2"]
 
-    assert [run.status for run in lake.recover(["one", "two-2", "two"])] == ["published", "failed"]
+    assert [run.status for run in lake.recover(["import-of-today", "two-2", "two-2"])] == ["published", "failed"]
     assert (lake.suspended_runs(), ids(house), branches(house)) == ({}, [1, 2], ["main"])
     with pytest.raises(NotFoundError, match="Run 'three' doesn't exist"):
         lake.recover(["three"])
