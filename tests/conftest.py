@@ -46,6 +46,9 @@ _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+Use
 if _JAVA_OPTIONS not in os.environ.get("JAVA_TOOL_OPTIONS", ""):
     os.environ["JAVA_TOOL_OPTIONS"] = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {_JAVA_OPTIONS}".strip()
 
+# No process that watches for idle servers beside those of tests, which stop their own.
+os.environ.setdefault("LAKEGATE_LOCAL_IDLE_STOP", "0s")
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)
 # A worker takes whole files: a long one that came last would keep it busy when all others are done.
@@ -144,7 +147,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 @pytest.fixture(scope="session")
 def stack(home: Path) -> Iterator[StackState]:
     known = load_settings(home, env={})
-    settings = known.model_copy(update={"local": LocalSettings(spark_memory="3g")})
+    settings = known.model_copy(update={"local": LocalSettings(spark_memory="3g", idle_stop="0s")})
     local = local_stack(home, settings, SilentNarrator())
     yield local.up()
     local.down()

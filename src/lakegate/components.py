@@ -41,7 +41,8 @@ def local_stack(home: Path, settings: Settings, narrator: Narrator) -> LocalStac
     def warehouse() -> SparkStores:
         return stores_of([settings.catalog.warehouse] if settings.catalog.warehouse else [], settings.storage)
 
-    return LocalStack(home, settings.local, narrator, warehouse)
+    idle_s = parse_duration(settings.local.idle_stop).total_seconds()
+    return LocalStack(home, settings.local, narrator, warehouse, idle_s=idle_s)
 
 
 class Components:
@@ -107,6 +108,7 @@ class Components:
         """
         uri = self.settings.catalog.uri
         if uri is None:
+            self.stack.keep()
             nessie = next(service for service in self.stack.status() if service.name == "nessie")
             uri = nessie.address if nessie.state == "running" else None
             if uri is None:

@@ -198,6 +198,8 @@ class LocalSettings(_Section):
     """Spark's maximum heap. Default: a quarter of the machine's memory, between 1g and 8g."""
     start_timeout_s: float = Field(default=120.0, gt=0)
     """Seconds to wait for a server to respond after its start."""
+    idle_stop: Duration = "1h"
+    """How long nothing may use the servers before they're stopped; the next command starts them. ``0s`` for never."""
 
 
 with warnings.catch_warnings():  # "schema" is also the name of a method of Pydantic 1
@@ -386,6 +388,8 @@ class TableSettings(TableOptions):
 
     checks: tuple[str, ...] = ()
     """Checks for every ingest."""
+    columns: dict[str, str] = Field(default_factory=dict)
+    """Columns that the files call otherwise: ``{ "name in files" = "name in table" }``."""
 
 
 class ChannelSettings(_Section):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import process
+from lakegate.local import idle, process
 from lakegate.local.artifacts import prepare
 from lakegate.local.servers import SERVERS, Server
 from lakegate.local.startup import Startup
@@ -23,10 +24,10 @@ from lakegate.local.state import (
     SERVICE_NAMES,
     ServiceState,
     ServiceStatus,
-    SparkUsage,
     StackFolder,
     StackState,
     StateFile,
+    Usage,
     locked,
 )
 from lakegate.local.stores import SparkStores, credentials_mark, store_artifacts
@@ -48,6 +49,7 @@ class LocalStack:
         narrator: Receives a note about each slow step.
         warehouse: Returns the object stores that Spark must reach for the tables' files; asked before it is started or
             used.
+        idle_s: Seconds after which servers that nobody uses are stopped; 0 for never.
     """
 
     def __init__(
@@ -56,12 +58,16 @@ class LocalStack:
         settings: LocalSettings,
         narrator: Narrator,
         warehouse: Callable[[], SparkStores] = SparkStores,
+        *,
+        idle_s: float = 0.0,
     ) -> None:
         self._folder = StackFolder(home)
         self._settings = settings
         self._narrator = narrator
         self._warehouse = warehouse
-        self._usage = SparkUsage(self._folder)
+        self._usage = Usage(self._folder, self._folder.usage_path, "restarting the local Spark")
+        self._stack_usage = Usage(self._folder, self._folder.stack_usage_path, "stopping the local stack")
+        self._idle_s = idle_s
 
     def up(self, stores: SparkStores | None = None) -> StackState:
         """Start what is not running, and return when both servers answer.
@@ -79,14 +85,23 @@ class LocalStack:
             ConfigurationError: When the configuration of the warehouse's store is wrong.
         """
         wanted = stores or SparkStores()
+        self.keep()
         running = self._running(wanted)
         if running is not None:
             return running
         self._folder.create()
+        self.keep()
         reached = self._alive().stores.having(self._warehouse()).having(wanted)
         jars = prepare(self._narrator, artifacts=(*ARTIFACTS, *store_artifacts(reached)))
         with self._locked():
             return self._running(wanted) or self._start(jars, reached, wanted)
+
+    def keep(self) -> None:
+        """Count as a user of the servers until :meth:`release`, so that they aren't stopped for being idle."""
+        if not self._folder.path.is_dir():
+            return
+        with contextlib.suppress(LocalStackError):  # in a folder that can't be written, it's done without
+            self._stack_usage.hold(self._settings.start_timeout_s + _LOCK_MARGIN_S)
 
     def use(self, stores: SparkStores | None = None) -> StackState:
         """Return what :meth:`up` does, with a Spark that reaches the warehouse, too.
@@ -121,8 +136,9 @@ class LocalStack:
         return self.use(stores).spark.instance != (before.instance if before else None)
 
     def release(self) -> None:
-        """Not use Spark any more. Idempotent."""
+        """Not use the servers any more. Idempotent."""
         self._usage.release()
+        self._stack_usage.release()
 
     def down(self) -> tuple[str, ...]:
         """End the servers that were started for this project, Spark first, and no other process.
@@ -184,7 +200,15 @@ class LocalStack:
                 file = self._make_way(file.model_copy(update={"stores": reached}), wanted, restart)
             if len(file.services) < len(SERVICE_NAMES):
                 file = Startup(self._folder, self._settings, self._narrator, jars, reached).start(file)
+                self._watch_idle()
         return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
+
+    def _watch_idle(self) -> None:
+        """Begin to watch for servers that nobody uses; a process that does so already goes on."""
+        if self._idle_s > 0:
+            command = (sys.executable, "-P", idle.__file__, str(self._folder.home), str(self._idle_s))
+            log = self._folder.logs / "idle.log"
+            process.spawn(command, env=process.environment({}), cwd=self._folder.path, log=log)
 
     def _make_way(self, file: StateFile, wanted: SparkStores, restart: contextlib.ExitStack) -> StateFile:
         """Stop a Spark that does not serve what is wanted; nobody begins to use it before ``restart`` is left."""

@@ -144,6 +144,7 @@ class StackFolder:
         self.state_path = self.path / _STATE_NAME
         self.lock_path = self.path / "stack.lock"
         self.usage_path = self.path / "spark.lock"
+        self.stack_usage_path = self.path / "stack.use"
         self.logs = self.path / "logs"
         self.tmp = self.path / "tmp"
         self.warehouse = self.path / "warehouse"
@@ -261,11 +262,19 @@ def locked(path: Path, doing: str, narrator: Narrator, *, timeout_s: float) -> I
 _POLL_S = 0.05
 
 
-class SparkUsage:
-    """This object's part in the use of the Spark of one project."""
+class Usage:
+    """This object's part in the use of a project's servers.
 
-    def __init__(self, folder: StackFolder) -> None:
+    Args:
+        folder: The project's folder.
+        path: What all users hold: ``usage_path`` for Spark, ``stack_usage_path`` for all servers.
+        doing: What who holds it alone does, for messages.
+    """
+
+    def __init__(self, folder: StackFolder, path: Path, doing: str) -> None:
         self._folder = folder
+        self._path = path
+        self._doing = doing
         self._handle: int | None = None
 
     @property
@@ -290,16 +299,18 @@ class SparkUsage:
             if time.monotonic() >= deadline:
                 os.close(handle)
                 raise LocalStackError(
-                    f"Another lakegate has been restarting the local Spark for {timeout_s:.0f} s.",
+                    f"Another lakegate has been {self._doing} for {timeout_s:.0f} s.",
                     hint="See what it waits for, or end it, and try again.",
-                    service="spark",
                 )
             time.sleep(_POLL_S)
         self._handle = handle
+        os.utime(handle)
 
     def release(self) -> None:
         """Not count as a user any more. Idempotent."""
         if self._handle is not None:
+            with suppress(OSError):
+                os.utime(self._handle)  # when they were last used
             os.close(self._handle)
             self._handle = None
 
@@ -317,7 +328,7 @@ class SparkUsage:
 
     def _open(self) -> int:
         try:
-            return os.open(self._folder.usage_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise self._folder.unusable(error) from error
 

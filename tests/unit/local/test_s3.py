@@ -14,7 +14,7 @@ import pytest
 from lakegate.config import LocalSettings, S3Settings
 from lakegate.errors import LocalStackError
 from lakegate.local.servers import SERVERS, Launch
-from lakegate.local.state import SparkUsage, StackFolder
+from lakegate.local.state import StackFolder, Usage
 from lakegate.local.stores import SparkStores, credentials_mark
 from lakegate.model.artifacts import ARTIFACTS, S3_ARTIFACTS
 
@@ -25,8 +25,9 @@ import sys
 from pathlib import Path
 from lakegate.local.state import StackFolder
 from lakegate.local.stores import SparkStores, credentials_mark
-from lakegate.local.state import SparkUsage
-SparkUsage(StackFolder(Path(sys.argv[1]))).hold(10)
+from lakegate.local.state import StackFolder, Usage
+folder = StackFolder(Path(sys.argv[1]))
+Usage(folder, folder.usage_path, 'working').hold(10)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -102,10 +103,10 @@ def test_a_mark_tells_credentials_apart_and_not_what_they_are(
     assert credentials_mark("one", REACHED) != mark
 
 
-def usage(home: Path) -> SparkUsage:
+def usage(home: Path) -> Usage:
     folder = StackFolder(home)
     folder.path.mkdir(exist_ok=True)
-    return SparkUsage(folder)
+    return Usage(folder, folder.usage_path, "restarting the local Spark")
 
 
 def test_any_number_may_use_it_and_one_alone(tmp_path: Path) -> None:

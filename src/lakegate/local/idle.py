@@ -1,0 +1,113 @@
+"""The end of servers that nobody uses: a small process beside them that looks, and stops them.
+
+It's run as a file, on its own: loading the package would take more memory than it needs in all its life. Who uses the
+servers holds ``.lakegate/stack.use`` (:class:`~lakegate.local.state.Usage`), or a connection to one of their ports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_LONGEST_PAUSE_S = 20.0
+_PAUSES = 4
+
+
+def watch(home: Path, idle_s: float) -> bool:
+    """Wait until nobody has used the servers of a project for so long, then stop them.
+
+    Args:
+        home: The project's folder.
+        idle_s: How long, in seconds.
+
+    Returns:
+        Whether it stopped them; otherwise somebody else did, or another process is watching them.
+    """
+    folder = home / ".lakegate"
+    own = _locked(folder / "idle.lock", fcntl.LOCK_EX)
+    if own is None:
+        return False
+    used_at = time.time()
+    while services := _services(folder, home):
+        handle = _locked(folder / "stack.use", fcntl.LOCK_EX)
+        if handle is None or _is_connected(services):
+            used_at = time.time()
+        else:
+            with contextlib.suppress(OSError):  # when somebody let go of it
+                used_at = max(used_at, (folder / "stack.use").stat().st_mtime)
+            if time.time() - used_at >= idle_s:
+                _stop(home)  # while who comes now has to wait
+                return True
+        if handle is not None:
+            os.close(handle)
+        time.sleep(min(_LONGEST_PAUSE_S, idle_s / _PAUSES))
+    return False
+
+
+def _services(folder: Path, home: Path) -> list[dict[str, Any]]:
+    """Return the servers that run, as the state file has them."""
+    import psutil
+
+    try:
+        state = json.loads((folder / "stack.json").read_bytes())
+    except (OSError, ValueError):
+        return []
+    found = []
+    for service in state.get("services", {}).values() if state.get("home") == str(home) else ():
+        with contextlib.suppress(psutil.Error):
+            if any(service["instance"] in part for part in psutil.Process(service["pid"]).cmdline()):
+                found.append(service)
+    return found
+
+
+def _is_connected(services: list[dict[str, Any]]) -> bool:
+    """Return whether a process other than the servers is connected to one of them."""
+    import psutil
+
+    theirs: set[int] = set()
+    clients: set[int] = set()
+    for service in services:
+        try:
+            sockets = psutil.Process(service["pid"]).net_connections("tcp")
+        except psutil.NoSuchProcess:
+            continue
+        except psutil.Error:
+            return True  # it can't be seen
+        for one in sockets:
+            if one.status == psutil.CONN_ESTABLISHED and one.raddr:
+                theirs.add(one.laddr.port)
+                if one.laddr.port == service["port"]:
+                    clients.add(one.raddr.port)
+    return bool(clients - theirs)
+
+
+def _locked(path: Path, kind: int) -> int | None:
+    """Return a handle that holds a lock, ``None`` if others hold it."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _stop(home: Path) -> None:
+    from lakegate.config import LocalSettings
+    from lakegate.local.stack import LocalStack
+    from lakegate.progress import SilentNarrator
+
+    LocalStack(home, LocalSettings(), SilentNarrator()).down()
+
+
+if __name__ == "__main__":
+    watch(Path(sys.argv[1]), float(sys.argv[2]))

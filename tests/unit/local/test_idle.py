@@ -1,0 +1,77 @@
+"""Servers that nobody uses are stopped; whoever holds their lock keeps them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from lakegate.local import idle
+from lakegate.local.state import StackFolder, Usage
+
+
+class _World:
+    """A stack whose clock goes on by ten seconds a look, and what was done to it."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = StackFolder(home)
+        self.folder.create()
+        self.usage = Usage(self.folder, self.folder.stack_usage_path, "stopping the local stack")
+        self.looks = 0
+        self.stopped_at: int | None = None
+        self.connected_until = 0
+        self.released_at = 0
+        self.gone_at = 1_000
+        begun = time.time()
+        monkeypatch.setattr(idle, "_services", self._services)
+        monkeypatch.setattr(idle, "_is_connected", lambda _: self.looks < self.connected_until)
+        monkeypatch.setattr(idle, "_stop", self._stop)
+        monkeypatch.setattr(idle.time, "sleep", lambda _: None)
+        monkeypatch.setattr(idle.time, "time", lambda: begun + 10 * self.looks)
+
+    def _services(self, _folder: Path, _home: Path) -> list[dict[str, object]]:
+        self.looks += 1
+        if self.looks == self.released_at:
+            self.usage.release()
+        return [] if self.looks >= self.gone_at else [{}]
+
+    def _stop(self, _home: Path) -> None:
+        self.stopped_at = self.looks
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _World:
+    return _World(tmp_path, monkeypatch)
+
+
+def test_servers_that_nobody_uses_are_stopped_in_time(world: _World) -> None:
+    assert idle.watch(world.folder.home, 60)
+    assert world.stopped_at == 6
+
+
+def test_a_session_keeps_them_and_the_time_runs_from_its_end(world: _World) -> None:
+    world.usage.hold(1)
+    world.released_at = 10
+    assert idle.watch(world.folder.home, 60)
+    assert world.stopped_at == 15
+
+
+def test_a_connection_of_another_program_keeps_them(world: _World) -> None:
+    world.connected_until = 20
+    assert idle.watch(world.folder.home, 60)
+    assert world.stopped_at == 25
+
+
+def test_it_ends_with_servers_that_somebody_else_stopped(world: _World) -> None:
+    world.gone_at = 3
+    assert not idle.watch(world.folder.home, 60)
+    assert world.stopped_at is None
+
+
+def test_one_process_watches_a_project(world: _World) -> None:
+    first = Usage(world.folder, world.folder.path / "idle.lock", "watching")
+    first.hold(1)
+    assert not idle.watch(world.folder.home, 60)
+    assert world.looks == 0
+    first.release()
