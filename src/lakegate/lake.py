@@ -10,17 +10,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from lakegate.checks import parse_checks
 from lakegate.components import Components
 from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
-from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError
+from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, SchemaError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus
 from lakegate.model.identifiers import (
     TableIdentifier,
+    quote,
     validate_orchestrator,
     validate_ref_name,
     validate_run_id,
@@ -35,7 +37,14 @@ from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.verification import VerifyReport
-from lakegate.model.words import nearest, parse_duration, suggest_keyword, suggest_keywords, unknown_keyword
+from lakegate.model.words import (
+    did_you_mean,
+    nearest,
+    parse_duration,
+    suggest_keyword,
+    suggest_keywords,
+    unknown_keyword,
+)
 from lakegate.points import find, resolve, unknown_table
 from lakegate.ports import Narrator
 from lakegate.progress import SilentNarrator
@@ -51,11 +60,12 @@ from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
-from lakegate.wap.plan import contract_check, plan
+from lakegate.wap.plan import contract_check, plan, require_contract
 from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release
 from lakegate.wap.review import accepted
+from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction, transaction
 from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
 from lakegate.wap.verify import verify
@@ -88,6 +98,7 @@ class IngestOptions(TypedDict, total=False):
     on_same_content: OnSameContent | None
     quarantine_limit: Tolerance | None
     schema: SchemaMode | None
+    columns: Mapping[str, str]
     format: FileFormat | None
     csv: CsvOptions | None
     timeout_s: float | None
@@ -213,6 +224,7 @@ class Lake:
         on_same_content: OnSameContent | None = None,
         quarantine_limit: Tolerance | None = None,
         schema: SchemaMode | None = None,
+        columns: Mapping[str, str] = MappingProxyType({}),
         format: FileFormat | None = None,  # noqa: A002 - as on the command line
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
@@ -243,6 +255,8 @@ class Lake:
             schema: What to do if the batch's columns aren't the table's: refuse the batch (``strict``); add new
                 columns, widen types, and write NULL where a column is missing (``evolve``); or leave out what the
                 table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
+            columns: Columns that the files call otherwise: their names there, and in the table. They're added to those
+                of the table's settings.
             format: ``parquet`` or ``csv``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
@@ -275,6 +289,7 @@ class Lake:
             on_same_content=on_same_content,
             quarantine_limit=quarantine_limit,
             schema=schema,
+            columns=columns,
             format=format,
             csv=csv,
             timeout_s=timeout_s,
@@ -394,7 +409,7 @@ class Lake:
         csv = loaded.settings.csv
         with self._components.narrator.step(f"Trying {loaded.file}"):
             engine = self._components.file_engine
-            batch = self._discover(paths, format, csv)
+            batch = self._discover(paths, format, csv, columns=loaded.settings.columns)
             return try_contract(loaded, batch, engine, narrator=self._components.narrator)
 
     def diff_contract(self, contract: str | Path, *, last: int = 10) -> Sequence[ContractOutcome]:
@@ -585,6 +600,46 @@ class Lake:
                 self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
         with self.transaction(name) as tx:
             return work(tx)
+
+    def evolve_table(self, table: str, *changes: str) -> Run:
+        """Change a table's columns or partitioning by SQL, audit it, and publish the change, or publish nothing.
+
+        All rows of the table are audited with the checks of its settings. If others publish to the table meanwhile, the
+        changes are made again on the new ``main``.
+
+        Args:
+            table: ``namespace.table``.
+            *changes: What follows ``ALTER TABLE …`` in Spark SQL, such as ``"ADD COLUMN zone STRING"``.
+
+        Returns:
+            The run, which can be reverted like any other.
+
+        Raises:
+            AuditFailedError: A check failed. Nothing was published.
+            InputError: There's no such table, or a change can't be made.
+            SchemaError: The table would no longer have the columns of its contract.
+
+        Example:
+            >>> run = lake.evolve_table("nyc.trips", "ADD COLUMN note STRING")
+            >>> [str(change) for change in run.staged[0].schema_changes]
+            ['add column note (string)']
+        """
+        identifier, contract = (
+            TableIdentifier.parse(table),
+            self._components.contracts.find(TableIdentifier.parse(table)),
+        )
+        if not changes:
+            raise InputError("No change was given.", hint="Give one as in SQL, such as 'ADD COLUMN zone STRING'.")
+        self.table(table)  # Spark isn't started for a table that doesn't exist
+
+        def work(tx: Transaction) -> Transaction:
+            for change in changes:
+                tx.sql(f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}")
+            if contract is not None:
+                require_contract(self.table(table, ref=tx.branch).schema, contract.terms, name=identifier)
+            return tx
+
+        return self.transact(work).run
 
     # Quarantine
 
@@ -1029,7 +1084,7 @@ class Lake:
             right: Branch or tag to compare it with.
 
         Returns:
-            One difference for each table that isn't the same on both.
+            One difference for each table that isn't the same on both, with what differs between its columns.
 
         Raises:
             NotFoundError: One of the refs doesn't exist.
@@ -1038,23 +1093,40 @@ class Lake:
             >>> lake.diff("main", "main")
             []
         """
-        catalog = self._components.catalog
-        return list(catalog.diff(find(catalog, left), find(catalog, right)))
+        catalog, reader = self._components.catalog, self._components.reader
+        differences = catalog.diff(find(catalog, left), find(catalog, right))
+        return [
+            one.model_copy(update={"schema_changes": changes_between(reader, one.left, one.right)})
+            if one.kind == "table"
+            else one
+            for one in differences
+        ]
 
-    def diff_rows(self, table: str, left: str, right: str, *, left_at: str | datetime | None = None) -> RowDifference:
+    def diff_rows(
+        self,
+        table: str,
+        left: str,
+        right: str,
+        *,
+        left_at: str | datetime | None = None,
+        key: Sequence[str] = (),
+    ) -> RowDifference:
         """Return the rows of a table that two refs don't share.
 
         Where ``right`` only appended to what ``left`` has, nothing but the rows that it added is read. Otherwise all
-        rows of both are compared by all columns, and a row that changed is one removed and one added.
+        rows of both are compared by all columns, and a row that changed is one removed and one added, unless a key
+        says which rows are the same.
 
         Args:
             table: ``namespace.table``.
             left: Branch or tag.
             right: Branch or tag to compare it with.
             left_at: Time, tag or commit: compare with what ``left`` was then. Default: now.
+            key: Columns that identify a row.
 
         Returns:
-            The rows that were added and removed, planned; they are read when you ask for them.
+            The rows that were added and removed, and with a key those that changed, planned; they are read when you
+            ask for them.
 
         Raises:
             EngineUnavailableError: Spark can't be reached.
@@ -1062,7 +1134,7 @@ class Lake:
 
         Example:
             >>> lake.diff_rows("nyc.trips", "main", "main")
-            RowDifference(added=None, removed=None)
+            RowDifference(added=None, removed=None, changed=None)
         """
         identifier = TableIdentifier.parse(table)
         catalog, reader = self._components.catalog, self._components.reader
@@ -1091,6 +1163,9 @@ class Lake:
             return RowDifference(self._rows(added), None)
         if change.kind == "metadata":
             return RowDifference(None, None)
+        if key:
+            engine = self._components.engine
+            return RowDifference(*(Query(one, engine.fetch, engine.stream) for one in engine.compare(old, new, key)))
         return RowDifference(self._rows(new, without=old), self._rows(old, without=new))
 
     # Tables and queries
@@ -1894,7 +1969,12 @@ class Lake:
             run_id=run_id,
             table=identifier,
             batch=self._discover(
-                paths, options.get("format"), options.get("csv") or configured.csv, may_differ=mode != "strict"
+                paths,
+                options.get("format"),
+                options.get("csv") or configured.csv,
+                may_differ=mode != "strict",
+                columns=configured.columns,
+                given=options.get("columns") or {},
             ),
             checks=self._checks(identifier, options.get("checks", ()), configured=True),
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
@@ -1912,18 +1992,37 @@ class Lake:
         )
 
     def _discover(
-        self, paths: Paths, file_format: FileFormat | None, csv: CsvOptions, *, may_differ: bool = False
+        self,
+        paths: Paths,
+        file_format: FileFormat | None,
+        csv: CsvOptions,
+        *,
+        may_differ: bool = False,
+        columns: Mapping[str, str] = MappingProxyType({}),
+        given: Mapping[str, str] = MappingProxyType({}),
     ) -> Batch:
         from lakegate.sources import discover
 
-        return discover(
-            [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)],
-            format=file_format,
-            csv=csv,
-            storage=self.settings.storage,
-            narrator=self._components.narrator,
-            may_differ=may_differ,
-        )
+        def found(*, may_differ: bool) -> Batch:
+            return discover(
+                [str(path) for path in ([paths] if isinstance(paths, (str, Path)) else paths)],
+                format=file_format,
+                csv=csv,
+                storage=self.settings.storage,
+                narrator=self._components.narrator,
+                may_differ=may_differ,
+            )
+
+        names = {**columns, **given}
+        batch = found(may_differ=may_differ or bool(names))
+        there = [column.name for column in batch.columns]
+        for old in given:
+            if old.lower() not in map(str.lower, there):
+                guess = did_you_mean(old, there)
+                hint = guess.strip() or f"Their columns: {', '.join(there)}."
+                raise SchemaError(f"The files have no column '{old}'.", hint=hint, column=old)
+        batch = batch.renamed(names)
+        return batch if may_differ or batch.has_one_shape else found(may_differ=False)  # which raises
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
         contract = self._components.contracts.find(table) if configured else None

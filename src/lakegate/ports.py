@@ -519,6 +519,19 @@ class Engine(Protocol):
                 that it doesn't have is NULL there.
         """
 
+    def compare(self, before: TableAt, after: TableAt, key: Sequence[str]) -> tuple[Any, Any, Any]:
+        """Return Spark DataFrames of the rows added, removed, and changed between two states of a table.
+
+        Args:
+            before: The one state.
+            after: The other state.
+            key: Columns that identify a row.
+
+        Returns:
+            The rows added and those removed by the columns of the table; and of each row that changed what it was and
+            what it is, as the structs ``before`` and ``after``.
+        """
+
     def fetch(self, frame: Any) -> pa.Table:
         """Run a DataFrame of :meth:`query` or :meth:`read` and return all its rows.
 

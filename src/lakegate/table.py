@@ -29,10 +29,12 @@ class RowDifference:
     Attributes:
         added: Rows that only the right one has; ``None`` if the table's metadata says that there are none.
         removed: Rows that only the left one has; ``None`` likewise.
+        changed: With a key, rows of which both have another version, as structs ``before`` and ``after``.
     """
 
     added: Query | None
     removed: Query | None
+    changed: Query | None = None
 
 
 class RowOptions(TypedDict, total=False):

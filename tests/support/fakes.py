@@ -231,6 +231,9 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
         raise NotImplementedError
 
+    def compare(self, before: TableAt, after: TableAt, key: Sequence[str]) -> tuple[Any, Any, Any]:
+        raise NotImplementedError
+
     def fetch(self, frame: Any) -> Any:
         raise NotImplementedError
 

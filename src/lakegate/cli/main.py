@@ -51,6 +51,11 @@ INTERNAL = 70
 """Exit code of an unexpected exception: EX_SOFTWARE of ``sysexits.h``."""
 
 _MEMORY_HINT = "Raise its limit (ulimit -v, or the container's) and retry. To see how far a run got: lakegate runs"
+_MAKE_RUNS = frozenset(
+    ("audit", "backfill", "demo", "discard", "evolve", "ingest", "publish")
+    + ("quarantine", "recover", "restore", "revert", "watch")
+)
+"""Commands that an interrupt may leave a run of."""
 _NOT_MAPPED = "failed to map segment"
 """The loader's error when there is no memory for a library."""
 _DEPTH_HINT = "Use fewer parentheses in the query or check, or fewer levels in the file."
@@ -211,7 +216,7 @@ def report(error: BaseException, app: App) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and app.logs is None:
         error.show()
         return error.exit_code
-    ending = _explain(error)
+    ending = _explain(error, app.words)
     if app.done:
         ending.error["message"] = f"{ending.error['message']} {app.done}"
     if app.debug and app.logs is None:
@@ -248,12 +253,14 @@ def settle(code: int, app: App) -> int:
     return code
 
 
-def _explain(error: BaseException) -> _Ending:
+def _explain(error: BaseException, words: Sequence[str]) -> _Ending:
     if isinstance(error, LakegateError):
         return _Ending(error.exit_code, error.to_dict())
     if isinstance(error, click.Abort):
-        cause = str(error.__cause__ or "") or "To see how far a run got: lakegate runs"
-        return _Ending(ExitCode.INTERRUPTED, _facts("interrupted", f"Interrupted. {cause}"))
+        cause = str(error.__cause__ or "")
+        if not cause and not _MAKE_RUNS.isdisjoint(words):
+            cause = "To see how far a run got: lakegate runs"
+        return _Ending(ExitCode.INTERRUPTED, _facts("interrupted", f"Interrupted. {cause}".rstrip()))
     if isinstance(error, click.UsageError):
         path = error.ctx.command_path if error.ctx else "lakegate"
         usage = error.ctx.get_usage().replace("Usage:", "usage:") if error.ctx else None

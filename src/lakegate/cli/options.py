@@ -111,6 +111,16 @@ def _limit(_ctx: click.Context, _param: click.Parameter, value: str | None) -> i
         raise click.BadParameter(f"'{value}' is neither a number of rows (100) nor a percentage (5%).") from None
 
 
+def _columns(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    names = {}
+    for text in value:
+        old, equals, new = (part.strip() for part in text.partition("="))
+        if not (old and equals and new):
+            raise click.BadParameter(f"'{text}' isn't OLD=NEW, such as 'fare=fare_amount'.")
+        names[old] = new
+    return names
+
+
 def file_option() -> Callable[[F], F]:
     """Add ``--file``/``-f``: where a report goes."""
     return click.option(
@@ -158,6 +168,14 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             "--schema",
             type=click.Choice(get_args(SchemaMode)),
             help="If the columns aren't the table's: refuse the files, change the table, or leave out what it lacks.",
+        ),
+        click.option(
+            "--column",
+            "columns",
+            multiple=True,
+            metavar="OLD=NEW",
+            callback=_columns,
+            help="Write the files' column OLD to the table's column NEW. Repeatable.",
         ),
         click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: taken from the file names."),
     )

@@ -9,11 +9,24 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lakegate.cli.check_output import check_payload, show_failing, show_quarantined, show_skipped_checks, summary
-from lakegate.cli.output import Styled, count, counted, duration, moment, next_commands, safe, say, show_rows, width_or
+from lakegate.cli.output import (
+    Styled,
+    clip,
+    count,
+    counted,
+    duration,
+    moment,
+    next_commands,
+    safe,
+    say,
+    show_rows,
+    width_or,
+)
 from lakegate.errors import LakegateError, NotFoundError
 from lakegate.model.figures import age
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import changed_rows
+from lakegate.progress import one_line
 
 if TYPE_CHECKING:
     from lakegate.cli.app import App
@@ -26,6 +39,7 @@ Statuses = Mapping[str, str | None]
 NO_STATUSES: Statuses = {}
 _ON_MAIN = ("published", "reverted")
 _SHOWN = 5
+_LONGEST_NOTE = 60
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 STYLES = {
     "published": "green",
@@ -180,6 +194,8 @@ def published_text(run: Run, publication: Publication) -> str:
     """Return what a run's commit changed."""
     if run.kind in ("revert", "restore"):
         return f"{run.kind} of {counted(len(publication.tables), 'table')}"
+    if run.staged and all(one.change == "metadata" for one in run.staged):
+        return "columns changed" if any(one.schema_changes for one in run.staged) else "redefined"
     aside = f", {publication.quarantined:,} quarantined" if publication.quarantined else ""
     return changed_rows(publication.rows, publication.rows_removed) + aside
 
@@ -194,6 +210,7 @@ def _rows(run: Run) -> str:
 def _notes(run: Run) -> list[str]:
     notes = [] if run.kind == "ingest" else [run.kind if run.name is None else f"{run.kind} {run.name}"]
     notes += [f"{result.name} failed" for result in run.failures]
+    notes += [str(change) for staged in run.staged for change in staged.schema_changes]
     if run.accepted is not None:
         notes.append(f"accepted by {run.accepted.actor}")
     if run.reverts:
@@ -207,7 +224,7 @@ def _notes(run: Run) -> list[str]:
     if run.reverted_by is not None:
         notes.append(f"by {run.reverted_by}")
     if run.error is not None:
-        notes.append(run.error.code)
+        notes.append(clip(one_line(run.error.message), _LONGEST_NOTE))
     return notes
 
 

@@ -87,6 +87,8 @@ class ContractColumn(Value):
     """Its name."""
     type: ColumnTypeText | None = None
     """Its type, in Iceberg's words: ``long``, ``decimal(10, 2)``, ``timestamp``, ``list<string>``. Default: any."""
+    was: tuple[str, ...] = ()
+    """Names that the files have for it, if others, such as those from before it was renamed."""
     required: bool = False
     """Whether NULL fails the audit."""
     description: str | None = None

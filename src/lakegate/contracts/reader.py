@@ -62,9 +62,10 @@ class LoadedContract:
     @cached_property
     def settings(self) -> TableSettings:
         """What a section of ``lakegate.toml`` would say of the table, but for its checks: those are values here."""
-        shared = TableSettings.model_fields.keys() & Contract.model_fields.keys() - {"checks"}
+        shared = TableSettings.model_fields.keys() & Contract.model_fields.keys() - {"checks", "columns"}
         given = {name: getattr(self.contract, name) for name in shared & self.contract.model_fields_set}
-        return TableSettings(**given)
+        names = {old: column.name for column in self.contract.columns for old in column.was}
+        return TableSettings(**given, columns=names)
 
 
 def read_contract(path: Path, *, name: str | None = None) -> LoadedContract:

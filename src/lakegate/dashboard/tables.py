@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from lakegate.dashboard.model import MAIN, ReadModel, TableFacts, lineage_of, rows_after
 from lakegate.dashboard.overview import TableOverview, table_overview
@@ -20,8 +20,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import CheckRecord, RunLine
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, RunStatus
-from lakegate.model.schema import Column
-from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, SchemaVersion, Snapshot
+from lakegate.model.schema import Column, ColumnChange, column_changes
+from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapshot
 
 Scalar = str | int | float | bool | None
 _MADE_OF = re.compile(r"_(?:trunc|bucket|year|month|day|hour)(?:_[0-9]+)?$")
@@ -55,22 +55,6 @@ class TableDetail(Value):
     facts: TableFacts
     overview: TableOverview | None = None
     problems: tuple[Problem, ...] = ()
-
-
-class ColumnChange(Value):
-    """One difference between a schema and the one before it.
-
-    Attributes:
-        change: ``added``, ``dropped``, ``renamed``, ``retyped``, ``required`` (no NULLs any more) or ``optional``.
-        column: The column, by its newest name.
-        before: Its name or type before.
-        after: Its name or type after.
-    """
-
-    change: Literal["added", "dropped", "renamed", "retyped", "required", "optional"]
-    column: str
-    before: str | None = None
-    after: str | None = None
 
 
 class SchemaChange(Value):
@@ -251,7 +235,7 @@ def schema_changes(
     """Return how a table's schema evolved, oldest schema first; arguments and errors as :func:`get_table`."""
     versions = model.reader.schemas(_pointer(model, table, ref, at))
     found = []
-    before: SchemaVersion | None = None
+    before: Mapping[int, Column] = {}
     for version in versions:
         found.append(
             SchemaChange(
@@ -259,10 +243,10 @@ def schema_changes(
                 since=version.since,
                 run_id=version.run_id,
                 columns=len(version.field_ids),
-                changes=tuple(_column_changes(before, version)),
+                changes=tuple(column_changes(before, version.by_id)),
             )
         )
-        before = version
+        before = version.by_id
     return tuple(found)
 
 
@@ -441,25 +425,6 @@ def as_scalar(value: Any) -> Scalar:
 
 def _pointer(model: ReadModel, table: str, ref: str, at: str | datetime | None) -> TablePointer:
     return model.table(TableIdentifier.parse(table), model.resolve(ref, at))
-
-
-def _column_changes(before: SchemaVersion | None, after: SchemaVersion) -> Iterator[ColumnChange]:
-    old = {} if before is None else dict(zip(before.field_ids, before.table_schema.columns, strict=True))
-    new = dict(zip(after.field_ids, after.table_schema.columns, strict=True))
-    for field_id, column in new.items():
-        known = old.get(field_id)
-        if known is None:
-            yield ColumnChange(change="added", column=column.name, after=column.type)
-            continue
-        if known.name != column.name:
-            yield ColumnChange(change="renamed", column=column.name, before=known.name, after=column.name)
-        if known.type != column.type:
-            yield ColumnChange(change="retyped", column=column.name, before=known.type, after=column.type)
-        if known.required != column.required:
-            yield ColumnChange(change="required" if column.required else "optional", column=column.name)
-    for field_id, column in old.items():
-        if field_id not in new:
-            yield ColumnChange(change="dropped", column=column.name, before=column.type)
 
 
 def _number(snapshot: Snapshot, key: str) -> int | None:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -152,6 +153,9 @@ def _partition_decoder(field: PartitionField, schema: IcebergSchema) -> tuple[st
     if source is None or not isinstance(source.field_type, PrimitiveType):
         return field.name, None, lambda value: value
     is_identity = isinstance(field.transform, transforms.IdentityTransform)
+    if isinstance(field.transform, (transforms.YearTransform, transforms.MonthTransform, transforms.HourTransform)):
+        # Counted from 1970 in the spec; people read 2025-11, not 670.
+        return field.name, None, partial(field.transform.to_human_string, source.field_type)
     # A day is an int in the spec and a date in Java and PyIceberg; as a date it can be read.
     result = source.field_type if is_identity else field.transform.result_type(source.field_type)
     return field.name, source.name if is_identity else None, _CONVERSIONS.get(type(result), _refuse)

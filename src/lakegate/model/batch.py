@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from lakegate.errors import SchemaError
 from lakegate.model.base import Value
 
 FileFormat = Literal["parquet", "csv"]
@@ -83,11 +84,17 @@ class SourceColumn(Value):
     """A column as the files have it.
 
     ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV the one inferred from all values, and
-    ``null`` for a column without any value.
+    ``null`` for a column without any value. ``file_name`` is what the files call it, if the batch calls it otherwise.
     """
 
     name: str
     type: str
+    file_name: str | None = None
+
+    @property
+    def in_file(self) -> str:
+        """What the files call it."""
+        return self.file_name or self.name
 
 
 def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
@@ -100,6 +107,32 @@ def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...
         elif known.type == "null":
             found[column.name.lower()] = known.model_copy(update={"type": column.type})
     return tuple(found.values())
+
+
+def renamed(columns: Sequence[SourceColumn], names: Mapping[str, str]) -> tuple[SourceColumn, ...]:
+    """Return the columns called as ``names`` says, by their names in the files, in any case.
+
+    Raises:
+        SchemaError: When two columns would have one name.
+
+    Example:
+        >>> renamed([SourceColumn(name="Fare", type="double")], {"fare": "fare_amount"})
+        (SourceColumn(name='fare_amount', type='double', file_name='Fare'),)
+    """
+    wanted = {old.lower(): new for old, new in names.items()}
+    found: list[SourceColumn] = []
+    for column in columns:
+        new = wanted.get(column.in_file.lower(), column.name)
+        named = column if new == column.name else SourceColumn(name=new, type=column.type, file_name=column.in_file)
+        other = next((one for one in found if one.name.lower() == new.lower()), None)
+        if other is not None:
+            raise SchemaError(
+                f"The files have both '{other.in_file}' and '{column.in_file}', which would both be '{new}'.",
+                hint="Map only one of them (--column, or columns in the table's settings).",
+                column=new,
+            )
+        found.append(named)
+    return tuple(found)
 
 
 class FileColumns(Value):
@@ -135,6 +168,24 @@ class Batch(Value):
             if files:
                 parts.append(self.model_copy(update={"files": files, "columns": variant.columns, "variants": ()}))
         return tuple(parts)
+
+    def renamed(self, names: Mapping[str, str]) -> Batch:
+        """Return the batch with columns called as ``names`` says, by their names in the files; others stay.
+
+        Raises:
+            SchemaError: When two columns of a file would have one name.
+        """
+        if not names:
+            return self
+        variants = tuple(one.model_copy(update={"columns": renamed(one.columns, names)}) for one in self.variants)
+        columns = united(one.columns for one in variants) if variants else renamed(self.columns, names)
+        return self.model_copy(update={"columns": columns, "variants": variants})
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether all files have the same columns of the same types, by name; in CSV also in the same order."""
+        shapes = ([(column.name.lower(), column.type) for column in one.columns] for one in self.variants)
+        return len({tuple(shape if self.csv is not None else sorted(shape)) for shape in shapes}) <= 1
 
     def named_like(self, names: tuple[str, ...]) -> Batch:
         """Return the batch with its columns called ``names``, by position, where the files themselves name none.

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import ColumnChange
 
 RefKind = Literal["branch", "tag", "detached"]
 NO_SNAPSHOT: Final = -1
@@ -100,12 +101,22 @@ class CommitRequest(Value):
 
 
 class TableDifference(Value):
-    """One key that differs between two references; ``None`` where it does not exist."""
+    """One key that differs between two references; ``None`` where it does not exist.
+
+    Attributes:
+        table: Its name.
+        kind: What it is.
+        left: The table's state on the left.
+        right: The table's state on the right.
+        schema_changes: What differs between the table's columns on the way from left to right. Only
+            :meth:`lakegate.Lake.diff` fills it in.
+    """
 
     table: str
     kind: Literal["table", "namespace", "other"]
     left: TablePointer | None
     right: TablePointer | None
+    schema_changes: tuple[ColumnChange, ...] = ()
 
     @property
     def change(self) -> Literal["added", "removed", "changed"]:

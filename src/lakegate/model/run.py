@@ -16,7 +16,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import TablePointer
 from lakegate.model.request import IngestRequest
-from lakegate.model.schema import SchemaChange
+from lakegate.model.schema import ColumnChange, SchemaChange
 from lakegate.model.tables import ChangeKind
 
 RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
@@ -56,7 +56,7 @@ class StagedTable(Value):
         rows_removed: Rows removed; ``None`` if unknown. A rewritten row counts as removed and added.
         data_files: Data files added, as far as known.
         reason: Why it isn't an append, in words that follow "because".
-        schema_changes: Columns that the run added or widened before it wrote.
+        schema_changes: What it changed of the table's columns.
     """
 
     run_id: str
@@ -74,7 +74,7 @@ class StagedTable(Value):
     rows_removed: int | None = 0
     data_files: int
     reason: str | None = None
-    schema_changes: tuple[SchemaChange, ...] = ()
+    schema_changes: tuple[SchemaChange | ColumnChange, ...] = ()
 
     @property
     def only_adds(self) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from lakegate.errors import InputError, SchemaError
 from lakegate.model.base import Value
 from lakegate.model.words import did_you_mean, nearest
 
+Key = TypeVar("Key")
 UNKNOWN = "unknown"
 """Iceberg's type of a column without any value: it fits every table, and is created as ``string``."""
 
@@ -148,6 +149,63 @@ class SchemaChange(Value):
         if self.before is None:
             return f"add column {self.column} ({self.type})"
         return f"widen column {self.column} from {self.before} to {self.type}"
+
+
+class ColumnChange(Value):
+    """One difference between a table's columns and those before.
+
+    Attributes:
+        change: ``added``, ``dropped``, ``renamed``, ``retyped``, ``required`` (no NULLs any more) or ``optional``.
+        column: The column, by its newest name.
+        before: Its name or type before.
+        after: Its name or type after.
+    """
+
+    change: Literal["added", "dropped", "renamed", "retyped", "required", "optional"]
+    column: str
+    before: str | None = None
+    after: str | None = None
+
+    def __str__(self) -> str:
+        """Return the change as people read it."""
+        match self.change:
+            case "added":
+                return f"add column {self.column} ({self.after})"
+            case "dropped":
+                return f"drop column {self.column} ({self.before})"
+            case "renamed":
+                return f"rename column {self.before} to {self.after}"
+            case "retyped":
+                return f"change column {self.column} from {self.before} to {self.after}"
+            case "required":
+                return f"refuse NULL in column {self.column}"
+            case "optional":
+                return f"allow NULL in column {self.column}"
+
+
+def column_changes(before: Mapping[Key, Column], after: Mapping[Key, Column]) -> Iterator[ColumnChange]:
+    """Yield what differs between two schemas, by what a column keeps: its field id, or its name.
+
+    Example:
+        >>> price = Column(name="price", type="int")
+        >>> renamed, wider = Column(name="fare", type="int"), Column(name="price", type="long")
+        >>> [str(change) for change in column_changes({1: price}, {1: renamed, 2: wider})]
+        ['rename column price to fare', 'add column price (long)']
+    """
+    for key, column in after.items():
+        known = before.get(key)
+        if known is None:
+            yield ColumnChange(change="added", column=column.name, after=column.type)
+            continue
+        if known.name != column.name:
+            yield ColumnChange(change="renamed", column=column.name, before=known.name, after=column.name)
+        if known.type != column.type:
+            yield ColumnChange(change="retyped", column=column.name, before=known.type, after=column.type)
+        if known.required != column.required:
+            yield ColumnChange(change="required" if column.required else "optional", column=column.name)
+    for key, column in before.items():
+        if key not in after:
+            yield ColumnChange(change="dropped", column=column.name, before=column.type)
 
 
 class Schema(Value):

@@ -12,7 +12,7 @@ from pydantic import Field
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
-from lakegate.model.schema import Schema, SchemaChange, is_masked
+from lakegate.model.schema import Column, Schema, SchemaChange, is_masked
 
 ChangeKind = Literal["append", "evolve", "metadata", "rewrite", "create", "drop"]
 """What happened to a table between two of its states; see :class:`TableChange`."""
@@ -107,6 +107,11 @@ class SchemaVersion(Value):
     field_ids: tuple[int, ...]
     since: datetime | None = None
     run_id: str | None = None
+
+    @property
+    def by_id(self) -> dict[int, Column]:
+        """The columns by their ids."""
+        return dict(zip(self.field_ids, self.table_schema.columns, strict=True))
 
 
 DELETING_PROPERTIES = frozenset({"gc.enabled", "write.metadata.delete-after-commit.enabled"})

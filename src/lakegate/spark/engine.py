@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from lakegate.errors import QueryError
+from lakegate.errors import InputError, QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
@@ -30,6 +30,7 @@ from lakegate.spark.scans import (
     KNOWN,
     ORPHAN,
     KeyLookup,
+    by_key,
     count,
     difference,
     examples,
@@ -288,6 +289,20 @@ class SparkEngine:
         with translated(f"reading {wanted.table} on {wanted.ref}", query=True):
             frame = self._rows(wanted)
             return frame if without is None else difference(frame, self._rows(without))
+
+    def compare(self, before: TableAt, after: TableAt, key: Sequence[str]) -> tuple[Any, Any, Any]:
+        """Return DataFrames of the rows added, removed, and changed between two states of a table, by key."""
+        with translated(f"comparing {after.table} on {before.ref} and {after.ref}", query=True):
+            then, now = self._rows(before), self._rows(after)
+            for frame, rows in ((then, before), (now, after)):
+                unknown = next((one for one in key if one.lower() not in map(str.lower, frame.columns)), None)
+                if unknown is not None:
+                    raise InputError(
+                        f"{rows.table} on {rows.ref} has no column '{unknown}'.",
+                        hint=f"Its columns: {', '.join(frame.columns)}.",
+                        column=unknown,
+                    )
+            return by_key(then, now, key)
 
     def fetch(self, frame: Any) -> pa.Table:
         """Return all rows of a DataFrame as an Arrow table."""

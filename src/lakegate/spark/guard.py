@@ -35,12 +35,16 @@ _CHANGES = {"DELETE": ("FROM",), "INSERT": ("INTO", "OVERWRITE"), "MERGE": ("INT
 _FILE_FORMATS = frozenset({"avro", "binaryfile", "csv", "delta", "iceberg", "json", "orc", "parquet", "text", "xml"})
 _DATA_HINT = "Change rows with `lakegate ingest`, or in a transaction from Python: `with lake.transaction() as tx:`."
 _SCHEMA_HINT = (
-    "Create, alter or drop a table in a transaction from Python: `with lake.transaction() as tx: tx.sql('…')`."
+    "Create a table with its first rows by `lakegate ingest`, or in a transaction from Python: "
+    "`with lake.transaction() as tx: tx.sql('…')`."
 )
 _SETTING_HINT = "Settings are lakegate's own here. Run it in a Spark session of your own."
 _HINTS = {
     **dict.fromkeys(("DELETE", "INSERT", "LOAD", "MERGE", "TRUNCATE", "UPDATE"), _DATA_HINT),
-    **dict.fromkeys(("ALTER", "COMMENT", "CREATE", "DROP", "REPLACE"), _SCHEMA_HINT),
+    **dict.fromkeys(("COMMENT", "CREATE", "REPLACE"), _SCHEMA_HINT),
+    "ALTER": "To change a table's columns: lakegate table evolve TABLE 'ADD COLUMN zone STRING'",
+    "DROP": "Published tables aren't dropped; their history stays readable. To go back to before a table's first "
+    "publish: lakegate revert RUN",
     **dict.fromkeys(("ADD", "CACHE", "DECLARE", "REFRESH", "RESET", "SET", "UNCACHE", "USE"), _SETTING_HINT),
     "CALL": "`lakegate revert` and `lakegate table restore` undo changes; `lakegate gc` removes old files.",
 }

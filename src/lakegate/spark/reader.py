@@ -70,8 +70,16 @@ def _read_part(session: Any, batch: Batch) -> tuple[Any, Schema]:
     if batch.format == "parquet":
         frame = _read_parquet(session, batch)
     else:
-        frame = _read_csv(session, batch, {column.name: _ARROW_TO_SPARK[column.type] for column in batch.columns})
+        frame = _read_csv(session, batch, {column.in_file: _ARROW_TO_SPARK[column.type] for column in batch.columns})
+    frame = _renamed(frame, batch)
     return frame, source_schema(frame, batch)
+
+
+def _renamed(frame: Any, batch: Batch) -> Any:
+    names = {column.in_file.lower(): column.name for column in batch.columns if column.file_name is not None}
+    if not names:
+        return frame
+    return frame.selectExpr(*(f"{quote(name)} AS {quote(names.get(name.lower(), name))}" for name in frame.columns))
 
 
 def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Schema) -> Any:
@@ -86,14 +94,14 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
     if batch.format == "parquet":
         return cast_to(table, frame, source)
     parts = ((part, _types_of(table, part)) for part in batch.parts())
-    frames = (_with_missing(_read_csv(session, part, types), table, types) for part, types in parts)
+    frames = (_with_missing(_read_csv(session, part, types), table, part, types) for part, types in parts)
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _with_missing(frame: Any, table: Schema, types: Mapping[str, str]) -> Any:
-    if len(types) == len(table.columns):
+def _with_missing(frame: Any, table: Schema, part: Batch, types: Mapping[str, str]) -> Any:
+    if len(types) == len(table.columns) and not any(column.file_name for column in part.columns):
         return frame
-    found = {name.lower(): name for name in types}
+    found = {column.name.lower(): column.in_file for column in part.columns if column.in_file in types}
     return frame.selectExpr(
         *(
             f"{quote(found[column.name.lower()])} AS {quote(column.name)}"
@@ -136,14 +144,14 @@ def _reader(session: Any, batch: Batch) -> Any:
 def _read_parquet(session: Any, batch: Batch) -> Any:
     frame = _reader(session, batch).parquet(*map(spark_path, batch.uris))
     # By name in any case: files of one batch may spell it differently.
-    converted = {column.name.lower(): _converted(column) for column in batch.columns}
+    converted = {column.in_file.lower(): _converted(column) for column in batch.columns}
     if not any(converted.values()):
         return frame
     return frame.selectExpr(*(converted.get(name.lower()) or quote(name) for name in frame.columns))
 
 
 def _converted(column: SourceColumn) -> str | None:
-    name = quote(column.name)
+    name = quote(column.in_file)
     if column.type == "null":
         return f"CAST(NULL AS STRING) AS {name}"
     if not column.type.startswith("timestamp[ns"):
@@ -179,15 +187,16 @@ def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:
         "ignoreLeadingWhiteSpace": "false",
         "ignoreTrailingWhiteSpace": "false",
     }
-    schema = ", ".join(f"{quote(column.name)} STRING" for column in batch.columns)
+    schema = ", ".join(f"{quote(column.in_file)} STRING" for column in batch.columns)
     frame = _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.uris)))
     return frame.selectExpr(*_parsed(csv, types))
 
 
 def _types_of(table: Schema, batch: Batch) -> dict[str, str]:
     names = Schema(columns=tuple(Column(name=column.name, type=column.type) for column in batch.columns))
+    in_file = {column.name: column.in_file for column in batch.columns}
     found = ((names.find(column.name), spark_type(column.type)) for column in table.columns)
-    return {column.name: target for column, target in found if column is not None and target is not None}
+    return {in_file[column.name]: target for column, target in found if column is not None and target is not None}
 
 
 def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:

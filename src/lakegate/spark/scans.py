@@ -153,6 +153,22 @@ def difference(frame: Any, others: Any) -> Any:
     return frame.selectExpr(*own).exceptAll(others.selectExpr(*other))
 
 
+def by_key(before: Any, after: Any, key: Sequence[str]) -> tuple[Any, Any, Any]:
+    """Return DataFrames of the rows that were added, those that were removed, and those that changed, by their key.
+
+    A row that changed is a struct ``before`` and one ``after``. A key with a NULL equals none.
+    """
+    names = free_names("__key", len(key), taken=(*before.columns, *after.columns))
+    keys = [f"{quote(column)} AS {name}" for column, name in zip(key, names, strict=True)]
+    new, old = difference(after, before), difference(before, after)
+    was, now = before.selectExpr(*keys, "struct(*) AS before"), new.selectExpr(*keys, "struct(*) AS after")
+    return (
+        new.selectExpr("*", *keys).join(before.selectExpr(*keys), names, "left_anti").drop(*names),
+        old.selectExpr("*", *keys).join(after.selectExpr(*keys), names, "left_anti").drop(*names),
+        was.join(now, names).select("before", "after"),
+    )
+
+
 def _comparable(name: str, kind: Any, *, as_text: bool) -> str:
     if kind.typeName() in _NESTED:
         return f"to_json({quote(name)}, map('ignoreNullFields', 'false'))"

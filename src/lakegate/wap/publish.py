@@ -63,6 +63,7 @@ from lakegate.wap.stage import namespaces_for
 
 States = Mapping[TableIdentifier, TablePointer | None]
 _FRESH_S = 0.005
+_MOST_NAMED = 5
 """How long what we read of the target counts as current. If it isn't, the catalog refuses the commit."""
 
 
@@ -339,6 +340,9 @@ class _Rebased:
         runs = [run, *(one.run for one in others)]
         staged = [one for each in runs for one in each.staged]
         changed = changed_rows(sum(one.rows for one in published_tables(staged)), total_removed(staged))
+        changes = [str(change) for one in staged for change in one.schema_changes]
+        if changes and all(one.change == "metadata" for one in staged):
+            changed = ", ".join(changes[:_MOST_NAMED]) + (", …" if len(changes) > _MOST_NAMED else "")
         aside = f", {run.quarantined:,} quarantined" if run.quarantined else ""
         what = f"{len(runs)} runs to {run.table}" if others else run.name or run.table
         return CommitRequest(

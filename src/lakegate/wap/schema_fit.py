@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakegate.errors import SchemaError
@@ -54,13 +54,20 @@ def fit(
     chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode) or _Differences(batch, table, file_format, "strict")
     if not chosen.problems:
         return Fit(changes=tuple(chosen.changes), notes=tuple(chosen.notes))
-    problems = chosen.problems
+    renames = _renamed(batch, table)
+    problems = [
+        f"{problem}; {_accepted_by(name, mode, evolves, ignores, renames)}" for name, problem in chosen.problems.items()
+    ]
     listed = problems[0] if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
     hints = []
     if not evolves.problems:
         hints.append(f"To change the table with the batch ({', '.join(evolves.doing())}), pass --schema evolve.")
     if not ignores.problems and mode == "strict":
         hints.append("To leave out what the table lacks, pass --schema ignore_extra.")
+    if renames:
+        hints.append(
+            "For a column that was renamed, say so for good: columns in the table's settings, or was in its contract."
+        )
     raise SchemaError(
         f"The batch doesn't fit {name}: {listed}",
         hint=" ".join(hints) or f"To see the table's columns: lakegate table show {name}",
@@ -74,7 +81,7 @@ class _Differences:
 
     def __init__(self, batch: Schema, table: Schema, file_format: FileFormat, mode: str) -> None:
         self._batch, self._table, self._format, self._mode = batch, table, file_format, mode
-        self.problems: list[str] = []
+        self.problems: dict[str, str] = {}
         self.changes: list[SchemaChange] = []
         self.notes: list[str] = []
         self._missing: list[Column] = []
@@ -96,15 +103,15 @@ class _Differences:
             if self._mode == "evolve" and can_promote(column.type, found.type):
                 self.changes.append(SchemaChange(column=column.name, type=found.type, before=column.type))
             else:
-                self.problems.append(
+                self.problems[column.name] = (
                     f"column '{column.name}' is {found.type} in the batch and {column.type} in the table"
                 )
 
     def _miss(self, column: Column) -> None:
         if self._mode != "evolve":
-            self.problems.append(f"column '{column.name}' ({column.type}) is missing in the batch")
+            self.problems[column.name] = f"column '{column.name}' ({column.type}) is missing in the batch"
         elif column.required:
-            self.problems.append(
+            self.problems[column.name] = (
                 f"column '{column.name}' ({column.type}) is missing in the batch, and can't be NULL in the table"
             )
         else:
@@ -121,7 +128,30 @@ class _Differences:
         else:
             guess = self._table.nearest(column.name)
             like = f" (the table has '{guess}')" if guess else ""
-            self.problems.append(f"column '{column.name}' ({column.type}) is not in the table{like}")
+            self.problems[column.name] = f"column '{column.name}' ({column.type}) is not in the table{like}"
+
+
+def _accepted_by(
+    name: str, mode: SchemaMode, evolves: _Differences, ignores: _Differences, renames: Mapping[str, str]
+) -> str:
+    """Return which option would accept a difference that is refused."""
+    modes = [one for one, seen in (("evolve", evolves), ("ignore_extra", ignores)) if name not in seen.problems]
+    options = [f"--schema {one}" for one in modes if one != mode]
+    if name in renames:
+        options.append(f"--column {renames[name]} if it was renamed")
+    return f"accepted by {' or '.join(options)}" if options else "no option accepts it"
+
+
+def _renamed(batch: Schema, table: Schema) -> dict[str, str]:
+    """Return what looks renamed, by each of its names: a type of which the batch lacks one and has one too many."""
+    missing = [column for column in table.columns if batch.find(column.name) is None]
+    extra = [column for column in batch.columns if table.find(column.name) is None]
+    found = {}
+    for old in extra:
+        same = [one for one in missing if one.type == old.type]
+        if len(same) == 1 and sum(one.type == old.type for one in extra) == 1:
+            found |= dict.fromkeys((old.name, same[0].name), f"'{old.name}={same[0].name}'")
+    return found
 
 
 def _renames(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iterator[str]:

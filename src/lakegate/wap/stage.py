@@ -11,9 +11,18 @@ from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable, new_run_id
-from lakegate.model.schema import SchemaChange
-from lakegate.model.tables import DELETING_PROPERTIES, CreateTable, Snapshot, TableChange, WriteTarget, is_on
+from lakegate.model.schema import ColumnChange, SchemaChange, column_changes
+from lakegate.model.tables import (
+    DELETING_PROPERTIES,
+    CreateTable,
+    SchemaVersion,
+    Snapshot,
+    TableChange,
+    WriteTarget,
+    is_on,
+)
 from lakegate.points import find
+from lakegate.ports import TableReader
 from lakegate.wap import failpoints
 from lakegate.wap.branches import carry_request
 from lakegate.wap.context import Context
@@ -361,7 +370,35 @@ def staged_since(
         found.append((difference.left, difference.right, change))
     owners = {one.summary.get(RUN_ID_PROPERTY) for _, _, change in found for one in change.standing}
     owner = run_id or (owners.pop() if len(owners) == 1 else None) or new_run_id()
-    return tuple(staged_table(owner, target, base.hash, branch, *one) for one in found)
+    return tuple(
+        staged_table(owner, target, base.hash, branch, before, after, change).model_copy(
+            update={"schema_changes": changes_between(context.reader, before, after)}
+        )
+        for before, after, change in found
+    )
+
+
+def changes_between(
+    reader: TableReader, before: TablePointer | None, after: TablePointer | None
+) -> tuple[ColumnChange, ...]:
+    """Return what differs between a table's columns at two of its states; nothing if it isn't in both."""
+    if before is None or after is None or before.metadata_location == after.metadata_location:
+        return ()
+    then, now = reader.metadata(before), reader.metadata(after)
+    if then.table_schema == now.table_schema and then.uuid == now.uuid:
+        return ()
+    if then.uuid == now.uuid:
+        old, new = (_version(reader, pointer) for pointer in (before, after))
+        if old is not None and new is not None:
+            return tuple(column_changes(old.by_id, new.by_id))
+    # Field ids mean something within one table only.
+    return tuple(
+        column_changes(*({column.name.lower(): column for column in one.table_schema.columns} for one in (then, now)))
+    )
+
+
+def _version(reader: TableReader, pointer: TablePointer) -> SchemaVersion | None:
+    return next((one for one in reader.schemas(pointer) if one.schema_id == pointer.schema_id), None)
 
 
 def find_common_ancestor(context: Context, left: Ref, right: Ref) -> Ref:

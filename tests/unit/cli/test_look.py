@@ -17,18 +17,22 @@ import pytest
 from lakegate.cli.commands.query import print_csv
 from lakegate.model.batch import SourceFile
 from lakegate.model.refs import Ref, TableDifference
+from lakegate.model.schema import ColumnChange
 from lakegate.snippets.snippet import Snippet
+from lakegate.table import RowDifference
 from lakegate.wap.history import encode_files
 from support.cli_support import (
     COMMITS,
     HASH,
     METADATA,
     POINTER,
+    PUBLISHED,
     SNAPSHOT,
     START,
     FakeLake,
     FakeTable,
     invoke,
+    staged,
 )
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
@@ -51,6 +55,9 @@ class FakeQuery:
 
     def to_arrow(self) -> pa.Table:
         return self._table
+
+    def limit(self, rows: int) -> FakeQuery:
+        return FakeQuery(self._table.slice(0, rows))
 
 
 def test_a_group_alone_lists() -> None:
@@ -139,6 +146,40 @@ def test_diff_counts_rows_on_both_sides() -> None:
     text = invoke("diff main b", lake).stdout
     assert "+100,000" in text
     assert "same tables" in invoke("diff main b", FakeLake(diff=[])).stderr
+
+
+def test_diff_shows_columns_and_some_rows_by_key() -> None:
+    wider = ColumnChange(change="retyped", column="id", before="int", after="long")
+    changed = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER, schema_changes=(wider,))
+    before, after = {"id": 1, "note": "a", "fare": 2.5}, {"id": 1, "note": "a", "fare": 3.0}
+    rows = RowDifference(
+        added=FakeQuery(pa.table({"id": [5, 6, 7]})),  # type: ignore[arg-type]
+        removed=FakeQuery(pa.table({"id": pa.array([], pa.int64())})),  # type: ignore[arg-type]
+        changed=FakeQuery(pa.table({"before": [before], "after": [after]})),  # type: ignore[arg-type]
+    )
+    lake = FakeLake(diff=[changed], table=FakeTable(), diff_rows=rows)
+    text = invoke("diff main b --rows 2 --key id", lake).stdout
+    assert lake.asked("diff_rows") == {"key": ("id",)}
+    for said in ("change column id from int to long", "Rows added in nyc.trips, the first 2", "2.5 → 3.0"):
+        assert said in text
+    assert "Rows removed" not in text
+    told = json.loads(invoke("diff main b --rows 2 -o json", lake).stdout)[0]
+    assert told["rows"]["changed"] == [{"before": before, "after": after}]
+    assert told["schema_changes"][0]["change"] == "retyped"
+    assert "--key goes with --rows" in invoke("diff main b --key id", lake).stderr
+    assert "hold table a.b in the same state" in invoke("diff main b --table a.b", lake).stderr
+
+
+def test_evolve_says_what_changed_and_names_the_run() -> None:
+    change = ColumnChange(change="added", column="zone", after="string")
+    one = staged("nyc.trips", change="metadata", rows=0, schema_changes=(change,))
+    run = PUBLISHED.model_copy(update={"kind": "transaction", "staged": (one,), "request": None})
+    lake = FakeLake(evolve_table=run, runs=[run])
+    told = invoke("table evolve nyc.trips 'ADD COLUMN zone STRING'", lake)
+    assert told.exit_code == 0
+    assert "columns changed in commit" in told.stdout
+    assert "nyc.trips: add column zone (string)" in told.stdout
+    assert "add column zone (string)" in invoke("runs", lake).stdout
 
 
 def test_rows_that_delete_files_leave_are_at_most_so_many() -> None:

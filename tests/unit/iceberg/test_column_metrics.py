@@ -80,7 +80,7 @@ def test_only_identity_partitions_tell_values() -> None:
     decoded = FileDecoder(schema, spec).decode(data_file([20484, 672, 3, value, None, "ann", 1, unreadable]))
     assert decoded.partition == {
         "day": date(2026, 1, 31),
-        "month": 672,
+        "month": "2026-01",
         "bucket": 3,
         "id": value,
         "gone": None,

@@ -85,6 +85,26 @@ def test_what_is_refused_names_the_mode_that_would_take_it(batch: str, table: st
     assert hint in str(refused.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("batch", "table", "wanted"),
+    [
+        (
+            "id long, new int",
+            "id long",
+            ["'new' (int) is not in the table; accepted by --schema evolve or --schema ignore_extra"],
+        ),
+        ("id long", "id int", ["accepted by --schema evolve"]),
+        ("id string", "id int", ["no option accepts it"]),
+        ("id long, fare double", "id long, price double", ["--column 'fare=price' if it was renamed"] * 2),
+    ],
+)
+def test_each_refused_difference_says_which_option_accepts_it(batch: str, table: str, wanted: list[str]) -> None:
+    with pytest.raises(SchemaError) as refused:
+        fit(made(batch), made(table), name=TableIdentifier.parse("a.b"), file_format="parquet")
+    differences = refused.value.context["differences"]
+    assert [text for text, said in zip(wanted, differences, strict=True) if text not in said] == []
+
+
 def test_schemas_of_files_have_types_in_common() -> None:
     found = merged([made("id int, d float"), made("D double, new string, ID unknown"), made("id long")])
     assert found == made("id long, d double, new string")

@@ -1,36 +1,85 @@
-"""Show which tables differ between two references."""
+"""Show which tables differ between two references: their columns, their rows, and a sample of these."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import branch_argument
-from lakegate.cli.output import count_at_most, echo_json, show_rows
+from lakegate.cli.commands.query import print_table
+from lakegate.cli.options import complete_refs, complete_tables
+from lakegate.cli.output import cell, count_at_most, echo_json, safe, say, show_rows
+from lakegate.model.rows import json_safe
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakegate.lake import Lake
     from lakegate.model.refs import TableDifference, TablePointer
+    from lakegate.table import Query
+
+_SAMPLE = 5
+_TITLES = {"added": "Rows added", "removed": "Rows removed", "changed": "Rows changed"}
 
 
-@command("diff", examples=("lakegate diff main wap/january", "lakegate diff main wap/january -o json"))
-@branch_argument("left")
-@branch_argument("right")
-def diff(app: App, /, *, left: str, right: str) -> None:
-    """Show which tables differ between the references LEFT and RIGHT, and by how many rows."""
+@command(
+    "diff",
+    examples=(
+        "lakegate diff main wap/january",
+        "lakegate diff before-fix main --table nyc.trips --rows",
+        "lakegate diff main wap/january --rows 20 --key trip_id",
+        "lakegate diff main wap/january -o json",
+    ),
+)
+@click.argument("left", shell_complete=complete_refs)
+@click.argument("right", shell_complete=complete_refs)
+@click.option("--table", metavar="TABLE", help="Only this table.", shell_complete=complete_tables)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    is_flag=False,
+    flag_value=_SAMPLE,
+    metavar="[N]",
+    help=f"Show up to N rows that were added, removed or changed; {_SAMPLE} by default. Needs Spark.",
+)
+@click.option("--key", multiple=True, metavar="COLUMN", help="Column that identifies a row, with --rows. Repeatable.")
+def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | None, key: tuple[str, ...]) -> None:
+    """Show which tables differ between LEFT and RIGHT (branches, tags or commits), in columns and in rows.
+
+    With --rows, shows some of the rows, too. Without a --key, a row that changed is one removed and one added.
+    """
+    if key and rows is None:
+        raise click.UsageError("--key goes with --rows.")
     with app.lake() as lake:
-        payloads = [_payload(lake, difference, left, right) for difference in lake.diff(left, right)]
+        found = [one for one in lake.diff(left, right) if table is None or one.table == table]
+        payloads = [_payload(lake, one, left, right) for one in found]
+        samples = (
+            {}
+            if rows is None
+            else {
+                p["table"]: _samples(lake, p["table"], left, right, rows, key) for p in payloads if p["kind"] == "table"
+            }
+        )
     if app.json:
-        echo_json(payloads)
+        echo_json(
+            [{**p, **({"rows": _as_json(samples[p["table"]])} if p["table"] in samples else {})} for p in payloads]
+        )
         return
     numbers = (f"rows on {left}", f"rows on {right}", "difference")
-    rows = (
+    lines = (
         (p["table"], p["change"], *_row_counts(p)) if p["kind"] == "table" else (p["table"], p["kind"], "", "", "")
         for p in payloads
     )
-    empty = f"{left} and {right} hold the same tables in the same state."
-    show_rows(("table", "change", *numbers), rows, right=numbers, empty=empty)
+    what = "the same tables" if table is None else f"table {table}"
+    show_rows(
+        ("table", "change", *numbers), lines, right=numbers, empty=f"{left} and {right} hold {what} in the same state."
+    )
+    for one in found:
+        say(*(f"  [yellow]{safe(one.table)}: {safe(change)}[/]" for change in one.schema_changes))
+    for name, sample in samples.items():
+        _show_sample(name, sample, rows or 0)
 
 
 def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> dict[str, Any]:
@@ -53,6 +102,7 @@ def _payload(lake: Lake, difference: TableDifference, left: str, right: str) -> 
         "change": difference.change,
         "left": side(left, difference.left),
         "right": side(right, difference.right),
+        "schema_changes": [change.model_dump(mode="json") for change in difference.schema_changes],
     }
 
 
@@ -61,3 +111,43 @@ def _row_counts(payload: dict[str, Any]) -> list[str]:
     left, right = (0 if side is None else side["rows"] for side in sides)
     shown = ("–" if side is None else count_at_most(side["rows"], side["rows_at_most"]) for side in sides)
     return [*shown, "" if left is None or right is None else f"{right - left:+,}"]
+
+
+def _samples(lake: Lake, table: str, left: str, right: str, rows: int, key: tuple[str, ...]) -> dict[str, pa.Table]:
+    """Return up to one row more than wanted of each kind that there is."""
+    found = lake.diff_rows(table, left, right, key=key)
+    queries: dict[str, Query | None] = {kind: getattr(found, kind) for kind in _TITLES}
+    read = {kind: query.limit(rows + 1).to_arrow() for kind, query in queries.items() if query is not None}
+    return {kind: some for kind, some in read.items() if some.num_rows}
+
+
+def _as_json(sample: dict[str, pa.Table]) -> dict[str, Any]:
+    return {kind: [json_safe(row) for row in rows.to_pylist()] for kind, rows in sample.items()}
+
+
+def _show_sample(table: str, sample: dict[str, pa.Table], rows: int) -> None:
+    if not sample:
+        say("", f"{safe(table)}: no row was added, removed or changed.")
+    for kind, found in sample.items():
+        first = f", the first {rows:,}" if found.num_rows > rows else ""
+        say("", f"[bold]{_TITLES[kind]}[/] in {safe(table)}{first}")
+        shown = found.slice(0, rows)
+        print_table(_changes(shown) if kind == "changed" else shown, counts=False)
+
+
+def _changes(found: pa.Table) -> pa.Table:
+    """Return rows that changed as text: what is the same, and ``before → after`` of what isn't."""
+    import pyarrow as pa
+
+    pairs = [(row["before"], row["after"]) for row in found.to_pylist()]
+    names = [field.name for field in found.schema.field("after").type]
+
+    def text(before: dict[str, Any], after: dict[str, Any], name: str) -> str:
+        now = cell(after[name])
+        was = next((cell(value) for key, value in before.items() if key.lower() == name.lower()), now)
+        return now if was == now else f"{was} → {now}"
+
+    texts = {name: [text(before, after, name) for before, after in pairs] for name in names}
+    # What changed comes first, after the column that most likely names the row.
+    order = sorted(names, key=lambda name: name != names[0] and not any(" → " in one for one in texts[name]))
+    return pa.table([pa.array(texts[name], pa.string()) for name in order], names=order)

@@ -94,7 +94,7 @@ def _require_distinct(columns: Sequence[str]) -> None:
         )
 
 
-def print_table(result: pa.Table) -> None:
+def print_table(result: pa.Table, *, counts: bool = True) -> None:
     """Print the first rows as a table, and on standard error how many there are.
 
     On a terminal, columns that don't fit are left out and counted; a single row is printed downwards then.
@@ -124,7 +124,7 @@ def print_table(result: pa.Table) -> None:
         click.echo(
             f"Showing {_TABLE_ROWS:,} of {result.num_rows:,} rows. To print all of them, pass --output csv.", err=True
         )
-    elif sys.stderr.isatty():
+    elif counts and sys.stderr.isatty():
         click.echo(counted(result.num_rows, "row"), err=True)
 
 

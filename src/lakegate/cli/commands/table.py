@@ -11,7 +11,7 @@ from lakegate.cli.app import App
 from lakegate.cli.commandline import group
 from lakegate.cli.options import at_option, ref_option, table_argument
 from lakegate.cli.output import cell, count, count_at_most, echo_json, moment, safe, say, show_rows, size
-from lakegate.cli.run_output import journal_payload, show_revert
+from lakegate.cli.run_output import journal_payload, show_revert, show_run
 from lakegate.snippets import ENGINES, TITLES
 
 if TYPE_CHECKING:
@@ -26,12 +26,16 @@ _SNAPSHOTS = 10
         "lakegate table",
         "lakegate table show nyc.trips --ref wap/january",
         "lakegate table files nyc.trips -o json",
+        "lakegate table evolve nyc.trips 'ADD COLUMN zone STRING'",
         "lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",
     ),
     default="list",
 )
 def table() -> None:
-    """List tables, show one's columns, snapshots and files, or restore one. Doesn't need Spark."""
+    """List tables, show one's columns, snapshots and files, change its columns, or restore it.
+
+    Only evolve needs Spark.
+    """
 
 
 @table.command("list", examples=("lakegate table list", "lakegate table list --ref wap/january"))
@@ -119,6 +123,35 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
     )
     columns = ("file", "rows", "size", "partition")
     show_rows(columns, rows, right=("rows", "size"), empty=f"{table} has no data files.")
+
+
+@table.command(
+    "evolve",
+    examples=(
+        "lakegate table evolve nyc.trips 'ADD COLUMN zone STRING'",
+        "lakegate table evolve nyc.trips 'RENAME COLUMN fare TO fare_amount' 'ALTER COLUMN id TYPE BIGINT'",
+        "lakegate table evolve nyc.trips 'DROP COLUMN note' -o json",
+        "lakegate table evolve nyc.trips 'ADD PARTITION FIELD days(pickup)'",
+    ),
+)
+@table_argument()
+@click.argument("changes", metavar="CHANGE...", nargs=-1, required=True)
+def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...]) -> None:
+    """Change TABLE's columns or partitioning, as a run: audited, then published in one commit.
+
+    A CHANGE is what follows ALTER TABLE … in Spark SQL: ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b,
+    ALTER COLUMN name TYPE type, ALTER COLUMN name DROP NOT NULL, ADD PARTITION FIELD days(name). Several are made
+    together, in their order.
+
+    All rows are audited with the table's checks. If one fails, nothing is published. To undo it: lakegate revert.
+    """
+    with app.lake() as lake:
+        run = lake.evolve_table(table, *changes)
+        app.has_ended(run)
+    if app.json:
+        echo_json(journal_payload(run))
+    else:
+        show_run(app, run)
 
 
 @table.command("restore", examples=("lakegate table restore nyc.trips --at 2026-01-31T07:00:00Z",))

@@ -14,7 +14,6 @@ from markupsafe import Markup
 from lakegate.dashboard.model import MAIN, ReadModel
 from lakegate.dashboard.tables import (
     CheckHistory,
-    ColumnChange,
     ColumnHistory,
     ColumnPoint,
     SchemaChange,
@@ -36,6 +35,7 @@ from lakegate.errors import InputError, NotFoundError
 from lakegate.model.figures import count, counted, duration, share, size
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.rows import values_of
+from lakegate.model.schema import ColumnChange
 
 _ON_A_PAGE = 50
 _PUBLISHES = 60
