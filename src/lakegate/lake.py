@@ -22,6 +22,7 @@ from lakegate.model.checks import AuditReport, Check, Tolerance
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamCheck, DownstreamStatus
 from lakegate.model.identifiers import (
     TableIdentifier,
+    is_commit_hash,
     quote,
     validate_orchestrator,
     validate_ref_name,
@@ -1138,15 +1139,20 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         catalog, reader = self._components.catalog, self._components.reader
-        commits = self._resolve(left, left_at).hash, find(catalog, right).hash
-        before, after = (catalog.get_table(identifier, Ref(name=one, hash=one, kind="detached")) for one in commits)
+        refs = self._resolve(left, left_at), find(catalog, right)
+        before, after = (
+            catalog.get_table(identifier, Ref(name=ref.hash, hash=ref.hash, kind="detached")) for ref in refs
+        )
         if before is None and after is None:
             raise NotFoundError(
                 f"Table {table} exists neither on {left} nor on {right}.", hint="lakegate table list", table=table
             )
         if before == after:
             return RowDifference(None, None)
-        old, new = (TableAt(table=identifier, ref=ref, hash=at) for ref, at in zip((left, right), commits, strict=True))
+        # Where a commit has no name, Spark takes any branch's.
+        old, new = (
+            TableAt(table=identifier, ref=MAIN if is_commit_hash(ref.name) else ref.name, hash=ref.hash) for ref in refs
+        )
         change = reader.change(before, after)
         if before is None or after is None:
             return RowDifference(
@@ -1155,7 +1161,7 @@ class Lake:
         if change.only_adds:
             added = AddedRows(
                 table=identifier,
-                ref=right,
+                ref=new.ref,
                 hash=new.hash,
                 after_snapshot_id=change.parent_snapshot_id,
                 snapshot_id=after.snapshot_id,

@@ -10,11 +10,18 @@ from typing import Any, Self
 
 from lakegate.errors import NotFoundError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
+from lakegate.model.request import IngestPlan
 from lakegate.model.run import Run
+from lakegate.model.schema import Column, Schema
 from lakegate.sources.listing import FoundFile, list_files
-from support.cli_support import FAILED, PUBLICATION, make_run
+from support.cli_support import FAILED, PUBLICATION, REQUEST, make_run
 
 ROWS = 10
+
+
+def made_schema(*names: str) -> Schema:
+    """Return a schema of columns of whole numbers."""
+    return Schema(columns=tuple(Column(name=name, type="long") for name in names))
 
 
 def day_files(folder: Path, *days: int, month: str = "2024-01") -> list[Path]:
@@ -35,6 +42,7 @@ class Archive:
         troubles: What happens to a chunk that holds a file, by the file's name: an error is raised, a text is the
             status of its run, a function is called.
         ingested: Names of the files of each run, in the order in which the runs began.
+        columns: What a file's columns are, by its name; by default ``id``.
         most_at_once: The most chunks that were under way at a time.
     """
 
@@ -42,6 +50,7 @@ class Archive:
     troubles: dict[str, BaseException | str | Callable[[], object]] = field(default_factory=dict)
     ingested: list[tuple[str, ...]] = field(default_factory=list)
     options: list[dict[str, Any]] = field(default_factory=list)
+    columns: dict[str, Schema] = field(default_factory=dict)
     most_at_once: int = 0
     lakes: list[ArchiveLake] = field(default_factory=list)
     _under_way: int = 0
@@ -99,6 +108,15 @@ class ArchiveLake:
     def known_files(self, table: str, uris: Sequence[str]) -> Claim:
         there = [uri for uri in uris if _name(uri) in self._archive.published]
         return Claim(published=tuple(self._known(uri) for uri in there))
+
+    def plan(self, table: str, paths: Sequence[str], **options: Any) -> IngestPlan:
+        for name in map(_name, paths):
+            trouble = self._archive.troubles.get(name)
+            if isinstance(trouble, BaseException):
+                raise trouble
+        columns = self._archive.columns.get(_name(paths[0]), made_schema("id"))
+        request = REQUEST.model_copy(update={"schema_mode": options.get("schema") or "strict"})
+        return IngestPlan(request=request, exists=bool(self._archive.published), table_schema=columns)
 
     def ingest(self, table: str, paths: Sequence[str], **options: Any) -> Run:
         self.threads.add(threading.get_ident())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import date
 from functools import partial
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from lakegate.errors import (
     CatalogUnavailableError,
     EngineUnavailableError,
+    InputError,
     LakegateError,
     LocalStackError,
     NotFoundError,
@@ -45,6 +46,8 @@ from lakegate.loading.file_outcomes import has_published
 from lakegate.loading.periods import parse_range
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run, RunError
+from lakegate.model.schema import Schema
+from lakegate.wap.schema_fit import fit
 
 if TYPE_CHECKING:
     from lakegate.lake import IngestOptions, Lake
@@ -286,6 +289,39 @@ class Backfill:
                 creates = True
         default = "day" if self._by == "modified" else finest_unit(files)
         return make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
+
+    def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:
+        """Return why chunks would be refused before anything is written, by their names. Changes nothing.
+
+        Args:
+            plan: From :meth:`plan`.
+
+        Returns:
+            What's wrong with files, columns or checks; nothing for chunks that a run would at least write.
+
+        Raises:
+            RetryableError: If the catalog, the journal or the engine is unreachable.
+        """
+        problems: dict[str, InputError] = {}
+        columns: Schema | None = None  # of the table that the first chunk would create
+        with self._factory() as lake:
+            for chunk in plan.to_do:
+                try:
+                    planned = lake.plan(chunk.table, [file.uri for file in chunk.to_do], **self._options)
+                    request = planned.request
+                    if not planned.exists and columns is not None:
+                        found = fit(
+                            planned.table_schema,
+                            columns,
+                            name=request.table,
+                            file_format=request.batch.format,
+                            mode=request.schema_mode,
+                        )
+                        columns = columns.changed(found.changes)
+                    columns = columns or planned.table_schema
+                except InputError as error:
+                    problems[chunk.name] = error
+        return problems
 
     def run(self, chunk: BackfillChunk, *, run_id: str | None = None) -> ChunkResult:
         """Ingest one chunk of the plan with its own lake; for orchestrators, which sequence chunks themselves.

@@ -292,7 +292,10 @@ def _altered(tokens: Sequence[SqlToken], others: Collection[str]) -> TableIdenti
     at = 2 * len(parts)
     words = [token.text.upper() for token in tokens[at + 1 : at + 3]]
     if not words or words[0] not in _ALTER_ACTIONS:
-        raise QueryError(f"A transaction can't run ALTER TABLE … {' '.join(words)}.")
+        raise QueryError(
+            f"A transaction can't run ALTER TABLE … {' '.join(words)}.",
+            hint="It takes ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b, and ALTER COLUMN name TYPE type.",
+        )
     reason = _ALTER_REFUSED.get((words[0], words[-1]))
     if reason is not None:
         raise QueryError(f"A transaction can't run ALTER TABLE … {' '.join(words)}: {reason}.")

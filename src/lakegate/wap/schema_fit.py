@@ -65,8 +65,10 @@ def fit(
     if not ignores.problems and mode == "strict":
         hints.append("To leave out what the table lacks, pass --schema ignore_extra.")
     if renames:
-        hints.append(
-            "For a column that was renamed, say so for good: columns in the table's settings, or was in its contract."
+        hints.insert(
+            0,
+            f"If a column was renamed, pass --column {next(iter(renames.values()))}, or map it in the table's settings "
+            "(columns) or contract (was).",
         )
     raise SchemaError(
         f"The batch doesn't fit {name}: {listed}",
@@ -136,10 +138,10 @@ def _accepted_by(
 ) -> str:
     """Return which option would accept a difference that is refused."""
     modes = [one for one, seen in (("evolve", evolves), ("ignore_extra", ignores)) if name not in seen.problems]
-    options = [f"--schema {one}" for one in modes if one != mode]
-    if name in renames:
-        options.append(f"--column {renames[name]} if it was renamed")
-    return f"accepted by {' or '.join(options)}" if options else "no option accepts it"
+    others = " or ".join(one for one in modes if one != mode)
+    options = [f"--column {renames[name]}"] if name in renames else []
+    options += [f"--schema {others}"] if others else []
+    return f"accepted by {', or '.join(options)}" if options else "no option accepts it"
 
 
 def _renamed(batch: Schema, table: Schema) -> dict[str, str]:

@@ -17,7 +17,7 @@ from lakegate.errors import EngineError, SourceError
 from lakegate.loading.backfill import Backfill
 from lakegate.loading.backfill_plan import BackfillReport, ChunkResult
 from lakegate.model.run import RunError
-from support.backfill_support import Archive, day_files
+from support.backfill_support import Archive, day_files, made_schema
 from support.cli_support import invoke
 
 DAY_1, DAY_2, DAY_3 = (f"green_2024-01-0{day}.parquet" for day in (1, 2, 3))
@@ -43,6 +43,25 @@ def test_a_dry_run_shows_the_chunks_and_the_command(archive: Archive) -> None:
     assert f"lakegate {' '.join(BACKFILL)} --parallel 2\n" in outcome.stdout
     archive.published |= {DAY_2: "r1", DAY_3: "r2"}
     assert "Everything is already published." in run(archive, "--dry-run").stdout
+
+
+def test_a_dry_run_finds_what_the_run_would_refuse(archive: Archive) -> None:
+    archive.troubles[DAY_2] = SourceError("The file is damaged.", hint="Copy it again.")
+    outcome = run(archive, "--dry-run")
+    assert outcome.exit_code == 2
+    assert "2024-01-02 would be refused: The file is damaged." in outcome.stdout
+    chunks = json.loads(run(archive, "--dry-run", "-o", "json").stdout)["chunks"]
+    assert [chunk["error"] and chunk["error"]["message"] for chunk in chunks] == [None, "The file is damaged.", None]
+
+
+def test_a_dry_run_of_a_new_table_compares_later_chunks_with_the_first(in_a_project: Path) -> None:
+    day_files(in_a_project / "trips", 1, 2, 3)
+    archive = Archive(columns={DAY_2: made_schema("id", "fare"), DAY_3: made_schema("ID")})
+    outcome = run(archive, "--dry-run")
+    assert outcome.exit_code == 2
+    assert "'fare' (long) is not in the table" in outcome.stdout
+    assert outcome.stdout.count("would be refused:") == 1
+    assert run(archive, "--dry-run", "--schema", "evolve").exit_code == 0
 
 
 def test_the_plan_for_machines(archive: Archive) -> None:
@@ -116,6 +135,7 @@ def test_options_reach_the_ingest_and_nothing_is_begun_after_a_failure(archive: 
         "partition_by": ("days(pickup)",),
         "format": "parquet",
         "run_id": None,
+        "columns": {},
     }
 
 

@@ -91,11 +91,11 @@ def test_what_is_refused_names_the_mode_that_would_take_it(batch: str, table: st
         (
             "id long, new int",
             "id long",
-            ["'new' (int) is not in the table; accepted by --schema evolve or --schema ignore_extra"],
+            ["'new' (int) is not in the table; accepted by --schema evolve or ignore_extra"],
         ),
         ("id long", "id int", ["accepted by --schema evolve"]),
         ("id string", "id int", ["no option accepts it"]),
-        ("id long, fare double", "id long, price double", ["--column 'fare=price' if it was renamed"] * 2),
+        ("id long, fare double", "id long, price double", ["by --column 'fare=price', or --schema evolve"] * 2),
     ],
 )
 def test_each_refused_difference_says_which_option_accepts_it(batch: str, table: str, wanted: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,7 @@ from lakegate.cli.output import (
 )
 from lakegate.cli.run_output import STYLES
 from lakegate.cli.stderr import LiveNarrator, LiveStep, make_progress
-from lakegate.errors import ExitCode
+from lakegate.errors import ExitCode, LakegateError
 from lakegate.loading.backfill_plan import Outcome
 from lakegate.progress import one_line
 
@@ -100,7 +100,9 @@ _STEP_WIDTH = 36
 @click.option("--stop-on-failure", is_flag=True, help="Start no more chunks once one isn't published.")
 @ingest_options(checked="every chunk", branch_of="chunk")
 @partition_option()
-@click.option("--dry-run", is_flag=True, help="Show the chunks and what's already published. Writes nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the chunks, what's published, and what would be refused. Writes nothing."
+)
 def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool, **given: Any) -> None:
     """Ingest the files of a time range into TABLE, oldest first, several chunks at a time.
 
@@ -115,17 +117,19 @@ def backfill(app: App, /, *, dry_run: bool, parallel: int, stop_on_failure: bool
     everything is published. The same bytes at another path count as another file; see --on-same-content.
 
     Exits with 0 if everything is published, with 3 if a retry may get further, otherwise with 2 if a chunk could not be
-    ingested, otherwise with 1 if one was rejected.
+    ingested, otherwise with 1 if one was rejected. A dry run exits with 2 if a chunk would be refused.
     """
     watcher = _watcher(app)
     work = _backfill(app, given)
     plan = work.plan()
     if dry_run:
+        with app.narrator.step(f"Checking {counted(len(plan.to_do), 'chunk')}"):
+            problems = work.find_problems(plan)
         if app.json:
-            echo_json(_plan_payload(plan))
+            echo_json(_plan_payload(plan, problems))
         else:
-            _show_plan(app, plan)
-        return
+            _show_plan(app, plan, problems)
+        raise click.exceptions.Exit(ExitCode.USAGE if problems else ExitCode.OK)
     with nullcontext() if watcher is None else watcher.over(plan):
         report = work.run_all(plan, parallel=parallel, stop_on_failure=stop_on_failure, watcher=watcher)
     if app.json:
@@ -142,7 +146,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
         key: given[key]
         for key in (
             *("checks", "on_failure", "on_changed", "on_same_content"),
-            *("schema", "quarantine_limit", "partition_by", "format"),
+            *("schema", "columns", "quarantine_limit", "partition_by", "format"),
         )
     }
     return Backfill(
@@ -167,7 +171,7 @@ def _exit_code(report: BackfillReport) -> ExitCode:
     return ExitCode.AUDIT_FAILED if report.having("rejected") else ExitCode.OK
 
 
-def _plan_payload(plan: BackfillPlan) -> dict[str, Any]:
+def _plan_payload(plan: BackfillPlan, problems: Mapping[str, LakegateError]) -> dict[str, Any]:
     return {
         "table": plan.table,
         "creates": plan.creates,
@@ -182,6 +186,7 @@ def _plan_payload(plan: BackfillPlan) -> dict[str, Any]:
                 "name": chunk.name,
                 "files_to_do": len(chunk.to_do),
                 "size_bytes_to_do": chunk.size_bytes,
+                "error": problems[chunk.name].to_dict() if chunk.name in problems else None,
                 "files": [file.model_dump(mode="json") for file in chunk.files],
             }
             for chunk in plan.chunks
@@ -189,7 +194,7 @@ def _plan_payload(plan: BackfillPlan) -> dict[str, Any]:
     }
 
 
-def _show_plan(app: App, plan: BackfillPlan) -> None:
+def _show_plan(app: App, plan: BackfillPlan, problems: Mapping[str, LakegateError]) -> None:
     files = sum(len(chunk.files) for chunk in plan.chunks)
     new = "  (a new table)" if plan.creates else ""
     span = (f" from {moment(plan.since)}" if plan.since else "") + (
@@ -207,7 +212,9 @@ def _show_plan(app: App, plan: BackfillPlan) -> None:
     for chunk in plan.chunks:
         done = len(chunk.files) - len(chunk.to_do)
         cells = (chunk.name, count(len(chunk.files)), count(done), count(len(chunk.to_do)), size(chunk.size_bytes))
-        rows.append(Styled((*cells, ", ".join(_notes(chunk))), None if chunk.to_do else "dim"))
+        refused = chunk.name in problems
+        notes = [*_notes(chunk), *(["would be refused"] if refused else [])]
+        rows.append(Styled((*cells, ", ".join(notes)), "red" if refused else None if chunk.to_do else "dim"))
     say("")
     show_rows(("chunk", *numbers, "notes"), rows, right=numbers, indent=2)
     to_do = plan.to_do
@@ -218,6 +225,11 @@ def _show_plan(app: App, plan: BackfillPlan) -> None:
     files_to_do = sum(len(chunk.to_do) for chunk in to_do)
     size_bytes = sum(chunk.size_bytes for chunk in to_do)
     say(f"{counted(len(to_do), 'chunk')} to ingest: {counted(files_to_do, 'file')}, {size(size_bytes)}.")
+    for name, error in list(problems.items())[:_SHOWN]:
+        say("", f"[red]{safe(name)} would be refused:[/] {safe(error.message)}")
+        say(*([f"  [dim]{safe(error.hint)}[/]"] if error.hint else []))
+    if len(problems) > _SHOWN:
+        say("", f"  [dim]… {len(problems) - _SHOWN} more; --output json lists them all[/]")
     next_commands(("Do it", app.command_without("--dry-run")))
 
 

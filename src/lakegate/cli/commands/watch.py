@@ -155,6 +155,7 @@ def _options(given: dict[str, Any]) -> IngestOptions:
         "on_same_content": given["on_same_content"],
         "quarantine_limit": given["quarantine_limit"],
         "schema": given["schema"],
+        "columns": given["columns"],
         "format": given["format"],
     }
 
