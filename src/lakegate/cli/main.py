@@ -52,8 +52,10 @@ INTERNAL = 70
 
 _MEMORY_HINT = "Raise its limit (ulimit -v, or the container's) and retry. To see how far a run got: lakegate runs"
 _MAKE_RUNS = frozenset(
-    ("audit", "backfill", "demo", "discard", "evolve", "ingest", "publish")
-    + ("quarantine", "recover", "restore", "revert", "watch")
+    {
+        *("audit", "backfill", "demo", "discard", "evolve", "ingest", "publish"),
+        *("quarantine", "recover", "restore", "revert", "watch"),
+    }
 )
 """Commands that an interrupt may leave a run of."""
 _NOT_MAPPED = "failed to map segment"

@@ -294,7 +294,7 @@ def _altered(tokens: Sequence[SqlToken], others: Collection[str]) -> TableIdenti
     if not words or words[0] not in _ALTER_ACTIONS:
         raise QueryError(
             f"A transaction can't run ALTER TABLE … {' '.join(words)}.",
-            hint="It takes ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b, and ALTER COLUMN name TYPE type.",
+            hint="It takes ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b, ALTER COLUMN name TYPE type.",
         )
     reason = _ALTER_REFUSED.get((words[0], words[-1]))
     if reason is not None:
