@@ -148,7 +148,7 @@ def _renamed(batch: Schema, table: Schema) -> dict[str, str]:
     """Return what looks renamed, by each of its names: a type of which the batch lacks one and has one too many."""
     missing = [column for column in table.columns if batch.find(column.name) is None]
     extra = [column for column in batch.columns if table.find(column.name) is None]
-    found = {}
+    found: dict[str, str] = {}
     for old in extra:
         same = [one for one in missing if one.type == old.type]
         if len(same) == 1 and sum(one.type == old.type for one in extra) == 1:

@@ -27,8 +27,8 @@ class _World:
         monkeypatch.setattr(idle, "_services", self._services)
         monkeypatch.setattr(idle, "_is_connected", lambda _: self.looks < self.connected_until)
         monkeypatch.setattr(idle, "_stop", self._stop)
-        monkeypatch.setattr(idle.time, "sleep", lambda _: None)
-        monkeypatch.setattr(idle.time, "time", lambda: begun + 10 * self.looks)
+        monkeypatch.setattr("lakegate.local.idle.time.sleep", lambda _: None)
+        monkeypatch.setattr("lakegate.local.idle.time.time", lambda: begun + 10 * self.looks)
 
     def _services(self, _folder: Path, _home: Path) -> list[dict[str, object]]:
         self.looks += 1

@@ -102,6 +102,7 @@ def test_each_refused_difference_says_which_option_accepts_it(batch: str, table:
     with pytest.raises(SchemaError) as refused:
         fit(made(batch), made(table), name=TableIdentifier.parse("a.b"), file_format="parquet")
     differences = refused.value.context["differences"]
+    assert isinstance(differences, list)
     assert [text for text, said in zip(wanted, differences, strict=True) if text not in said] == []
 
 
