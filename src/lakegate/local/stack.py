@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lakegate.config import LocalSettings
 from lakegate.errors import LocalStackError
-from lakegate.local import idle, process
+from lakegate.local import process
 from lakegate.local.artifacts import prepare
 from lakegate.local.servers import SERVERS, Server
 from lakegate.local.startup import Startup
@@ -38,6 +38,8 @@ _LOCK_MARGIN_S = 60.0
 _UNRESPONSIVE_GRACE_S = 10.0
 _POLL_S = 0.05
 _STRAY_GRACE_S = 20.0
+_IDLE = Path(__file__).with_name("idle.py")
+"""Run as a file: lakegate/local/idle.py says why."""
 
 
 class LocalStack:
@@ -206,7 +208,7 @@ class LocalStack:
     def _watch_idle(self) -> None:
         """Begin to watch for servers that nobody uses; a process that does so already goes on."""
         if self._idle_s > 0:
-            command = (sys.executable, "-P", idle.__file__, str(self._folder.home), str(self._idle_s))
+            command = (sys.executable, "-P", str(_IDLE), str(self._folder.home), str(self._idle_s))
             log = self._folder.logs / "idle.log"
             process.spawn(command, env=process.environment({}), cwd=self._folder.path, log=log)
 
