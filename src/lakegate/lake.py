@@ -61,7 +61,7 @@ from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
-from lakegate.wap.plan import contract_check, plan, require_contract
+from lakegate.wap.plan import contract_check, plan
 from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
 from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release
@@ -616,19 +616,16 @@ class Lake:
             The run, which can be reverted like any other.
 
         Raises:
-            AuditFailedError: A check failed. Nothing was published.
+            AuditFailedError: A check failed, or the table would no longer have the columns of its contract. Nothing was
+                published.
             InputError: There's no such table, or a change can't be made.
-            SchemaError: The table would no longer have the columns of its contract.
 
         Example:
             >>> run = lake.evolve_table("nyc.trips", "ADD COLUMN note STRING")
             >>> [str(change) for change in run.staged[0].schema_changes]
             ['add column note (string)']
         """
-        identifier, contract = (
-            TableIdentifier.parse(table),
-            self._components.contracts.find(TableIdentifier.parse(table)),
-        )
+        identifier = TableIdentifier.parse(table)
         if not changes:
             raise InputError("No change was given.", hint="Give one as in SQL, such as 'ADD COLUMN zone STRING'.")
         self.table(table)  # Spark isn't started for a table that doesn't exist
@@ -636,8 +633,6 @@ class Lake:
         def work(tx: Transaction) -> Transaction:
             for change in changes:
                 tx.sql(f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}")
-            if contract is not None:
-                require_contract(self.table(table, ref=tx.branch).schema, contract.terms, name=identifier)
             return tx
 
         return self.transact(work).run
