@@ -84,15 +84,9 @@ def list_branches(
         status: Only branches of runs with this status; ``other`` for branches that the journal doesn't know.
         search: Only branches whose name contains this text, in any case.
         examples: Failing rows to show of each failed check, at most.
-        limit: Branches on the page.
-        cursor: ``next`` of the page before.
 
     Returns:
         The page. Without the journal, branches have no runs, and ``problems`` says so.
-
-    Raises:
-        InputError: The cursor is malformed.
-        CatalogUnavailableError: The catalog is away.
     """
     problems: list[Problem] = []
     refs = [ref for ref in model.branches() if search.lower() in ref.name.lower()]
@@ -126,9 +120,7 @@ def get_branch(model: ReadModel, name: str, *, examples: int = 10) -> BranchOver
         examples: Failing rows to show of each failed check, at most.
 
     Raises:
-        NotFoundError: There's no such branch.
         InputError: It's ``main``, or a tag.
-        RetryableError: The catalog or the journal is away.
     """
     ref = model.catalog.get_ref(name)
     if ref.kind != "branch" or name == MAIN:
@@ -141,17 +133,8 @@ def rows_by_branch(model: ReadModel, table: str, *, limit: int = 20, cursor: str
 
     Branches that the journal doesn't know come after them; all others have the table as ``main`` had it.
 
-    Args:
-        table: ``namespace.table``.
-        limit: Branches on the page, beside ``main``.
-        cursor: ``next`` of the page before.
-
     Returns:
         The page, ``main`` first on each.
-
-    Raises:
-        InputError: The table's name or the cursor is malformed.
-        CatalogUnavailableError: The catalog is away.
     """
     identifier, problems = TableIdentifier.parse(table), list[Problem]()
     refs = list(model.branches())

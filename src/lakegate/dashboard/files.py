@@ -52,15 +52,9 @@ def list_files(
         search: Only files whose URI contains this text, in any case. At most a million files are searched; ``next``
             continues there.
         table: Only files that went to this table.
-        limit: Files on the page.
-        cursor: ``next`` of the page before.
 
     Returns:
         The page. Files of rejected and failed runs aren't in it: :func:`lakegate.dashboard.runs.list_runs` finds them.
-
-    Raises:
-        InputError: The cursor is malformed.
-        RetryableError: The journal can't be reached.
     """
     if cursor is not None and not (cursor.isdecimal() and cursor.isascii()):
         raise no_cursor(cursor)

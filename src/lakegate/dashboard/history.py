@@ -58,18 +58,8 @@ class CommitLine(Value):
 def list_commits(model: ReadModel, ref: str = MAIN, *, limit: int = 50, cursor: str | None = None) -> Page[CommitLine]:
     """Return a page of the commits of a ref, newest first; one that several runs share is a line for each of them.
 
-    Args:
-        ref: Branch, tag or commit hash.
-        limit: Commits on the page.
-        cursor: ``next`` of the page before.
-
     Returns:
         The page. Without the journal, commits have no status, and ``problems`` says so.
-
-    Raises:
-        InputError: The cursor is malformed.
-        NotFoundError: There's no such ref.
-        CatalogUnavailableError: The catalog is away.
     """
     if cursor is not None and not is_commit_hash(cursor):
         raise no_cursor(cursor)

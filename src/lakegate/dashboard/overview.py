@@ -149,14 +149,9 @@ def overview(
     Args:
         search: Only tables whose name contains this text, in any case.
         needing: Only tables that need a human.
-        limit: Tables on the page.
-        cursor: ``next`` of the page before.
 
     Returns:
         The page. What could not be read is in its ``problems``.
-
-    Raises:
-        InputError: The cursor is malformed.
     """
     problems: list[Problem] = []
     known = read_facts(model, problems)
@@ -199,7 +194,6 @@ def table_overview(model: ReadModel, table: str, problems: list[Problem]) -> Tab
     """Return what the home page says of one table.
 
     Args:
-        table: ``namespace.table``.
         problems: Gets what could not be read.
     """
     return _details(model, read_facts(model, problems), [table], problems)[0]
@@ -343,11 +337,7 @@ def _detail(
 
 
 def checks_trends(model: ReadModel, tables: Sequence[str], *, limit: int) -> Mapping[str, tuple[ChecksPoint, ...]]:
-    """Return how many checks failed in the newest runs of each table, oldest run first.
-
-    Raises:
-        RetryableError: The journal can't be reached.
-    """
+    """Return how many checks failed in the newest runs of each table, oldest run first."""
     pages = model.journal.pages
     newest = pages.newest_of(tables, limit=limit)
     failing = pages.failing({line.run_id for lines in newest.values() for line in lines})

@@ -110,9 +110,6 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
 
     Returns:
         The period. If the catalog is away, what waits is as the journal has it.
-
-    Raises:
-        RetryableError: The journal can't be reached.
     """
     pages, problems = model.journal.pages, list[Problem]()
     runs, end = pages.runs(RunFilter(table=table, since=since), limit=most, whole=False)

@@ -184,12 +184,6 @@ def list_runs(
 
     Args:
         wanted: Which runs. Default: all. A search by file looks at 20,000 runs; ``next`` continues there.
-        limit: Runs on the page.
-        cursor: ``next`` of the page before.
-
-    Raises:
-        InputError: The cursor is malformed.
-        RetryableError: The journal can't be reached.
     """
     wanted, size = wanted or RunFilter(), page_size(limit)
     after = None if cursor is None else _after(cursor)
@@ -207,12 +201,7 @@ def get_run(model: ReadModel, run_id: str, *, examples: int = 10) -> RunDetail:
     """Return one run.
 
     Args:
-        run_id: Its id, or a unique beginning of it.
         examples: Failing rows to show of each check, at most; never more than ``ui.examples``.
-
-    Raises:
-        NotFoundError: No run, or more than one, starts with this.
-        RetryableError: The journal can't be reached.
     """
     run = find_run(model, run_id)
     problems: list[Problem] = []
@@ -246,15 +235,7 @@ def list_run_files(
     """Return a page of a run's source files, in the order of its batch; files that it left out come last.
 
     Args:
-        run_id: Its id, or a unique beginning of it.
         search: Only files whose name contains this text, in any case.
-        limit: Files on the page.
-        cursor: ``next`` of the page before.
-
-    Raises:
-        InputError: The cursor is malformed.
-        NotFoundError: No run, or more than one, starts with this.
-        RetryableError: The journal can't be reached.
     """
     files = [file for file in _files(find_run(model, run_id)) if search.lower() in file_name(file.uri).lower()]
     items, following = cut(files, cursor, limit)

@@ -193,18 +193,7 @@ class PartitionsPage(Page[PartitionLine]):
 
 
 def get_table(model: ReadModel, table: str, *, ref: str = MAIN, at: str | datetime | None = None) -> TableDetail:
-    """Return a table.
-
-    Args:
-        table: ``namespace.table``.
-        ref: Branch, tag or commit hash.
-        at: Commit hash or time: the table as ``ref`` had it then. Default: now.
-
-    Raises:
-        InputError: A name or the time is malformed, or its metadata is damaged.
-        NotFoundError: The table or the ref doesn't exist, or its metadata file is gone.
-        CatalogUnavailableError: The catalog is away.
-    """
+    """Return a table."""
     identifier = TableIdentifier.parse(table)
     commit = model.resolve(ref, at)
     pointer = model.table(identifier, commit)
@@ -262,18 +251,6 @@ def list_snapshots(
     """Return a page of a table's snapshots that led to its current state, newest first.
 
     Metadata keeps the newest 100 by default; :func:`lakegate.dashboard.runs.list_runs` knows older publishes.
-
-    Args:
-        table: ``namespace.table``.
-        ref: Branch, tag or commit hash.
-        at: Commit hash or time. Default: now.
-        limit: Snapshots on the page.
-        cursor: ``next`` of the page before.
-
-    Raises:
-        InputError: A name, the time or the cursor is malformed, or the metadata is damaged.
-        NotFoundError: The table or the ref doesn't exist, or its metadata file is gone.
-        CatalogUnavailableError: The catalog is away.
     """
     pointer = _pointer(model, table, ref, at)
     newest_first = lineage_of(model.reader.snapshots(pointer), pointer.snapshot_id)[::-1]
@@ -288,17 +265,10 @@ def column_history(
     """Return the NULL rate and bounds of each column in what the newest snapshots on ``main`` added.
 
     Args:
-        table: ``namespace.table``.
         columns: Only these columns. Default: the first 200.
-        limit: Snapshots to look at.
 
     Returns:
         The columns, in the table's order.
-
-    Raises:
-        InputError: The name is malformed, or the metadata is damaged.
-        NotFoundError: The table doesn't exist, or a metadata file is gone.
-        CatalogUnavailableError: The catalog is away.
     """
     pointer = _pointer(model, table, MAIN, None)
     wanted = [one for one in model.metadata(pointer).table_schema.columns if not columns or one.name in columns]
@@ -328,13 +298,6 @@ def check_history(model: ReadModel, table: str, *, limit: int = 50) -> tuple[Che
     """Return what each check of a table found in its newest runs, those that fail first.
 
     Looks further back, through 800 runs at most, for the beginning of what has been failing all along.
-
-    Args:
-        table: ``namespace.table``.
-        limit: Runs to return of each check.
-
-    Raises:
-        RetryableError: The journal can't be reached.
     """
     table, number = searchable(table), page_size(limit)
     while True:
@@ -359,20 +322,10 @@ def list_data_files(
     """Return a page of a table's data files, the largest first.
 
     Args:
-        table: ``namespace.table``.
-        ref: Branch, tag or commit hash.
-        at: Commit hash or time. Default: now.
         search: Only files whose path or partition contains this text.
-        limit: Files on the page.
-        cursor: ``next`` of the page before.
 
     Returns:
         The page. At most 10,000 files are looked at.
-
-    Raises:
-        InputError: A name, the time or the cursor is malformed, or a file of the table is damaged.
-        NotFoundError: The table or the ref doesn't exist, or a metadata file is gone.
-        CatalogUnavailableError: The catalog is away.
     """
     files, complete = _files(model, _pointer(model, table, ref, at))
     wanted = [one for one in files if search in one.path or search in one.partition] if search else files
