@@ -302,9 +302,8 @@ LOCK = Path(__file__).with_name("ministack.lock")
 VERSION = "1.5.33"
 _DOWNLOAD_MIB = 28
 _DISK_BYTES = 160 * 2**20
-_LOCK_TIMEOUT_S = 1800.0
 _INSTALL_TIMEOUT_S = 1800.0
-_POLL_S = 0.2
+_INSTALL_POLL_S = 0.2
 _MAX_REASON = 300
 _SETTINGS_OF_UV = ("UV_", "XDG_", "NETRC", "ALL_PROXY", "all_proxy")
 _PINNED = re.compile(r"^[\w.-]+==", re.MULTILINE)
@@ -341,7 +340,7 @@ def prepare_ministack(narrator: Narrator, *, cache: Path | None = None) -> Path:
         return _python(place)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "install.lock", "installing MiniStack", narrator, timeout_s=_LOCK_TIMEOUT_S):
+        with locked(folder / "install.lock", "installing MiniStack", narrator, timeout_s=_INSTALL_TIMEOUT_S):
             if not _python(place).exists():
                 _make(place, folder, narrator)
     except OSError as error:
@@ -427,7 +426,7 @@ def _watch(installer: subprocess.Popen[bytes], work: Path, step: Step) -> None:
     deadline = time.monotonic() + _INSTALL_TIMEOUT_S
     while time.monotonic() < deadline:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            installer.wait(_POLL_S)
+            installer.wait(_INSTALL_POLL_S)
             return
         done = sum(1 for _ in work.glob("venv/lib/python*/site-packages/*.dist-info"))
         step.progress(min(done, total), total, "packages")
