@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -23,6 +24,15 @@ SCHEMAS = {
     "vendor.github-issue-forms": [GITHUB / "ISSUE_TEMPLATE" / "bug.yml", GITHUB / "ISSUE_TEMPLATE" / "feature.yml"],
     "vendor.github-issue-config": [GITHUB / "ISSUE_TEMPLATE" / "config.yml"],
 }
+
+
+def test_no_module_has_two_constants_of_one_name() -> None:
+    """The later one would win in the whole module, also where the first one was meant."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        statements = ast.parse(path.read_text(encoding="utf-8")).body
+        targets = [one.targets[0] for one in statements if isinstance(one, ast.Assign)]
+        names = [one.id for one in targets if isinstance(one, ast.Name)]
+        assert len(names) == len(set(names)), (path, names)
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)

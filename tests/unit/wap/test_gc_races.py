@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +12,7 @@ from lakegate.errors import CatalogUnavailableError, InputError, LakegateError, 
 from lakegate.journal.holder import ProcessHolder
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.run import Run
 from lakegate.model.tables import StoredFile
 from lakegate.wap import reachable
@@ -158,20 +157,25 @@ def test_files_of_a_state_that_somebody_goes_back_to_are_kept(
 def test_both_at_once_come_to_an_end(lake: Lake, old: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both announce before either looks: the files are kept, and we wait."""
     monkeypatch.setattr(reachable, "_PATIENCE_S", 10.0)
-    create, runs = lake.catalog.create_branch, list[Run]()
+    create, commit, runs = lake.catalog.create_branch, lake.catalog.commit, list[Run]()
     other = threading.Thread(target=lambda: runs.append(lake.restore(old)))
+    has_announced = threading.Event()
 
     def announced(name: str, source: Ref) -> Ref:
         made = create(name, source)
         if "lakegate.gc" in name:
             other.start()
-            until = time.monotonic() + 10
-            while not any("lakegate.needed" in one for one in lake.names()) and time.monotonic() < until:
-                time.sleep(0.01)
-            time.sleep(0.1)  # for the commit that says which state
+            assert has_announced.wait(60)
+        return made
+
+    def committed(request: CommitRequest) -> Ref:
+        made = commit(request)
+        if "lakegate.needed" in request.branch:  # which says which state
+            has_announced.set()
         return made
 
     monkeypatch.setattr(lake.catalog, "create_branch", announced)
+    monkeypatch.setattr(lake.catalog, "commit", committed)
     report = lake.collect()
     other.join()
     assert report.files == 0
