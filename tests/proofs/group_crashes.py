@@ -26,12 +26,14 @@ LONG: Sequence[Case] = (
     ("queued", "kill"),
     ("taken", "kill"),
     ("before-commit", "kill"),
+    ("confirmed", "kill"),
     ("after-publish", "kill"),
     ("after-branch-delete", "kill"),
     ("taken", "pause"),
     ("before-commit", "pause"),
+    ("confirmed", "pause"),
 )
-SHORT: Sequence[Case] = LONG[1:4]
+SHORT: Sequence[Case] = (*LONG[1:3], LONG[4])
 RUNS = 4
 ROWS = 5
 
