@@ -189,16 +189,16 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
     if query:
         cause = first_sentence(text).partition(" Did you mean")[0]
         return QueryError(
-            f"Spark rejected the query: {cause}{_line(text)}", hint=_query_hint(text), condition=_condition(error)
+            f"Spark rejected the query: {cause}{_line(text)}", hint=_query_hint(text), condition=condition_of(error)
         )
     return EngineError(
         f"Spark failed while {doing}: {first_sentence(text)}",
         hint="Run it again with --debug to see the whole error.",
-        condition=_condition(error),
+        condition=condition_of(error),
     )
 
 
-def _condition(error: Exception) -> str:
+def condition_of(error: Exception) -> str:
     """Return Spark's name of what went wrong: unlike its message, it quotes no values."""
     named = re.match(r"(?:\([\w.$]+\)\s*)?\[([A-Z][A-Z0-9_.]*)\]", str(error))
     return named[1] if named else type(error).__name__

@@ -15,7 +15,7 @@ from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema, reserved_names
 from lakegate.model.tables import CreateTable
 from lakegate.spark.dataframes import to_frame
-from lakegate.spark.failures import first_sentence, translated
+from lakegate.spark.failures import condition_of, first_sentence, translated
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless
 from lakegate.spark.scans import collected
 from lakegate.spark.sessions import CATALOG, end_session, is_connect
@@ -269,6 +269,7 @@ class SparkTransaction:
                     hint="Convert the values to the table's types first.",
                     table=str(table),
                     branch=self._branch,
+                    condition=condition_of(error),
                 ) from error
 
 

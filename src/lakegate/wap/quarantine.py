@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lakegate.errors import ConfigurationError, EngineError, NotReplayableError, SchemaError
+from lakegate.errors import ConfigurationError, EngineError, LakegateError, NotReplayableError, SchemaError
 from lakegate.model.checks import AuditReport, Check, CheckResult, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provenance, is_quarantine, quarantine_of
@@ -242,6 +243,7 @@ class _Split:
         self._rows = added_rows(staged)
         self._tests = as_row_tests(context, staged, checks, replaces=request.replaces, masked=request.masked)
         self._engine = context.engine()
+        self._hides = bool(context.masked or request.masked or any(check.examples == 0 for _, check in checks))
         with context.narrator.step(f"Looking for the rows of {staged.table} to quarantine"):
             self._found = self._failing_files()
 
@@ -277,7 +279,8 @@ class _Split:
         text = f"Quarantining {self.number:,} of {staged.rows:,} rows in {self._name}"
         with context.narrator.step(text):
             mixed, others = self._mixed(), self._others()
-            self._set_aside(mixed)
+            with hiding_values(self._hides, f"rows of {staged.table} were quarantined"):
+                self._set_aside(mixed)
             failpoints.reach("after-quarantine")
             aside = self._changes()[self._name]
             self._commit(self._without(self._found), "leave out the data files that hold quarantined rows")
@@ -289,7 +292,8 @@ class _Split:
         return found[staged.table], found[self._name]
 
     def _failing_files(self) -> Mapping[str, FileCount]:
-        found = self._engine.failing_files(self._rows, self._tests)
+        with hiding_values(self._hides, f"rows of {self._staged.table} were to be quarantined"):
+            found = self._engine.failing_files(self._rows, self._tests)
         total = sum(one.rows for one in found.values())
         if total != self._staged.rows:
             raise EngineError(
@@ -415,6 +419,29 @@ def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
     for path in sorted(places, key=places.__getitem__):
         offsets[path], before = before, before + files[path]
     return offsets
+
+
+@contextmanager
+def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - the first word says it
+    """Leave the engine's words out of its errors if they may quote values that aren't to be shown.
+
+    Args:
+        hides: Whether there are such values.
+        when: What went wrong, for the message.
+
+    Raises:
+        LakegateError: With the name of what is wrong only.
+    """
+    try:
+        yield
+    except LakegateError as error:
+        if not hides or "condition" not in error.context:
+            raise
+        raise type(error)(
+            f"Spark failed when {when}: {error.context['condition']}.",
+            hint="What Spark says of it may quote values that the settings hide; its own log has it.",
+            **error.context,
+        ) from None
 
 
 def sets_aside(checks: Sequence[Check]) -> bool:
