@@ -32,7 +32,7 @@ from lakegate.model.journal import FileCheckpoint
 from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
 from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
-from lakegate.model.refs import Commit, Ref, TableAt, TableDifference
+from lakegate.model.refs import Commit, Ref, TableAt, TableDifference, TablePointer
 from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
@@ -649,7 +649,8 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = None if table is None else TableIdentifier.parse(table)
-        return quarantined(self._context, self._components.catalog.get_ref(MAIN), identifier)
+        catalog, reader = self._components.catalog, self._components.reader
+        return quarantined(catalog, reader, catalog.get_ref(MAIN), identifier)
 
     def quarantine_show(
         self, table: str, *, run_id: str | None = None, check: str | None = None, limit: int = 20
@@ -666,8 +667,8 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         chosen = RowSelection(run_id=run_id, check=check)
-        at = self._components.catalog.get_ref(MAIN)
-        return quarantined_rows(self._context, at, TableIdentifier.parse(table), chosen, limit)
+        pointer = self._find_quarantine(TableIdentifier.parse(table))
+        return quarantined_rows(self._components.reader, pointer, chosen, limit)
 
     def quarantine_release(
         self,
@@ -698,7 +699,7 @@ class Lake:
             SchemaError: The table has no column for a value that some row has, or one whose type can't hold it.
         """
         identifier = TableIdentifier.parse(table)
-        find_quarantine(self._context, self._components.catalog.get_ref(MAIN), identifier)
+        self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
         new = dict(changes or {})
 
@@ -727,14 +728,18 @@ class Lake:
             NotFoundError: No row of the table was ever quarantined.
         """
         identifier = TableIdentifier.parse(table)
-        find_quarantine(self._context, self._components.catalog.get_ref(MAIN), identifier)
+        self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
 
         def work(tx: Transaction) -> Transaction:
-            drop(tx, identifier, chosen)
+            drop(self._context, tx, identifier, chosen)
             return tx
 
         return self.transact(work, name=f"drop quarantined {identifier}").run
+
+    def _find_quarantine(self, table: TableIdentifier) -> TablePointer:
+        catalog = self._components.catalog
+        return find_quarantine(catalog, catalog.get_ref(MAIN), table)
 
     # Branches: audit, publish, discard
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakegate.iceberg.lineage import TableState, classify
@@ -299,8 +300,15 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         yield from (file.path for file in self.files(pointer))
         yield pointer.metadata_location
 
-    def read_rows(self, pointer: TablePointer, **asked: Any) -> Any:
-        raise NotImplementedError
+    def read_rows(self, pointer: TablePointer, *, columns: Sequence[str] | None = None, **_: Any) -> Any:
+        version = self.versions[pointer.metadata_location]
+        rows = [row for rows in version.rows.values() for row in rows]
+        table = pa.Table.from_pylist(rows)
+        if "_released_by" in table.column_names:  # of which none may have one
+            table = table.set_column(
+                table.column_names.index("_released_by"), "_released_by", table["_released_by"].cast(pa.string())
+            )
+        return (table if columns is None else table.select(columns)).to_reader()
 
     def inspect(self, pointer: TablePointer, walked: set[str]) -> Iterator[NeededFile | Flaw]:
         yield from (NeededFile(path, "file") for path in self.reach(pointer, walked))

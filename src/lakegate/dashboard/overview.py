@@ -8,25 +8,28 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from lakegate.dashboard.model import MAIN, ReadModel, TableFacts
+from lakegate.dashboard.quarantine import count_waiting
 from lakegate.dashboard.values import Page, Problem, cut
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.downstream import DownstreamStatus
 from lakegate.model.journal import RunLine
+from lakegate.model.quarantine import SUFFIX, is_quarantine
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import RunStatus
 from lakegate.model.words import parse_duration
 
-Need = Literal["unreadable", "failed", "rejected", "late", "interrupted"]
+Need = Literal["unreadable", "failed", "rejected", "late", "interrupted", "quarantined"]
 """Why a human should look at a table, the most urgent first.
 
 - ``unreadable``: its metadata can't be read, which only shows on the page that it is on;
 - ``failed``: its newest run failed;
 - ``rejected``: rejected batches wait on branches;
 - ``late``: nothing was published for longer than ``notify.late`` expects;
-- ``interrupted``: a run's process died.
+- ``interrupted``: a run's process died;
+- ``quarantined``: quarantined rows wait.
 """
-_ORDER: tuple[Need, ...] = ("unreadable", "failed", "rejected", "late", "interrupted")
+_ORDER: tuple[Need, ...] = ("unreadable", "failed", "rejected", "late", "interrupted", "quarantined")
 _MOST_TABLES = 20_000
 _MOST_FAILED = 500
 _MOST_REJECTED = 300
@@ -75,6 +78,8 @@ class TableOverview(Value):
         late_s: Seconds that it's overdue, 0 if nothing was ever published; ``None`` if it isn't late.
         waiting: Rejected batches that wait on their branches.
         waiting_runs: Up to five of them, newest first.
+        quarantined: Quarantined rows of it that wait.
+        quarantines: Whether rows of it were ever quarantined.
         rows_trend: Rows after each of the newest snapshots, oldest first.
         checks_trend: Failed checks of its newest runs, oldest first.
         problem: Why its metadata can't be read.
@@ -93,6 +98,8 @@ class TableOverview(Value):
     late_s: float | None = None
     waiting: int = 0
     waiting_runs: tuple[str, ...] = ()
+    quarantined: int = 0
+    quarantines: bool = False
     last_run: str | None = None
     last_status: RunStatus | None = None
     rows_trend: tuple[RowsPoint, ...] = ()
@@ -134,6 +141,7 @@ class LakeFacts:
         self.waiting: dict[str, list[RunLine]] = defaultdict(list)
         self.failed: set[str] = set()
         self.late: dict[str, float] = {}
+        self.quarantined: dict[str, int] = {}
         self.interrupted: dict[str, list[str]] = defaultdict(list)
         self.names: set[str] = set()
         self.running: tuple[str, ...] = ()
@@ -156,7 +164,9 @@ def overview(
     problems: list[Problem] = []
     known = read_facts(model, problems)
     known.names.update(model.settings.notify.late, model.settings.tables, known.pointers or ())
-    wanted = sorted(name for name in known.names if search.lower() in name.lower())
+    # Quarantine tables show with the tables whose rows they hold.
+    shown = (name for name in known.names if not (is_quarantine(name) and name.removesuffix(SUFFIX) in known.names))
+    wanted = sorted(name for name in shown if search.lower() in name.lower())
     needs = {name: _needs(known, name) for name in wanted}
     if needing:
         wanted = [name for name in wanted if needs[name]]
@@ -221,6 +231,7 @@ def _read_catalog(model: ReadModel, known: LakeFacts) -> None:
     known.head = main.hash
     known.pointers = model.tables(main)
     known.branches = tuple(ref.name for ref in model.branches())
+    known.quarantined = count_waiting(model, known.pointers)
 
 
 def _read_journal(model: ReadModel, known: LakeFacts) -> None:
@@ -275,6 +286,7 @@ def _needs(known: LakeFacts, table: str) -> tuple[Need, ...]:
         "rejected": table in known.waiting,
         "late": table in known.late,
         "interrupted": table in known.interrupted,
+        "quarantined": table in known.quarantined,
     }
     return tuple(need for need in _ORDER if found.get(need))
 
@@ -307,6 +319,7 @@ def _detail(
     trend: tuple[ChecksPoint, ...],
     facts: TableFacts | LakegateError | None,
 ) -> TableOverview:
+    pointers = known.pointers or {}
     needs = _needs(known, table)
     problem = None
     if isinstance(facts, LakegateError):
@@ -328,6 +341,8 @@ def _detail(
         late_s=known.late.get(table),
         waiting=len(waiting),
         waiting_runs=tuple(line.run_id for line in waiting[:5]),
+        quarantined=known.quarantined.get(table, 0),
+        quarantines=f"{table}{SUFFIX}" in pointers,
         last_run=trend[-1].run_id if trend else None,
         last_status=trend[-1].status if trend else None,
         rows_trend=tuple(RowsPoint(at=at, rows=rows) for at, rows in (facts.trend[-_TREND:] if facts else ())),

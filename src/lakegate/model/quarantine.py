@@ -165,6 +165,20 @@ class Provenance:
     offsets: Mapping[str, int] = field(default_factory=dict)
 
 
+class ReasonCount(Value):
+    """How many of a run's quarantined rows that wait fail a check because of a column.
+
+    Attributes:
+        check: Name of the check, as the run's report has it.
+        column: The column; ``None`` for a check that names none.
+        rows: Number of rows.
+    """
+
+    check: str
+    column: str | None = None
+    rows: int
+
+
 class QuarantineSummary(Value):
     """The quarantined rows of one run in one table.
 
@@ -175,6 +189,7 @@ class QuarantineSummary(Value):
         rows: How many there are, released ones among them.
         waiting: How many wait.
         checks: How many of those that wait fail each check.
+        reasons: The same by check and column, the most frequent first.
         released_by: Runs that released some of them.
     """
 
@@ -184,6 +199,7 @@ class QuarantineSummary(Value):
     rows: int
     waiting: int
     checks: dict[str, int]
+    reasons: tuple[ReasonCount, ...] = ()
     released_by: tuple[str, ...] = ()
 
 

@@ -21,6 +21,7 @@ from lakegate.model.quarantine import (
     RELEASED_BY,
     RUN_ID,
     QuarantineSummary,
+    ReasonCount,
     RowSelection,
     is_quarantine,
     quarantine_of,
@@ -30,34 +31,36 @@ from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.schema import Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.words import did_you_mean
+from lakegate.ports import Catalog, TableReader
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import takes
+from lakegate.wap.quarantine import hiding_values, takes
 from lakegate.wap.transaction import Transaction
 
 _SUMMARISED = (RUN_ID, REASONS, QUARANTINED_AT, RELEASED_BY)
 
 
-def quarantined(context: Context, at: Ref, table: TableIdentifier | None) -> tuple[QuarantineSummary, ...]:
+def quarantined(
+    catalog: Catalog, reader: TableReader, at: Ref, table: TableIdentifier | None
+) -> tuple[QuarantineSummary, ...]:
     """Return the quarantined rows of one table, or of all, by the run that set them aside, newest first.
 
     Raises:
         NotFoundError: When the table has no quarantine table.
     """
     if table is None:
-        pointers = [pointer for pointer in context.catalog.list_tables(at) if is_quarantine(pointer.table)]
+        pointers = [pointer for pointer in catalog.list_tables(at) if is_quarantine(pointer.table)]
     else:
-        pointers = [find_quarantine(context, at, table)]
-    found = [one for pointer in pointers for one in _summaries(context, pointer)]
+        pointers = [find_quarantine(catalog, at, table)]
+    found = [one for pointer in pointers for one in summaries(reader, pointer)]
     return tuple(sorted(found, key=lambda one: (one.quarantined_at, one.table), reverse=True))
 
 
 def quarantined_rows(
-    context: Context, at: Ref, table: TableIdentifier, chosen: RowSelection, limit: int
+    reader: TableReader, pointer: TablePointer, chosen: RowSelection, limit: int
 ) -> list[dict[str, Any]]:
-    """Return up to ``limit`` rows of a quarantine table that wait, column name to value; raises likewise."""
-    pointer = find_quarantine(context, at, table)
+    """Return up to ``limit`` rows of a quarantine table that wait, column name to value."""
     found: list[dict[str, Any]] = []
-    for batch in context.reader.read_rows(pointer, where=chosen.where):
+    for batch in reader.read_rows(pointer, where=chosen.where):
         for row in batch.to_pylist():
             by_check = chosen.check in {None, *(reason["check"] for reason in row[REASONS])}
             if by_check and row[RELEASED_BY] is None and chosen.run_id in (None, row[RUN_ID]):
@@ -65,6 +68,63 @@ def quarantined_rows(
                 if len(found) == limit:
                     return found
     return found
+
+
+def summaries(reader: TableReader, pointer: TablePointer) -> Iterator[QuarantineSummary]:
+    """Yield how many rows of a quarantine table there are and wait, and why, by the run that set them aside."""
+    import pyarrow as pa
+    import pyarrow.compute
+
+    pc: Any = pyarrow.compute  # its stubs lack half of it
+    rows: Counter[str] = Counter()
+    waiting: Counter[str] = Counter()
+    reasons: Counter[tuple[str, str, str | None]] = Counter()
+    checks: dict[str, Counter[str]] = {}
+    since: dict[str, datetime] = {}
+    released: dict[str, dict[str, None]] = {}
+    for batch in reader.read_rows(pointer, columns=_SUMMARISED):
+        table = pa.Table.from_batches([batch])
+        grouped = table.group_by([RUN_ID, RELEASED_BY]).aggregate([([], "count_all"), (QUARANTINED_AT, "min")])
+        for one in grouped.to_pylist():
+            run_id, by, number, first = (
+                one[name] for name in (RUN_ID, RELEASED_BY, "count_all", f"{QUARANTINED_AT}_min")
+            )
+            rows[run_id] += number
+            since[run_id] = min(first, since.get(run_id, first))
+            if by is None:
+                waiting[run_id] += number
+            else:
+                released.setdefault(run_id, {})[by] = None
+        open_rows = batch.filter(pc.is_null(batch.column(RELEASED_BY)))
+        lists = open_rows.column(REASONS)
+        row, reason = pc.list_parent_indices(lists), pc.list_flatten(lists)
+        why = pa.table(
+            {
+                "run": open_rows.column(RUN_ID).take(row),
+                "row": row,
+                "check": pc.struct_field(reason, "check"),
+                "column": pc.struct_field(reason, "column"),
+            }
+        )
+        for one in why.group_by(["run", "check", "column"]).aggregate([([], "count_all")]).to_pylist():
+            reasons[one["run"], one["check"], one["column"]] += one["count_all"]
+        for one in why.group_by(["run", "check"]).aggregate([("row", "count_distinct")]).to_pylist():
+            checks.setdefault(one["run"], Counter())[one["check"]] += one["row_count_distinct"]
+    for run_id in rows:
+        yield QuarantineSummary(
+            table=str(table_of(pointer.table)),
+            run_id=run_id,
+            quarantined_at=since[run_id],
+            rows=rows[run_id],
+            waiting=waiting[run_id],
+            checks=dict(checks.get(run_id, {})),
+            reasons=tuple(
+                ReasonCount(check=check, column=column, rows=number)
+                for (run, check, column), number in reasons.most_common()
+                if run == run_id
+            ),
+            released_by=tuple(released.get(run_id, ())),
+        )
 
 
 def release(
@@ -89,11 +149,12 @@ def release(
         for name in (table, aside)
     )
     columns, lost = columns_to_release(table, schema, held, changes)
-    _require_rows(tx, aside, chosen, lost)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
-    rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
-    engine.append(table, rows, None)
+    with hiding_values(bool(context.masked), f"quarantined rows of {table} were released"):
+        _require_rows(tx, aside, chosen, lost)
+        engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
+        rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
+        engine.append(table, rows, None)
 
 
 def columns_to_release(
@@ -139,21 +200,22 @@ def columns_to_release(
     return texts, list(lost.values())
 
 
-def drop(tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
+def drop(context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
     """Delete the chosen rows, which wait, from the quarantine table; raises as :func:`release`."""
     aside = quarantine_of(table)
     tx.engine.table(aside)
-    _require_rows(tx, aside, chosen)
-    tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
+    with hiding_values(bool(context.masked), f"quarantined rows of {table} were dropped"):
+        _require_rows(tx, aside, chosen)
+        tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
 
 
-def find_quarantine(context: Context, at: Ref, table: TableIdentifier) -> TablePointer:
+def find_quarantine(catalog: Catalog, at: Ref, table: TableIdentifier) -> TablePointer:
     """Return the quarantine table of ``table`` at a commit.
 
     Raises:
         NotFoundError: When it has none.
     """
-    pointer = context.catalog.get_table(quarantine_of(table), at)
+    pointer = catalog.get_table(quarantine_of(table), at)
     if pointer is not None:
         return pointer
     raise NotFoundError(
@@ -161,35 +223,6 @@ def find_quarantine(context: Context, at: Ref, table: TableIdentifier) -> TableP
         hint="To see all tables with quarantined rows: lakegate quarantine list",
         table=str(table),
     )
-
-
-def _summaries(context: Context, pointer: TablePointer) -> Iterator[QuarantineSummary]:
-    rows: Counter[str] = Counter()
-    waiting: Counter[str] = Counter()
-    checks: dict[str, Counter[str]] = {}
-    since: dict[str, datetime] = {}
-    released: dict[str, dict[str, None]] = {}
-    for batch in context.reader.read_rows(pointer, columns=_SUMMARISED):
-        for row in batch.to_pylist():
-            run_id = row[RUN_ID]
-            rows[run_id] += 1
-            since[run_id] = min(row[QUARANTINED_AT], since.get(run_id, row[QUARANTINED_AT]))
-            by = row[RELEASED_BY]
-            if by is not None:
-                released.setdefault(run_id, {})[by] = None
-                continue
-            waiting[run_id] += 1
-            checks.setdefault(run_id, Counter()).update({reason["check"] for reason in row[REASONS]})
-    for run_id in rows:
-        yield QuarantineSummary(
-            table=str(table_of(pointer.table)),
-            run_id=run_id,
-            quarantined_at=since[run_id],
-            rows=rows[run_id],
-            waiting=waiting[run_id],
-            checks=dict(checks.get(run_id, {})),
-            released_by=tuple(released.get(run_id, ())),
-        )
 
 
 def _require_rows(tx: Transaction, aside: TableIdentifier, chosen: RowSelection, lost: Sequence[str] = ()) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -45,15 +45,18 @@ def model(house: FakeLakehouse) -> ReadModel:
 def load(house: FakeLakehouse) -> Ingest:
     """Ingest rows into a table, with checks."""
 
-    def load(*rows: Row, table: str = "nyc.trips", checks: str = "not_null(id)", name: str | None = None) -> Run:
+    def load(
+        *rows: Row, table: str = "nyc.trips", checks: str | Sequence[str] = "not_null(id)", name: str | None = None
+    ) -> Run:
         run_id = new_run_id()
+        texts = [checks] if isinstance(checks, str) else checks
         return ingest(
             house.context,
             IngestRequest(
                 run_id=run_id,
                 table=TableIdentifier.parse(table),
                 batch=house.batch(name or run_id, rows),
-                checks=parse_checks(checks) if checks else (),
+                checks=tuple(check for text in texts if text for check in parse_checks(text)),
                 branch=f"wap/{table}_{run_id}",
             ),
         )

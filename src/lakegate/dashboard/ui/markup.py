@@ -37,6 +37,7 @@ _SIGNS: Mapping[str, tuple[Tone, str]] = {
     "pass": ("ok", "✓"),
     "fail": ("bad", "✕"),
     "warn": ("warn", "!"),
+    "quarantined": ("warn", "⇥"),
     "late": ("warn", "!"),
     "on time": ("ok", "✓"),
 }
@@ -210,19 +211,33 @@ def _row(row: Sequence[object] | Group, kinds: Sequence[str]) -> Html:
     return Markup("<tr>{}</tr>").format(Markup().join(cells))
 
 
-def example_rows(rows: Sequence[Mapping[str, Any]], marked: Sequence[str], *, caption: str) -> Html:
-    """Return example rows as a grid, the columns of a check first and their cells marked."""
+def example_rows(
+    rows: Sequence[Mapping[str, Any]],
+    marked: Sequence[str],
+    *,
+    caption: str,
+    cells: Sequence[Sequence[str]] | None = None,
+) -> Html:
+    """Return example rows as a grid, the columns of a check first and their cells marked.
+
+    Args:
+        rows: The rows.
+        marked: Columns whose cells are marked.
+        caption: What the rows are, for people who can't see them.
+        cells: Instead, the columns whose cells are marked in each row.
+    """
+    wrong = [marked] * len(rows) if cells is None else cells
     names = list(dict.fromkeys(name for row in rows for name in row))
     ordered = [name for name in names if name in marked] + [name for name in names if name not in marked]
     head = Markup().join(Markup('<th scope="col">{}</th>').format(text(name, longest=80)) for name in ordered)
     body = Markup().join(
         Markup("<tr>{}</tr>").format(
             Markup().join(
-                Markup('<td class="{}">{}</td>').format("mark" if name in marked else "", text(row.get(name)))
+                Markup('<td class="{}">{}</td>').format("mark" if name in own else "", text(row.get(name)))
                 for name in ordered
             )
         )
-        for row in rows
+        for row, own in zip(rows, wrong, strict=True)
     )
     return Markup(
         '<div class="scroll" tabindex="0" role="region" aria-label="{}"><table class="grid"><thead><tr>{}</tr></thead>'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakegate.config import Settings, UiSettings
 from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.queries import Queries
 from lakegate.dashboard.ui import engine, session
@@ -23,6 +24,10 @@ from lakegate.table import Query, RowDifference
 from support.app_pages import html_of, opened, share, shown
 from support.big_lake import BigLake, big_lake
 from support.dashboard_server import open_lake
+from support.fakes import FakeLakehouse
+from unit.dashboard.conftest import model_of
+
+Load = Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
@@ -242,3 +247,29 @@ def test_home_shows_how_far_downstream_systems_are(made: BigLake, monkeypatch: p
     assert "&lt;b&gt;exit 1" in page
     assert "up to date" in page
     assert "not in the settings here" in page
+
+
+def test_quarantined_rows_are_on_the_pages_of_their_table_and_run(house: FakeLakehouse, load: Load) -> None:
+    checks = ["not_null(id, severity='quarantine')", "in_range(fare, min=0, severity='quarantine')"]
+    odd = "<b>\N{RIGHT-TO-LEFT OVERRIDE}x"
+    run = load({"id": 1, "fare": 1, odd: ""}, {"id": None, "fare": -77, odd: "<script>"}, checks=checks)
+
+    lake = SimpleNamespace(home=Path(), settings=Settings())
+
+    def share(**settings: Any) -> None:
+        access = Access("none", allow_actions=False, settings=UiSettings(**settings))
+        session.share(Shared(lake, model_of(house, ui=settings), access))  # type: ignore[arg-type]
+
+    share()
+    assert "1 quarantined row" in shown("")
+    for page in (shown("table", table="nyc.trips", view="Quarantine"), shown("run", run=run.run_id)):
+        assert page.count('class="mark"') >= 2
+        assert "-77" in page
+        assert "<script>" not in page
+        assert "&lt;script&gt;" in page
+        assert "lakegate quarantine release nyc.trips" in page
+    share(examples=0)
+    for page in (shown("table", table="nyc.trips", view="Quarantine"), shown("run", run=run.run_id)):
+        assert "-77" not in page
+    share(masked=["FARE"])
+    assert "-77" not in shown("run", run=run.run_id)

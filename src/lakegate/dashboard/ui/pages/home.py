@@ -121,6 +121,9 @@ def _reasons(one: TableOverview) -> Iterator[Html]:
             )
         elif need == "late":
             yield Markup("<div>{} {}</div>").format(markup.badge("late"), _lateness(one))
+        elif need == "quarantined":
+            rows = markup.badge(counted(one.quarantined, "quarantined row"), tone="warn", sign="⇥")
+            yield Markup("<div>{}</div>").format(markup.link(rows, "table", table=one.table, view="Quarantine"))
         elif need == "interrupted":
             yield Markup("<div>{}</div>").format(markup.badge("a run's process died", tone="warn", sign="!"))
 

@@ -15,6 +15,7 @@ from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.page import Page, address
 from lakegate.dashboard.ui.pages.runs import status_of
 from lakegate.dashboard.ui.parts import show_deliveries
+from lakegate.dashboard.ui.quarantine import show_quarantine
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import count, counted, duration, size
 from lakegate.model.run import UndoneTable
@@ -43,6 +44,10 @@ def show() -> None:
     if found.checks:
         parts.html(Markup("<h2>Checks</h2>"))
         show_checks(found.checks)
+    if found.summary.quarantined and found.summary.status == "published":
+        with parts.boundary("the quarantined rows"):
+            parts.html(Markup("<h2>Quarantined rows</h2>"))
+            show_quarantine(found.summary.tables[0], run_id=found.summary.run_id)
     with parts.boundary("the files"):
         _show_files(found)
     if found.notifications:
@@ -87,6 +92,7 @@ def _show_facts(found: RunDetail) -> None:
             ("Took", None if one.seconds is None else duration(one.seconds)),
             ("Suspended until", None if found.suspended_until is None else markup.clock(found.suspended_until)),
             ("Rows" if published else "Rows in the batch", rows),
+            ("Quarantined", counted(one.quarantined, "row") if one.quarantined else None),
             ("Branch", _branch(found)),
             ("Commit", None if one.commit is None else markup.link(markup.code(one.commit), "history", q=one.commit)),
             ("Link", markup.code(urljoin(st.context.url or "", address("run", run=one.run_id)))),

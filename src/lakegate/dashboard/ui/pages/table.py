@@ -30,6 +30,7 @@ from lakegate.dashboard.tables import (
 from lakegate.dashboard.ui import charts, markup, parts
 from lakegate.dashboard.ui.markup import Column
 from lakegate.dashboard.ui.page import Page
+from lakegate.dashboard.ui.quarantine import show_quarantine
 from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, NotFoundError
 from lakegate.model.figures import count, counted, duration, share, size
@@ -71,6 +72,7 @@ def show() -> None:
         "Publishes": partial(_publishes, model, detail, at),
         "Columns": partial(_columns, model, detail, at),
         "Checks": partial(_checks, model, name),
+        **({"Quarantine": partial(show_quarantine, name)} if detail.overview and detail.overview.quarantines else {}),
         "Schema": partial(_schema, model, detail, at),
         "Files": partial(_files, model, detail, at),
         "Preview": partial(_preview, detail, at),
@@ -129,6 +131,13 @@ def _head(detail: TableDetail, at: str | None) -> None:
         waiting = counted(over.waiting, "rejected batch", "rejected batches")
         verb = "waits" if over.waiting == 1 else "wait"
         parts.html(Markup('<div class="todo">{} {} for a decision: {}</div>').format(waiting, verb, runs))
+    if over.quarantined:
+        waiting = counted(over.quarantined, "quarantined row")
+        verb = "waits" if over.quarantined == 1 else "wait"
+        link = markup.link("see them", "table", table=over.table, view="Quarantine")
+        parts.html(
+            Markup('<div class="todo">{} {} to be released, fixed or dropped: {}</div>').format(waiting, verb, link)
+        )
 
 
 def _when(name: str) -> tuple[str, str | None]:

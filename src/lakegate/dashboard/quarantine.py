@@ -1,0 +1,177 @@
+"""Quarantined rows of a table: how many wait, why, some of them, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from lakegate.dashboard.model import MAIN, ReadModel
+from lakegate.dashboard.values import Command
+from lakegate.errors import LakegateError
+from lakegate.model.base import Value
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.masking import is_masked, masked_row
+from lakegate.model.quarantine import (
+    COLUMNS,
+    POSITION,
+    REASONS,
+    RELEASED_BY,
+    RUN_ID,
+    SOURCE_FILE,
+    SUFFIX,
+    QuarantineSummary,
+    RowSelection,
+)
+from lakegate.model.refs import TablePointer
+from lakegate.model.rows import json_safe
+from lakegate.wap.release import quarantined_rows, summaries
+
+_MOST_FILES = 10_000
+_MOST_ROWS = 20
+
+
+class QuarantinedRow(Value):
+    """A row that waits.
+
+    Attributes:
+        checks: Names of the checks that it fails.
+        columns: Their columns.
+        values: The row, without masked values.
+        source: Its source file.
+        position: Its place there, from 0.
+        run_id: The run that set it aside.
+    """
+
+    checks: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: dict[str, Any]
+    source: str | None = None
+    position: int | None = None
+    run_id: str
+
+
+class QuarantineDetail(Value):
+    """The quarantined rows of a table.
+
+    Attributes:
+        table: The table that they were to be published to.
+        rows: How many there are, released ones among them.
+        waiting: How many wait.
+        runs: The same by the run that set them aside, newest first, with the reasons.
+        examples: Some that wait, as far as the settings allow.
+        commands: What to type next.
+    """
+
+    table: str
+    rows: int
+    waiting: int
+    runs: tuple[QuarantineSummary, ...] = ()
+    examples: tuple[QuarantinedRow, ...] = ()
+    commands: tuple[Command, ...] = ()
+
+
+def get_quarantine(
+    model: ReadModel, table: str, *, run_id: str | None = None, examples: int = 10
+) -> QuarantineDetail | None:
+    """Return the quarantined rows of a table, as ``main`` has them.
+
+    Args:
+        model: The read model.
+        table: ``namespace.table``.
+        run_id: Only those that this run set aside.
+        examples: Rows to show, at most; never more than ``ui.examples``.
+
+    Returns:
+        The rows; ``None`` if none was ever set aside.
+
+    Raises:
+        InputError: The name is malformed, or the table's metadata is damaged.
+        NotFoundError: A file of the quarantine table is missing.
+        CatalogUnavailableError: The catalog is away.
+    """
+    pointer = model.tables(model.catalog.get_ref(MAIN)).get(f"{TableIdentifier.parse(table)}{SUFFIX}")
+    if pointer is None:
+        return None
+    every: tuple[QuarantineSummary, ...] = model.remembered(
+        ("quarantine", pointer), lambda: tuple(summaries(model.reader, pointer))
+    )
+    found = sorted((one for one in every if run_id in (None, one.run_id)), key=lambda one: one.run_id, reverse=True)
+    if not found:
+        return None
+    waiting = sum(one.waiting for one in found)
+    shown = min(examples, model.settings.ui.examples, _MOST_ROWS) if waiting else 0
+    return QuarantineDetail(
+        table=table,
+        rows=sum(one.rows for one in found),
+        waiting=waiting,
+        runs=tuple(found),
+        examples=_examples(model, pointer, run_id, shown),
+        commands=_commands(table, run_id) if waiting else (),
+    )
+
+
+def count_waiting(model: ReadModel, tables: Mapping[str, TablePointer]) -> dict[str, int]:
+    """Return how many quarantined rows of each table wait, by the metrics of files; without those of which none does.
+
+    Where a file lacks the metric, all of its rows count.
+    """
+    aside = [pointer for name, pointer in tables.items() if name.endswith(SUFFIX)]
+    counts = model.each(aside, lambda pointer: model.remembered(("waiting", pointer), lambda: _waiting(model, pointer)))
+    return {
+        str(pointer.table).removesuffix(SUFFIX): number
+        for pointer, number in zip(aside, counts, strict=True)
+        if not isinstance(number, LakegateError) and number
+    }
+
+
+def _waiting(model: ReadModel, pointer: TablePointer) -> int:
+    total = 0
+    for file in islice(model.reader.files(pointer), _MOST_FILES):
+        metric = file.columns.get(RELEASED_BY)
+        total += file.rows if metric is None or metric.null_count is None else metric.null_count
+    return total
+
+
+def _examples(model: ReadModel, pointer: TablePointer, run_id: str | None, limit: int) -> tuple[QuarantinedRow, ...]:
+    if limit <= 0:
+        return ()
+    masked = (*model.settings.ui.masked, *model.settings.audit.mask)
+    rows = quarantined_rows(model.reader, pointer, RowSelection(run_id=run_id), limit)
+    return tuple(_row(row, masked) for row in rows if not _is_hidden(row, masked))
+
+
+def _is_hidden(row: Mapping[str, Any], masked: tuple[str, ...]) -> bool:
+    """Return whether a check of the row's has ``examples=0``: its reason has no value then, though the row has one."""
+    return any(
+        reason["value"] is None and row.get(reason["column"]) is not None and not is_masked(masked, reason["column"])
+        for reason in row[REASONS]
+        if reason["column"] is not None
+    )
+
+
+def _row(row: Mapping[str, Any], masked: tuple[str, ...]) -> QuarantinedRow:
+    data = {name: json_safe(value) for name, value in row.items() if name not in COLUMNS}
+    return QuarantinedRow(
+        checks=tuple(dict.fromkeys(reason["check"] for reason in row[REASONS])),
+        columns=tuple(dict.fromkeys(reason["column"] for reason in row[REASONS] if reason["column"] is not None)),
+        values=masked_row(masked, data),
+        source=row[SOURCE_FILE],
+        position=row[POSITION],
+        run_id=row[RUN_ID],
+    )
+
+
+def _commands(table: str, run_id: str | None) -> tuple[Command, ...]:
+    which = () if run_id is None else ("--run", run_id)
+
+    def command(purpose: str, *words: str) -> Command:
+        return Command(purpose=purpose, command=shlex.join(("lakegate", "quarantine", *words)))
+
+    return (
+        command("See them in the terminal", "show", table, *which),
+        command("Publish them as they are", "release", table, *which),
+        command("Publish them with new values", "fix", table, "--set", "COLUMN=SQL", *which),
+        command("Delete them", "drop", table, *which, "--yes"),
+    )
