@@ -103,10 +103,6 @@ _LONGEST_COMMAND = 280
 _Pairs = tuple[tuple[str, str], ...]
 
 
-def _said(*texts: str | None) -> list[str]:
-    return [text for text in texts if text]
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One check that failed.
@@ -125,7 +121,8 @@ class Failure:
         of = f" of {result.total_rows:,}" if result.total_rows else ""
         rows = f"{result.failing_rows:,}{of} row{'' if (result.total_rows or result.failing_rows) == 1 else 's'}"
         owner = f"Owner: {result.owner}." if result.owner else None
-        return ". ".join((rows, " ".join(said))) if (said := _said(result.detail, result.description, owner)) else rows
+        said = " ".join(filter(None, (*result.remarks, result.description, owner)))
+        return said if said.startswith(rows) else ". ".join(filter(None, (rows, said)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +274,9 @@ def _failures(run: Run, *, examples: bool) -> Iterator[Failure]:
     for severity in ("error", "warn"):
         for report in run.reports:
             for result in report.failures if severity == "error" else report.warnings:
-                kept = tuple(map(_shown, result.examples[:MAX_EXAMPLES])) if examples else ()
-                yield Failure(report.table, result.model_copy(update={"examples": kept}))
+                shown = result.shown(rows=MAX_EXAMPLES if examples else 0)
+                kept = tuple(map(_shown, shown.examples))
+                yield Failure(report.table, shown.model_copy(update={"examples": kept}))
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

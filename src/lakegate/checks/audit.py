@@ -40,7 +40,17 @@ from lakegate.checks.questions import (
 from lakegate.checks.registry import find_check
 from lakegate.checks.validation import Schemas, is_hidden, is_masked_in, no_such_table, validate_checks
 from lakegate.errors import CheckError, EngineError, EngineUnavailableError, LakegateError, QueryError
-from lakegate.model.checks import AuditReport, Check, CheckResult, Evidence, Explanation, Method, Verdict, is_tolerated
+from lakegate.model.checks import (
+    HIDDEN,
+    AuditReport,
+    Check,
+    CheckResult,
+    Evidence,
+    Explanation,
+    Method,
+    Verdict,
+    is_tolerated,
+)
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Schema
 from lakegate.model.tables import OWN_BATCH, AddedFiles, AddedRows, IntegerKey, Rows, ScanResult
@@ -756,7 +766,7 @@ class _Audit:
         elif verdict == "pass" and failing:
             detail = f"{failing:,} failing row{'' if failing == 1 else 's'} tolerated (at most {check.tolerance})."
         if detail is not None and is_hidden(check, self._schema, self._rows.masked):
-            detail = "The value isn't shown."
+            detail = HIDDEN
         seen = self.total if answer.total is None else answer.total
         passed = self._last_pass(check) if verdict == "fail" else None
         return CheckResult(

@@ -97,18 +97,8 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
 def show_evidence(results: Sequence[CheckResult]) -> None:
     """Print the explanations of failing checks, then example rows of each."""
     for result in results:
-        if result.sentence:
-            say(f"  [dim]{safe(result.name)}: {safe(result.sentence)}[/]")
-        if result.detail:
-            say(f"  [dim]{safe(result.name)}: {safe(result.detail)}[/]")
-        if result.values:
-            told = ", ".join(
-                f"{safe(clip(cell(one['value']), _WIDEST_CELL))} ({one['rows']:,})" for one in result.values
-            )
-            say(f"  [dim]{safe(result.name)}: unexpected values:[/] {told}")
-        if result.passed_run_id and result.passed_at:
-            when = f"{result.passed_at:%Y-%m-%d %H:%M}"
-            say(f"  [dim]{safe(result.name)}: it last passed in run {result.passed_run_id} ({when}).[/]")
+        for text in result.remarks:
+            say(f"  [dim]{safe(result.name)}: {safe(text)}[/]")
         about = [f"{result.description}"] * bool(result.description) + [f"Owner: {result.owner}"] * bool(result.owner)
         if about:
             say(f"  [dim]{safe(result.name)}: {safe(' '.join(about))}[/]")

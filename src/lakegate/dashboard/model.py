@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -22,6 +21,7 @@ from lakegate.lake import Lake
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.schema import is_masked
 from lakegate.model.tables import Snapshot, TableMetadata
 from lakegate.points import resolve
 from lakegate.ports import Catalog, TableReader
@@ -142,8 +142,8 @@ class ReadModel:
             self._refs = None
 
     def is_masked(self, column: str) -> bool:
-        """Return whether the setting ``ui.masked`` hides the values of a column."""
-        return any(fnmatchcase(column.lower(), pattern.lower()) for pattern in self.settings.ui.masked)
+        """Return whether ``ui.masked`` hides the values of a column, or of what a field is in."""
+        return is_masked(self.settings.ui.masked, column)
 
     def refs(self) -> tuple[Ref, ...]:
         """Return all branches and tags as they were at most two seconds ago, by name.

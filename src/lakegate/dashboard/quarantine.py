@@ -12,7 +12,6 @@ from lakegate.dashboard.values import Command
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.masking import is_masked, masked_row
 from lakegate.model.quarantine import (
     COLUMNS,
     POSITION,
@@ -26,6 +25,7 @@ from lakegate.model.quarantine import (
 )
 from lakegate.model.refs import TablePointer
 from lakegate.model.rows import json_safe
+from lakegate.model.schema import is_masked, masked_row
 from lakegate.wap.release import quarantined_rows, summaries
 
 _MOST_FILES = 10_000

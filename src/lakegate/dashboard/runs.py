@@ -38,6 +38,7 @@ class RunSummary(Value):
         seconds: Seconds that its steps took; ``None`` while it runs.
         rows: Rows that it added, or would add; ``None`` if unknown.
         rows_removed: Rows that it removed; ``None`` if unknown.
+        quarantined: Rows of its batch that it set aside.
         files: Number of its source files.
         checks: Number of checks that ran.
         failed_checks: Number of checks that failed and block the publish.
@@ -60,6 +61,7 @@ class RunSummary(Value):
     seconds: float | None = None
     rows: int | None = None
     rows_removed: int | None = None
+    quarantined: int = 0
     files: int = 0
     checks: int = 0
     failed_checks: int = 0
@@ -272,7 +274,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
     if published is not None:
         rows = published.rows
     elif run.staged:
-        rows = sum(one.rows for one in run.staged)
+        rows = sum(one.rows for one in run.staged) - run.quarantined
     elif run.request is not None:
         rows = run.request.batch.rows
     matching = () if not search else tuple(uri for uri in uris if is_in_uri(search, uri))
@@ -290,6 +292,7 @@ def summary_of(run: Run, *, search: str | None = None) -> RunSummary:
         seconds=run.seconds,
         rows=rows,
         rows_removed=None if published is None else published.rows_removed,
+        quarantined=run.quarantined,
         files=len(uris),
         checks=len(results),
         failed_checks=sum(1 for result in failed if result.blocks),
@@ -313,7 +316,7 @@ def checks_of(model: ReadModel, run: Run, *, examples: int = 0) -> tuple[CheckLi
     """
     shown = min(examples, model.settings.ui.examples)
     return worst_first(
-        CheckLine.of(report.table, one, examples=shown, is_masked=model.is_masked)
+        CheckLine.of(report.table, one, examples=shown, masked=model.settings.ui.masked)
         for report in run.reports
         for one in report.results
     )

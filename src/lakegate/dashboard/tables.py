@@ -12,7 +12,7 @@ from typing import Any
 
 from lakegate.dashboard.model import MAIN, ReadModel, TableFacts, lineage_of, rows_after
 from lakegate.dashboard.overview import TableOverview, table_overview
-from lakegate.dashboard.values import MASKED, Page, Problem, cut, page_size, searchable
+from lakegate.dashboard.values import Page, Problem, cut, page_size, searchable
 from lakegate.errors import LakegateError
 from lakegate.model.base import Value
 from lakegate.model.checks import Severity, Verdict
@@ -20,7 +20,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import CheckRecord, RunLine
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, RunStatus
-from lakegate.model.schema import Column, ColumnChange, column_changes
+from lakegate.model.schema import MASK, Column, ColumnChange, column_changes
 from lakegate.model.tables import AddedFiles, ColumnStatistics, DataFile, Snapshot
 
 Scalar = str | int | float | bool | None
@@ -504,10 +504,10 @@ def _files(model: ReadModel, pointer: TablePointer) -> tuple[Sequence[DataFileLi
 
 def _file(model: ReadModel, file: DataFile) -> DataFileLine:
     masked = {name for name in file.partition if model.is_masked(name) or model.is_masked(_MADE_OF.sub("", name))}
-    values = {name: MASKED if name in masked else as_scalar(value) for name, value in file.partition.items()}
+    values = {name: MASK if name in masked else as_scalar(value) for name, value in file.partition.items()}
     path = file.path
     for name in masked:
         # Iceberg's writers put partition values into the paths of files, too.
-        path = re.sub(rf"/{re.escape(name)}=[^/]*", lambda found: f"{found[0].partition('=')[0]}={MASKED}", path)
+        path = re.sub(rf"/{re.escape(name)}=[^/]*", lambda found: f"{found[0].partition('=')[0]}={MASK}", path)
     partition = ", ".join(f"{name}={value}" for name, value in values.items())
     return DataFileLine(path=path, rows=file.rows, size_bytes=file.size_bytes, partition=partition)

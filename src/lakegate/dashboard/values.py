@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, Literal, TypeVar
 
 from lakegate.errors import InputError, LakegateError
@@ -10,8 +10,6 @@ from lakegate.model.base import Value
 from lakegate.model.checks import CheckResult
 
 Part = Literal["catalog", "journal", "table", "engine"]
-MASKED = "•••"
-"""Shown in place of a value that the setting ``ui.masked`` hides."""
 MOST_ON_A_PAGE = 1_000
 """Results that one page may have: what is asked for beyond that is cut."""
 
@@ -74,23 +72,17 @@ class CheckLine(CheckResult):
         return min(self.failing_rows / self.total_rows, 1.0) if self.total_rows else None
 
     @classmethod
-    def of(
-        cls, table: str, result: CheckResult, *, examples: int = 0, is_masked: Callable[[str], bool] = lambda _: False
-    ) -> CheckLine:
+    def of(cls, table: str, result: CheckResult, *, examples: int = 0, masked: Sequence[str] = ()) -> CheckLine:
         """Return the line of ``result`` with up to ``examples`` rows.
 
         Args:
             result: What the check found.
             examples: Maximum number of rows.
-            is_masked: Returns whether a column's values are hidden.
+            masked: Patterns of columns whose values are hidden.
         """
-        shown = tuple(
-            {name: MASKED if is_masked(name) else value for name, value in row.items()}
-            for row in result.examples[: max(examples, 0)]
-        )
-        hidden = len(result.examples) - len(shown)
-        kept = {**dict(result), "examples": shown, "values": (), "sentence": None, "value": None}
-        return cls(table=table, hidden_examples=hidden, **kept)
+        shown = result.shown(rows=examples, masked=masked)
+        hidden = len(result.examples) - len(shown.examples)
+        return cls(table=table, hidden_examples=hidden, **dict(shown))
 
 
 class Command(Value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field
 
 from lakegate.model.base import Value
+from lakegate.model.schema import is_masked, masked_row
 
 Severity = Literal["error", "warn", "quarantine"]
 Scope = Literal["batch", "table"]
@@ -22,6 +24,10 @@ Tolerance: TypeAlias = int | str
 
 _TOLERANCE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(%|rows?)?")
 _ALL = 100  # percent
+SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
+"""Checks whose findings are values of a column, or near them."""
+HIDDEN = "The value isn't shown."
+_LONGEST_VALUE = 60
 _MOST_DIGITS = 400  # of a tolerance
 Method = Literal["manifest", "scan", "bitmaps in the scan", "bitmaps", "grouping", "join"]
 
@@ -145,6 +151,35 @@ class CheckResult(Value):
         """Whether it failed without stopping the publish."""
         return self.verdict == "fail" and self.severity == "warn"
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What there is to say of it beside its numbers, a sentence each, in plain text that may hold values."""
+        found = [self.sentence, self.detail]
+        if self.values:
+            values = ", ".join(f"{_short(one.get('value'))} ({one.get('rows', 0):,})" for one in self.values)
+            found.append(f"Unexpected values: {values}.")
+        if self.passed_run_id and self.passed_at:
+            found.append(f"It last passed in run {self.passed_run_id} ({self.passed_at:%Y-%m-%d %H:%M}).")
+        return tuple(text for text in found if text)
+
+    def shown(self, *, rows: int, masked: Sequence[str] = ()) -> CheckResult:
+        """Return it as people may see it: with so many example rows, and without the values of masked columns.
+
+        Args:
+            rows: Examples to keep; with 0, no other value of a row is kept, either.
+            masked: Patterns of columns.
+        """
+        is_hidden = rows <= 0 or any(is_masked(masked, column) for column in self.columns)
+        is_value = is_hidden and self.check.partition("(")[0] in SHOW_VALUES
+        return self.model_copy(
+            update={
+                "examples": tuple(masked_row(masked, row) for row in self.examples[: max(rows, 0)]),
+                "values": () if is_hidden else self.values,
+                "value": None if is_value else self.value,
+                "detail": HIDDEN if is_value and self.detail else self.detail,
+            }
+        )
+
 
 class Explanation(Value):
     """How one check was answered.
@@ -215,6 +250,11 @@ class AuditReport(Value):
     def skipped(self) -> tuple[CheckResult, ...]:
         """Results of checks that had nothing to judge."""
         return tuple(result for result in self.results if result.verdict == "skipped")
+
+
+def _short(value: object) -> str:
+    text = "NULL" if value is None else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
 def _is_plain(column: str) -> bool:

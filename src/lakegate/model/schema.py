@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from lakegate.errors import InputError, SchemaError
 from lakegate.model.base import Value
@@ -19,6 +19,9 @@ RESERVED_COLUMNS = frozenset(
     {"_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id"}
 )
 """Iceberg's metadata columns (``MetadataColumns`` of 1.12). Spark reads no table that has such a column."""
+
+MASK = "•••"
+"""What stands for a value that isn't to be shown."""
 
 
 def reserved_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -435,3 +438,23 @@ def is_masked(patterns: Sequence[str], column: str, fields: Iterable[Sequence[st
         ends = range(1, len(path) + 1)
         names.update(".".join(path[start:end]) for end in ends for start in range(end))
     return any(fnmatchcase(name, pattern.lower()) for name in names for pattern in patterns)
+
+
+def masked_row(patterns: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row whose masked values are replaced; a value with fields counts as the struct that it is.
+
+    Example:
+        >>> masked_row(["zip"], {"id": 1, "home": {"zip": "0123"}, "home.zip": "0123"})
+        {'id': 1, 'home': '•••', 'home.zip': '•••'}
+    """
+    return {name: MASK if is_masked(patterns, name, _fields(value)) else value for name, value in row.items()}
+
+
+def _fields(value: Any) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield (str(name),)
+            yield from ((str(name), *below) for below in _fields(inner))
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _fields(one)

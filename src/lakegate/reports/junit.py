@@ -66,8 +66,9 @@ def _failed(case: ET.Element, run: Run, result: CheckResult, examples: Examples)
         ET.SubElement(case, "skipped", message=_line(said))
     else:
         failure = ET.SubElement(case, "failure", message=message, type=_line(result.check.partition("(")[0]))
-        rows = examples.permitted(result)
-        texts = (result.detail, result.description, f"Owner: {result.owner}" if result.owner else None)
+        shown = examples.permitted(result)
+        rows = shown.examples
+        texts = (*shown.remarks, result.description, f"Owner: {result.owner}" if result.owner else None)
         lines = [_line(without_secrets(text)) for text in texts if text]
         lines += [_line(json.dumps({k: _value(v) for k, v in row.items()}, ensure_ascii=False)) for row in rows]
         if rows and result.failing_rows > len(rows):
@@ -108,6 +109,8 @@ def _begun(
     about = {"run_id": run.run_id, "status": run.status, "branch": run.branch}
     if run.publication is not None:
         about["commit"] = run.publication.commit
+    if run.quarantined:
+        about["quarantined"] = str(run.quarantined)
     properties = ET.SubElement(suite, "properties")
     for key, value in about.items():
         ET.SubElement(properties, "property", name=key, value=_line(value))

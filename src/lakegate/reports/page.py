@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -34,7 +33,6 @@ CELL = 120
 _VOID = {"br", "col", "hr", "meta"}
 ROWS = 5
 COLUMNS = 12
-MASK = "•••"
 _BUDGET = 1_200_000
 """Characters of markup that all examples of one page may take: a page with 200 failing checks stays below 2 MB."""
 _NAME = 60
@@ -298,22 +296,18 @@ class Examples:
 
     def __init__(self, *, rows: int = ROWS, masked: Sequence[str] = ()) -> None:
         self._rows = min(rows, ROWS)
-        self._masked = [pattern.lower() for pattern in masked]
+        self._masked = masked
         self._left = _BUDGET
 
-    def permitted(self, result: CheckResult) -> list[dict[str, Any]]:
-        """Return the rows of a check that may be shown, the check's own columns first, with masked values hidden."""
-        return [
-            {
-                name: MASK if any(fnmatchcase(name.lower(), pattern) for pattern in self._masked) else row[name]
-                for name in _ordered(row, result.columns)
-            }
-            for row in result.examples[: self._rows]
-        ]
+    def permitted(self, result: CheckResult) -> CheckResult:
+        """Return a result as it may be shown, the check's own columns of its rows first, with masked values hidden."""
+        shown = result.shown(rows=self._rows, masked=self._masked)
+        rows = ({name: row[name] for name in _ordered(row, result.columns)} for row in shown.examples)
+        return shown.model_copy(update={"examples": tuple(rows)})
 
     def of(self, result: CheckResult, mood: Mood) -> Html | None:
         """Return the rows that fail a check, as a table with the failing cells marked."""
-        rows = self.permitted(result)
+        rows = self.permitted(result).examples
         if not rows:
             return None
         if self._left <= 0:

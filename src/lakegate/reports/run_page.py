@@ -175,7 +175,7 @@ def _failing(result: CheckResult, examples: Examples) -> Html:
         else None,
         tag("p", tag("b", count(result.failing_rows)), failing(result)),
         bar(result.failing_rows, result.total_rows, mood),
-        tag("p", clipped(without_secrets(result.detail), 2 * _TEXT), class_="small") if result.detail else None,
+        _remarks(result, examples),
         tag("p", clipped(without_secrets(said), 2 * _TEXT), class_="small soft") if (said := _about(result)) else None,
         examples.of(result, mood),
         class_=f"card {mood}",
@@ -187,10 +187,15 @@ def _set_aside(result: CheckResult, examples: Examples) -> Html:
         "article",
         tag("header", tag("h3", clipped(result.name, _TEXT)), word("warn", "Quarantined")),
         tag("p", tag("code", clipped(result.check, _TEXT)), class_="small soft"),
-        tag("p", tag("b", count(result.quarantined)), " of the batch's rows were set aside; the others pass."),
+        tag("p", tag("b", counted(result.quarantined, "row")), " of the batch set aside; the others pass."),
         examples.of(result, "warn"),
         class_="card warn",
     )
+
+
+def _remarks(result: CheckResult, examples: Examples) -> list[Html]:
+    texts = examples.permitted(result).remarks
+    return [tag("p", clipped(without_secrets(text), 2 * _TEXT), class_="small") for text in texts]
 
 
 def _about(result: CheckResult) -> str:

@@ -17,7 +17,7 @@ from lakegate.model.batch import Batch
 from lakegate.model.identifiers import quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
-from lakegate.model.schema import PartitionTransform, Schema
+from lakegate.model.schema import MASK, PartitionTransform, Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
@@ -63,9 +63,6 @@ _INTERRUPTED_WITHIN_S = 8.0
 _CLOSING_S = 5.0
 FILE_COLUMN = "_file"
 """Iceberg's metadata column with the data file a row is in; examples carry it."""
-
-
-_MASK = "•••"
 
 
 class SparkEngine:
@@ -508,7 +505,7 @@ def shown(frame: Any, rows: AddedRows) -> Any:
     if not rows.masked:
         return frame
     columns = (
-        f"'{_MASK}' AS {quote(field.name)}"
+        f"'{MASK}' AS {quote(field.name)}"
         if rows.masks(field.name, nested_fields(field.dataType))
         else quote(field.name)
         for field in frame.schema.fields

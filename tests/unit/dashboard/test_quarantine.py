@@ -8,8 +8,8 @@ import pytest
 
 from lakegate.dashboard.overview import overview
 from lakegate.dashboard.quarantine import QuarantineDetail, get_quarantine
-from lakegate.model.masking import MASK
 from lakegate.model.run import Run
+from lakegate.model.schema import MASK
 from support.fakes import FakeLakehouse
 from unit.dashboard.conftest import model_of
 

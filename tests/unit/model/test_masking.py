@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakegate.model.schema import is_masked, nested_fields
+from lakegate.model.schema import MASK, is_masked, masked_row, nested_fields
 
 CONTACT = nested_fields("struct<email: string, phones: list<struct<nr: string>>, at: map<string, struct<zip: string>>>")
 
@@ -17,3 +17,10 @@ def test_a_field_is_masked_for_what_it_is_in_and_by_its_name_without_backticks()
     assert is_masked(["at"], "contact.at.zip")
     assert is_masked(["e-mail"], "contact.`e-mail`")
     assert not is_masked(["mail", "contact.zip", "phone"], "contact.`e-mail`", CONTACT)
+
+
+def test_a_value_is_masked_for_a_field_in_it() -> None:
+    row = {"id": 1, "contact": {"at": [{"zip": "1"}]}, "tags": ["zip"], "other": None}
+    assert masked_row(["ZIP"], row) == {**row, "contact": MASK}
+    assert masked_row(["contact.at"], row) == {**row, "contact": MASK}
+    assert masked_row(["contact.zip"], row) == row

@@ -12,7 +12,8 @@ import pytest
 
 from lakegate.model.checks import Check
 from lakegate.model.run import Acceptance, Run, RunError, UndoneTable
-from lakegate.reports.page import MASK, Examples
+from lakegate.model.schema import MASK
+from lakegate.reports.page import Examples
 from lakegate.reports.run_page import run_page
 from support.browser import CHROMIUM, chromium
 from support.cli_support import (

@@ -26,8 +26,8 @@ def show_checks(checks: Sequence[CheckLine], *, tables: bool = False) -> None:
         tables: Whether to name the table of each.
     """
     several = tables or len({one.table for one in checks}) > 1
-    failed = [one for one in checks if one.verdict == "fail"]
-    passed = [one for one in checks if one.verdict != "fail"]
+    failed = [one for one in checks if one.verdict == "fail" or one.quarantined]
+    passed = [one for one in checks if not (one.verdict == "fail" or one.quarantined)]
     every, start = len(failed), _start(len(failed))
     failed = failed[start : start + _ON_A_PAGE]
     lines = Markup("").join(_line(one, names_table=several) for one in failed)
@@ -59,7 +59,7 @@ def _start(count: int) -> int:
 
 
 def _line(one: CheckLine, *, names_table: bool) -> Html:
-    word = "warn" if one.verdict == "fail" and one.severity == "warn" else one.verdict
+    word: str = "warn" if one.verdict == "fail" and one.severity == "warn" else one.verdict
     name = markup.code(one.check if len(one.check) <= 300 else one.check[:299] + "…")  # noqa: PLR2004 - a few lines
     if names_table:
         name += Markup(' <span class="muted">{}</span>').format(markup.table_link(one.table))
@@ -68,6 +68,8 @@ def _line(one: CheckLine, *, names_table: bool) -> Html:
     figures: object = Markup('<span class="muted">{}</span>').format(
         {"manifest": "by file metrics", "journal": "by earlier runs"}.get(one.evidence, f"{one.total_rows:,} rows read")
     )
+    if one.quarantined and one.verdict != "fail":
+        word, figures = "quarantined", Markup("<b>{:,}</b> {}").format(one.quarantined, "set aside")
     if one.verdict == "fail":
         percent = share(one.failing_rows, one.total_rows)
         figures = Markup('<b>{:,}</b> <span class="muted">of {:,}{}</span>').format(
@@ -80,12 +82,16 @@ def _line(one: CheckLine, *, names_table: bool) -> Html:
 
 def _detail(one: CheckLine) -> Html | str:
     owner = f"Owner: {one.owner}." if one.owner else None
-    said = " ".join(filter(None, (one.detail, one.description, owner)))
-    return Markup('<div class="detail muted">{}</div>').format(markup.text(said, longest=600)) if said else ""
+    said = (*one.remarks, " ".join(filter(None, (one.description, owner))))
+    lines = (
+        Markup('<div class="detail muted">{}</div>').format(markup.text(text, longest=600)) for text in said if text
+    )
+    return Markup("").join(lines)
 
 
 def _examples(one: CheckLine) -> Html | str:
-    if one.verdict != "fail":
+    failing = one.failing_rows if one.verdict == "fail" else one.quarantined
+    if not failing:
         return ""
     if not one.examples:
         if not one.hidden_examples:
@@ -94,9 +100,7 @@ def _examples(one: CheckLine) -> Html | str:
             counted(one.hidden_examples, "failing row"), markup.code("ui.examples")
         )
     rows = [_narrow(row, one.columns) for row in parts.unmasked(one.examples)]
-    title = f"{counted(len(rows), 'failing row')}" + (
-        f" of {one.failing_rows:,}" if one.failing_rows > len(rows) else ""
-    )
+    title = f"{counted(len(rows), 'failing row')}" + (f" of {failing:,}" if failing > len(rows) else "")
     if len(one.examples[0]) > len(rows[0]):
         title += f", {len(rows[0])} of {len(one.examples[0]):,} columns"
     return Markup("<details open><summary>{}</summary>{}</details>").format(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from typing import Any
 
 import streamlit as st
@@ -17,11 +16,11 @@ from lakegate.dashboard.ui.session import shared
 from lakegate.errors import InputError, LakegateError, RetryableError
 from lakegate.model.downstream import Delivery, DeliveryState, DownstreamStatus
 from lakegate.model.figures import counted
+from lakegate.model.schema import is_masked as matches_mask
+from lakegate.model.schema import masked_row
 from lakegate.progress import one_line
 
 _FILTERS = "lg-filters"
-MASKED = "•••"
-"""Shown in place of a value that must not be seen."""
 _log = get_logger(__name__)
 _TONES: dict[DeliveryState, tuple[markup.Tone, str]] = {
     "sent": ("ok", "✓"),
@@ -139,12 +138,12 @@ def choice(label: str, options: Sequence[str], *, key: str, cursor_name: str = "
 
 def unmasked(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of data without the values that ``ui.masked`` hides."""
-    return [{name: MASKED if is_masked(name) else value for name, value in row.items()} for row in rows]
+    return [masked_row(shared().access.settings.masked, row) for row in rows]
 
 
 def is_masked(column: str) -> bool:
     """Return whether ``ui.masked`` hides the values of a column."""
-    return any(fnmatchcase(column.lower(), one.lower()) for one in shared().access.settings.masked)
+    return matches_mask(shared().access.settings.masked, column)
 
 
 def _note_filter(key: str) -> None:

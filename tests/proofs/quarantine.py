@@ -1,0 +1,327 @@
+"""Quarantine: random batches, checks, releases, fixes, drops and reverts, with kills between, against a count.
+
+The count knows neither files nor snapshots: what each run adds to the table and to its quarantine table, and takes from
+them, is worked out here in Python. After each operation, both tables must hold the sum of what the runs did that main
+has, and no more.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyiceberg.table import StaticTable
+
+from lakegate.errors import LakegateError
+from lakegate.iceberg.files import local_path
+from lakegate.lake import MAIN, Lake, connect
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.run import Run
+from proofs.crash_matrix import CLIENT_KILLED
+from proofs.harness import Worker, WorkerDiedError, Workers, journal_problems
+from proofs.result import ProofResult
+from proofs.worker import Answer, Job
+from support.e2e_support import write
+
+Kind = Literal["ingest", "release", "fix", "drop", "revert", "race"]
+"""``race``: two processes release the same rows at once."""
+Row = tuple[int, int | None, float | None]
+Aside = tuple[Row, str, str | None]
+"""A quarantined row, the run that set it aside, and the one that released it."""
+
+_OF_A_SPLIT = ("after-quarantine", "after-leaving-out", "after-split")
+_OF_A_TRANSACTION = tuple(point for point in CLIENT_KILLED if point not in ("after-claim", "before-stage"))
+POINTS: Mapping[Kind, Sequence[str]] = {
+    "ingest": (*CLIENT_KILLED, *_OF_A_SPLIT),
+    "release": _OF_A_TRANSACTION,
+    "fix": _OF_A_TRANSACTION,
+    "drop": _OF_A_TRANSACTION,
+    "revert": ("before-publish", "after-publish"),
+}
+_OUTCOMES: Mapping[str, str] = dict(CLIENT_KILLED) | dict.fromkeys(_OF_A_SPLIT, "undone")
+_COLUMNS = ("id", "n", "fare")
+_FIXES = {"fare": "abs(fare)", "n": "coalesce(n, 0)"}
+ALL = 1_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation, and where the process that performs it is killed."""
+
+    kind: Kind
+    killed: str | None = None
+
+    def __str__(self) -> str:
+        return self.kind if self.killed is None else f"{self.kind} killed {self.killed}"
+
+
+SHORT: Sequence[Case] = (
+    Case("ingest"),
+    Case("ingest", "after-leaving-out"),
+    Case("race"),
+    Case("fix", "before-commit"),
+    Case("drop", "after-publish"),
+    Case("revert"),
+)
+
+
+def every_kill() -> list[Case]:
+    """Return each operation, killed at each point that it comes by, with a batch before it whose rows it can take."""
+    killed = [Case(kind, point) for kind, points in POINTS.items() for point in points]
+    return [case for one in killed for case in ((Case("ingest"), one) if one.kind != "ingest" else (one,))]
+
+
+def some(number: int, seed: int) -> list[Case]:
+    """Return random operations, of which some are killed."""
+    chooser = random.Random(seed)  # noqa: S311 - reproducible on purpose
+    kinds: Sequence[Kind] = ("ingest", "ingest", "ingest", "release", "fix", "drop", "revert", "revert", "race")
+    found = []
+    for _ in range(number):
+        kind = chooser.choice(kinds)
+        dies = kind in POINTS and chooser.random() < 0.3
+        found.append(Case(kind, chooser.choice(POINTS[kind]) if dies else None))
+    return found
+
+
+def prove(
+    home: Path,
+    cases: Sequence[Case],
+    seed: int,
+    *,
+    namespace: str = "aside",
+    tell: Callable[[str], None] = lambda _: None,
+) -> ProofResult:
+    """Perform operations one by one, in the project in ``home``; ``tell`` of each."""
+    failures: list[str] = []
+    told: Counter[str] = Counter()
+    with Workers(home) as workers:
+        proof = _Quarantine(home, workers, f"{namespace}.trips", random.Random(seed))  # noqa: S311
+        for number, case in enumerate(cases):
+            try:
+                outcome, problems = proof.play(case)
+            except (LakegateError, WorkerDiedError, TimeoutError) as error:
+                outcome, problems = "failed", [f"{type(error).__name__}: {error}"]
+            failures += [f"{number} {case}: {problem}" for problem in problems]
+            told[f"{case}: {outcome}"] += 1
+            tell(f"{number} {case}: {outcome}{' (!)' if problems else ''}")
+    return ProofResult("quarantine", len(cases), failures, "\n".join(f"{n:>4}  {what}" for what, n in told.items()))
+
+
+@dataclass
+class _Change:
+    """What a run does to both tables: rows added, and rows taken away (negative)."""
+
+    published: Counter[Row] = field(default_factory=Counter)
+    aside: Counter[Aside] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class _Check:
+    text: str
+    fails: Callable[[Row, Counter[int], set[int]], bool]
+
+
+_CHECKS = (
+    _Check("not_null(n, name='absent', severity='quarantine')", lambda row, ids, known: row[1] is None),
+    _Check(
+        "in_range(fare, min=0, name='low', severity='quarantine')",
+        lambda row, ids, known: row[2] is not None and row[2] < 0,
+    ),
+    _Check(
+        "in_range(fare, max=2, where='n = 1', name='high', severity='quarantine')",
+        lambda row, ids, known: row[1] == 1 and row[2] is not None and row[2] > 2,
+    ),
+    _Check("sql('id % 5 = 4', name='odd', severity='quarantine')", lambda row, ids, known: row[0] % 5 == 4),
+    _Check("unique(id, name='twice', severity='quarantine')", lambda row, ids, known: ids[row[0]] > 1),
+    _Check(
+        "unique(id, scope='table', name='known', severity='quarantine')",
+        lambda row, ids, known: ids[row[0]] > 1 or row[0] in known,
+    ),
+)
+_PICKS: Mapping[str, Callable[[Row], bool]] = {
+    "id % 2 = 0": lambda row: row[0] % 2 == 0,
+    "fare < 0": lambda row: row[2] is not None and row[2] < 0,
+    "n IS NULL": lambda row: row[1] is None,
+    "TRUE": lambda _: True,
+}
+
+
+class _Quarantine:
+    """Performs operations, and knows what both tables must hold."""
+
+    def __init__(self, home: Path, workers: Workers, table: str, chooser: random.Random) -> None:
+        self._home = home
+        self._workers = workers
+        self._table = table
+        self._chooser = chooser
+        self._changes: dict[str, _Change] = {}
+        self._files = 0
+        self._worker: Worker | None = None
+
+    def play(self, case: Case) -> tuple[str, list[str]]:
+        """Perform one operation; return what became of it, and what is wrong with that."""
+        with connect(self._home) as lake:
+            known = {run.run_id for run in lake.runs(limit=ALL)}
+            branches = {ref.name for ref in lake.branches()}
+            planned = self._plan(lake, case)
+            if planned is None:
+                return "nothing to do", []
+            job, change_of = planned
+        problems = list(self._race(job) if case.kind == "race" else self._perform(case, job))
+        with connect(self._home) as lake:
+            lake.recover()
+            new = [run for run in lake.runs(limit=ALL) if run.run_id not in known]
+            outcome = self._note(case, new, change_of)
+            if case.killed is not None and not problems and outcome != _OUTCOMES[case.killed]:
+                problems.append(f"it was {outcome}, not {_OUTCOMES[case.killed]}")
+            problems += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
+            problems += journal_problems(lake, [self._table])
+            problems += self._compare(lake)
+        return outcome, problems
+
+    def _plan(self, lake: Lake, case: Case) -> tuple[Job, Callable[[Run], _Change]] | None:
+        match case.kind:
+            case "ingest":
+                return self._ingest()
+            case "revert":
+                # With what depends on it: the revert itself says what that is.
+                published = [run.run_id for run in lake.runs(limit=ALL) if run.run_id in self._changes]
+                if not published:
+                    return None
+                return Job(revert=self._chooser.choice(published)), lambda _: _Change()
+        texts = list(_PICKS)
+        self._chooser.shuffle(texts)
+        waiting = [one for one in _present(self._sum().aside) if one[2] is None]
+        for text in texts:
+            if chosen := [one for one in waiting if _PICKS[text](one[0])]:
+                job = Job(table=self._table, quarantine=case.kind, where=text)
+                if case.kind == "fix":
+                    job["changes"] = dict(_FIXES)
+                return job, lambda run: _taken(case.kind, chosen, run.run_id)
+        return None
+
+    def _ingest(self) -> tuple[Job, Callable[[Run], _Change]]:
+        pick, folder = self._chooser.choice, self._home / "sources" / self._table
+        checks = self._chooser.sample(_CHECKS, self._chooser.randint(1, len(_CHECKS)))
+        # Now and then all rows fail, or none.
+        fares = pick(((-2.0, -1.0, 0.5, 3.0, None), (-2.0, -1.0), (0.5,)))
+        rows = [(self._chooser.randrange(200), pick((None, 1, 2)), pick(fares)) for _ in range(pick((1, 8, 25)))]
+        paths, size = [], pick((5, len(rows)))
+        for start in range(0, len(rows), size):
+            columns = dict(zip(_COLUMNS, zip(*rows[start : start + size], strict=True), strict=True))
+            kinds = (pa.int64(), pa.int64(), pa.float64())
+            arrays = [pa.array(columns[name], kind) for name, kind in zip(_COLUMNS, kinds, strict=True)]
+            path = write(folder / f"{self._files}.parquet", pa.table(arrays, list(_COLUMNS)))
+            paths.append(str(path))
+            self._files += 1
+        ids, known = Counter(row[0] for row in rows), {row[0] for row in _present(self._sum().published)}
+        failing = [any(check.fails(row, ids, known) for check in checks) for row in rows]
+
+        def change(run: Run) -> _Change:
+            return _Change(
+                Counter(row for row, fails in zip(rows, failing, strict=True) if not fails),
+                Counter((row, run.run_id, None) for row, fails in zip(rows, failing, strict=True) if fails),
+            )
+
+        return Job(table=self._table, paths=paths, checks=[check.text for check in checks]), change
+
+    def _perform(self, case: Case, job: Job) -> Iterator[str]:
+        """Do the job, and yield what is wrong with how that went."""
+        if case.killed is None:
+            self._worker = self._worker or self._workers.start()
+            answer = self._worker.do(job)
+            if answer["status"] != "published":
+                yield f"it answered {answer}"
+            return
+        try:
+            answer = self._workers.take().do({**job, "fault": f"{case.killed}:kill"})
+        except WorkerDiedError as error:
+            if error.args != (-signal.SIGKILL,):
+                yield f"the process ended with {error}"
+        else:
+            # A batch whose rows all pass comes by no point of a split.
+            if case.killed not in _OF_A_SPLIT or answer["status"] != "published":
+                yield f"it was not killed: {answer}"
+
+    def _race(self, job: Job) -> Iterator[str]:
+        workers = [self._workers.start(), self._workers.start()]
+        for worker in workers:
+            worker.wait_ready()
+        for worker in workers:
+            worker.begin(job)
+        answers: list[Answer] = sorted((worker.answer() for worker in workers), key=lambda one: one["status"])
+        if [one["status"] for one in answers] != ["error", "published"] or "None of the rows" not in answers[0][
+            "message"
+        ]:
+            yield f"they answered {answers}"
+        for worker in workers:
+            worker.end()
+
+    def _note(self, case: Case, new: Sequence[Run], change_of: Callable[[Run], _Change]) -> str:
+        published = [run for run in new if run.status == "published"]
+        for run in published:
+            if case.kind == "revert":
+                for reverted in run.reverts:
+                    self._changes.pop(reverted, None)
+            else:
+                self._changes[run.run_id] = change_of(run)
+        return "published" if published else "undone"
+
+    def _compare(self, lake: Lake) -> Iterator[str]:
+        wanted, aside = self._sum(), f"{self._table}__quarantine"
+        found = Counter((row["id"], row["n"], row["fare"]) for row in _rows(lake, self._table))
+        yield from _differences(self._table, wanted.published, found)
+        rows = _rows(lake, aside)
+        held = Counter(((row["id"], row["n"], row["fare"]), row["_run_id"], row["_released_by"]) for row in rows)
+        yield from _differences(aside, wanted.aside, held)
+        ids = Counter(row["_quarantine_id"] for row in rows)
+        yield from (f"{aside} has {number} rows of one id" for number in ids.values() if number > 1)
+        waiting = sum(1 for one in _present(wanted.aside) if one[2] is None)
+        listed = sum(one.waiting for one in lake.quarantine_list() if one.table == self._table)
+        if listed != waiting:
+            yield f"quarantine list counts {listed} that wait, not {waiting}"
+
+    def _sum(self) -> _Change:
+        total = _Change()
+        for change in self._changes.values():
+            total.published.update(change.published)
+            total.aside.update(change.aside)
+        return total
+
+
+def _taken(kind: Kind, chosen: Sequence[Aside], run_id: str) -> _Change:
+    gone = Counter({one: -number for one, number in Counter(chosen).items()})
+    if kind == "drop":
+        return _Change(aside=gone)
+    for row, by, _ in chosen:
+        gone[row, by, run_id] += 1
+    rows = [(id_, n or 0, None if fare is None else abs(fare)) for (id_, n, fare), *_ in chosen]
+    return _Change(Counter(rows if kind == "fix" else (one[0] for one in chosen)), gone)
+
+
+def _present(counts: Counter[Any]) -> Iterable[Any]:
+    return [one for one, number in counts.items() for _ in range(number)]
+
+
+def _rows(lake: Lake, table: str) -> list[dict[str, Any]]:
+    """Return a table's rows on main, as PyIceberg reads them; none when there is no table."""
+    context = lake._components.context  # noqa: SLF001 - the proofs look behind the API
+    pointer = context.catalog.get_table(TableIdentifier.parse(table), context.catalog.get_ref(MAIN))
+    if pointer is None:
+        return []
+    found: list[dict[str, Any]] = (
+        StaticTable.from_metadata(str(local_path(pointer.metadata_location))).scan().to_arrow().to_pylist()
+    )
+    return found
+
+
+def _differences(table: str, wanted: Counter[Any], found: Counter[Any]) -> Iterator[str]:
+    wanted = Counter(_present(wanted))
+    if wanted != found:
+        yield f"{table} has {dict(found - wanted)} too much and lacks {dict(wanted - found)}"
