@@ -262,6 +262,9 @@ def _facts_of_run(run: Run) -> Iterator[tuple[str, str]]:
     rows = run.request.batch.rows if run.request is not None else sum(staged.rows for staged in run.staged)
     if rows:
         yield "Rows", f"{rows:,}"
+    if run.quarantined:
+        aside = [one for report in run.reports for one in report.quarantined]
+        yield "Quarantined by", ", ".join(f"{one.name} ({one.quarantined:,})" for one in aside)
     if run.name:
         yield "Name", run.name
     if run.detail:
@@ -289,6 +292,9 @@ def _commands(notice: Notice, settings: NotifySettings, group: AlertGroup) -> It
         yield from _commands_without_run(notice)
         return
     yield "See the run", shlex.join(("lakegate", "runs", run.run_id))
+    if run.quarantined and run.status == "published":
+        words = ("lakegate", "quarantine", "show", run.tables[0], "--run", run.run_id)
+        yield "See the quarantined rows", shlex.join(words)
     if run.branch and run.branch_kept and run.status != "published":
         yield "See what the branch changes", shlex.join(("lakegate", "diff", run.target, run.branch))
         yield "Discard it", shlex.join(("lakegate", "discard", run.branch))

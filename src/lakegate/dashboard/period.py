@@ -13,6 +13,7 @@ from lakegate.dashboard.values import Problem
 from lakegate.journal.pages import RunFilter
 from lakegate.model.base import Value
 from lakegate.model.journal import RunLine
+from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import Run, RunKind
 
 _MOST_RUNS = 2_000
@@ -27,10 +28,10 @@ class FailingCheck(Value):
 
     Attributes:
         check: The check in its canonical text.
-        severity: ``error`` or ``warn``.
+        severity: ``error``, ``warn`` or ``quarantine``.
         runs: In how many runs it failed.
         of_runs: How many runs it was part of.
-        failing_rows: Rows that failed it, in all these runs.
+        failing_rows: Rows that failed it, in all these runs, also those that it set aside.
         last: The newest run that failed it.
     """
 
@@ -53,6 +54,7 @@ class TableReport(Value):
         late_after: How often something should be published to it, as the settings have it; ``None`` if they don't.
         is_late: Whether it's later than that.
         waiting: Ids of the rejected runs whose branches wait for a decision now, newest first.
+        quarantined: Quarantined rows of it that wait now.
     """
 
     table: str
@@ -62,6 +64,7 @@ class TableReport(Value):
     late_after: str | None = None
     is_late: bool = False
     waiting: tuple[str, ...] = ()
+    quarantined: int = 0
 
 
 class PeriodReport(Value):
@@ -115,7 +118,9 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
     runs, end = pages.runs(RunFilter(table=table, since=since), limit=most, whole=False)
     facts = read_facts(model, problems)
     late = model.settings.notify.late
-    names = {name for run in runs for name in run.tables} | {*late, *facts.waiting}
+    # Quarantined rows belong to the table that they were to be published to.
+    names = {name for run in runs for name in run.tables if not is_quarantine(name)}
+    names |= {*late, *facts.waiting, *facts.quarantined}
     wanted = [name for name in sorted(names) if table in (None, name)]
     published = pages.last_publishes(wanted)
     tables = [_table(name, runs, facts, published.get(name), late.get(name)) for name in wanted]
@@ -127,7 +132,7 @@ def period(model: ReadModel, *, since: datetime | None, table: str | None = None
         table=table,
         runs=dict(Counter(run.status for run in runs)),
         rows=sum(one.rows for one in tables),
-        tables=tuple(sorted(tables, key=lambda one: (not (one.waiting or one.is_late), one.table))),
+        tables=tuple(sorted(tables, key=lambda one: (not (one.waiting or one.is_late or one.quarantined), one.table))),
         checks=_checks(runs, table),
         is_complete=end is None,
     )
@@ -144,6 +149,7 @@ def _table(name: str, runs: Sequence[Run], facts: LakeFacts, last: RunLine | Non
         late_after=every,
         is_late=name in facts.late,
         waiting=tuple(line.run_id for line in facts.waiting.get(name, ())),
+        quarantined=facts.quarantined.get(name, 0),
     )
 
 
@@ -163,8 +169,9 @@ def _checks(runs: Sequence[Run], table: str | None) -> tuple[FailingCheck, ...]:
             for result in report.results:
                 key = (report.table, result.check)
                 asked[key] += 1
-                if result.verdict != "fail":
+                if result.verdict != "fail" and not result.quarantined:
                     continue
+                rows = result.failing_rows if result.verdict == "fail" else result.quarantined
                 known = failed.get(key)
                 failed[key] = FailingCheck(
                     table=report.table,
@@ -173,8 +180,8 @@ def _checks(runs: Sequence[Run], table: str | None) -> tuple[FailingCheck, ...]:
                     severity=result.severity,
                     runs=1 if known is None else known.runs + 1,
                     of_runs=0,
-                    failing_rows=result.failing_rows + (0 if known is None else known.failing_rows),
+                    failing_rows=rows + (0 if known is None else known.failing_rows),
                     last=run.run_id if known is None else known.last,
                 )
     counted = (one.model_copy(update={"of_runs": asked[key]}) for key, one in failed.items())
-    return tuple(sorted(counted, key=lambda one: (one.severity == "warn", -one.runs, one.table, one.name)))
+    return tuple(sorted(counted, key=lambda one: (one.severity != "error", -one.runs, one.table, one.name)))

@@ -153,6 +153,8 @@ def _health(one: TableReport) -> Html:
         return word("bad", f"{len(one.waiting)} to decide")
     if one.is_late:
         return word("bad", f"Late (every {one.late_after})")
+    if one.quarantined:
+        return word("warn", f"{counted(one.quarantined, 'row')} in quarantine")
     if one.runs.get("failed", 0):
         return word("warn", f"{one.runs['failed']} failed")
     return word("good", "Well") if one.runs.get("published") else word("idle", "Quiet")
@@ -211,7 +213,9 @@ def _checks(checks: Sequence[FailingCheck]) -> Html | None:
         (
             one.table,
             tag("code", clipped(one.check, _TEXT)),
-            word("warn", "Warning") if one.severity == "warn" else word("bad", "Failed"),
+            word("bad", "Failed")
+            if one.severity == "error"
+            else word("warn", "Warning" if one.severity == "warn" else "Quarantined"),
             f"{count(one.runs)} of {count(one.of_runs)}",
             count(one.failing_rows),
             tag("code", one.last, class_="id"),

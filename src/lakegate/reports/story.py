@@ -178,6 +178,8 @@ def _commands(run: Run) -> Iterator[tuple[str, str]]:
             yield "Or publish it", _join("publish", run.branch)
         return
     yield "See the run", _join("runs", run.run_id)
+    if run.quarantined and run.status == "published":
+        yield "See the quarantined rows", _join("quarantine", "show", run.tables[0], "--run", run.run_id)
     if run.status == "published" and run.kind not in ("revert", "restore"):
         yield "Undo it", _join("revert", run.run_id, "--dry-run")
 

@@ -184,7 +184,7 @@ def _expected(result: CheckResult) -> str:
 
 def _about_check(result: CheckResult) -> dict[str, Any]:
     """Return what people said about a check, as far as they did."""
-    about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags)}
+    about: dict[str, Any] = {"owner": result.owner, "tags": list(result.tags), "quarantined": result.quarantined}
     return {name: value for name, value in about.items() if value}
 
 

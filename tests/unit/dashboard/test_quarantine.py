@@ -6,10 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
+from lakegate.alerts.message import compose
+from lakegate.config import NotifySettings
 from lakegate.dashboard.overview import overview
+from lakegate.dashboard.period import period
 from lakegate.dashboard.quarantine import QuarantineDetail, get_quarantine
+from lakegate.model.notices import AlertGroup, Notice
 from lakegate.model.run import Run
 from lakegate.model.schema import MASK
+from lakegate.reports.junit import junit
+from lakegate.reports.period_page import period_page
+from lakegate.reports.run_page import run_page
 from support.fakes import FakeLakehouse
 from unit.dashboard.conftest import model_of
 
@@ -68,3 +75,22 @@ def test_home_shows_which_tables_have_rows_that_wait(house: FakeLakehouse, run: 
         (run.tables[0], ("quarantined",), 2),
         ("nyc.calm", (), 0),
     ]
+
+
+def test_reports_and_alerts_say_what_was_quarantined(house: FakeLakehouse, run: Run) -> None:
+    page, junit_text = run_page(run), junit(run)
+    assert "2 rows</b> of the batch set aside" in page
+    assert f"lakegate quarantine show nyc.trips --run {run.run_id}" in page
+    assert '<property name="quarantined" value="2"' in junit_text
+    found = period(model_of(house), since=None)
+    (trips,) = (one for one in found.report.tables if one.table == "nyc.trips")
+    assert (found.report.rows, trips.rows, trips.quarantined) == (2, 1, 2)
+    assert [(one.name, one.severity, one.failing_rows) for one in found.report.checks] == [
+        ("in_range_fare", "quarantine", 1),
+        ("not_null_id", "quarantine", 2),
+    ]
+    assert "2 rows in quarantine" in period_page(found)
+    notice = Notice(event="quarantined", severity="warn", tables=("nyc.trips",), run=run, at=run.started_at)
+    message = compose(notice, NotifySettings(), AlertGroup(number=1), window_s=0)
+    assert ("Quarantined by", "not_null_id (2), in_range_fare (1)") in message.facts
+    assert any("quarantine show" in command for _, command in message.commands)
