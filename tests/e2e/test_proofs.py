@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakegate.local.state import StackState
-from proofs import contention, crash_matrix, exactness, group_crashes, schema_changes, storm
+from proofs import contention, crash_matrix, exactness, group_crashes, quarantine, schema_changes, storm
 
 pytestmark = pytest.mark.jvm
 
@@ -38,6 +38,11 @@ def test_duplicate_storm(home: Path, stack: StackState, namespace: str) -> None:
 def test_exactness(home: Path, stack: StackState, namespace: str) -> None:
     proof = exactness.prove(home, exactness.SHORT, seed=SEED, namespace=namespace)
     assert not proof.failures, proof.failures
+
+
+def test_quarantined_rows_add_up(home: Path, stack: StackState, namespace: str) -> None:
+    proof = quarantine.prove(home, quarantine.SHORT, SEED, namespace=namespace)
+    assert not proof.failures, "\n".join(proof.failures)
 
 
 def test_schema_changes(home: Path, stack: StackState, namespace: str) -> None:

@@ -21,6 +21,7 @@ from proofs import (
     dbos_matrix,
     exactness,
     group_crashes,
+    quarantine,
     schema_changes,
     state_machine,
     storm,
@@ -102,6 +103,10 @@ _LONG: Mapping[str, Proof] = {
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
+    "quarantine-crashes": lambda home, seed: quarantine.prove(
+        home, quarantine.every_kill(), seed, namespace="killed", tell=_tell
+    ),
+    "quarantine": lambda home, seed: quarantine.prove(home, quarantine.some(250, seed), seed, tell=_tell),
     "schema-changes": lambda home, seed: schema_changes.prove(home, 150, seed, tell=_tell),
     "trino": lambda home, _: trino_reads.prove(home, tell=_tell),
 }
@@ -114,6 +119,7 @@ _SHORT: Mapping[str, Proof] = {
     "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),
     "exactness": lambda home, seed: exactness.prove(home, exactness.SHORT, seed=seed, tell=_tell),
+    "quarantine": lambda home, seed: quarantine.prove(home, quarantine.SHORT, seed, tell=_tell),
     "schema-changes": lambda home, seed: schema_changes.prove(home, 4, seed, tell=_tell),
 }
 

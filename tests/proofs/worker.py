@@ -30,6 +30,10 @@ class Job(TypedDict, total=False):
         checks: Checks of every table of the batch.
         on_busy: What to do with a file that another process is at.
         appends: What a transaction appends: first id and number of trips, by table.
+        quarantine: What to do with quarantined rows of the table: ``release``, ``fix`` or ``drop``.
+        where: Which of them.
+        changes: What ``fix`` changes.
+        revert: Run to revert, with those that depend on it.
         fault: What is to happen to the process, and where (:mod:`lakegate.wap.failpoints`).
     """
 
@@ -38,6 +42,10 @@ class Job(TypedDict, total=False):
     checks: list[str]
     on_busy: OnBusy
     appends: dict[str, tuple[int, int]]
+    quarantine: str
+    where: str
+    changes: dict[str, str]
+    revert: str
     fault: str
 
 
@@ -68,7 +76,7 @@ def _answer(lake: Lake, job: Job) -> Answer:
     started = time.monotonic()
     answer = Answer(status="error", run_id=None, replayed=False, seconds=0.0, code="", message="")
     try:
-        run = _ingest(lake, job) if "table" in job else _transact(lake, job)
+        run = _do(lake, job)
     except LakegateError as error:
         run_id = error.context.get("run_id")
         answer["code"], answer["message"] = error.code, error.message
@@ -78,6 +86,16 @@ def _answer(lake: Lake, job: Job) -> Answer:
         answer["replayed"] = run.publication is not None and bool(run.publication.replayed)
     answer["seconds"] = time.monotonic() - started
     return answer
+
+
+def _do(lake: Lake, job: Job) -> Run:
+    if "revert" in job:
+        return lake.revert(job["revert"], cascade=True)
+    if job.get("quarantine") == "drop":
+        return lake.quarantine_drop(job["table"], where=job["where"])
+    if "quarantine" in job:
+        return lake.quarantine_release(job["table"], where=job["where"], changes=job.get("changes"))
+    return _ingest(lake, job) if "table" in job else _transact(lake, job)
 
 
 def _ingest(lake: Lake, job: Job) -> Run:

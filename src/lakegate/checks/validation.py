@@ -18,7 +18,7 @@ from lakegate.checks.questions import (
 )
 from lakegate.checks.registry import find_check
 from lakegate.errors import CheckError
-from lakegate.model.checks import Check
+from lakegate.model.checks import SHOW_VALUES, Check
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.schema import Column, Schema, is_masked, nested_fields
 from lakegate.model.words import did_you_mean
@@ -30,10 +30,6 @@ _MOST_SHOWN = 30
 _OWN_NAMES = "__lakegate_"
 _MOST_DIGITS = 38  # of a Spark decimal; a comparison that needs more loses fraction digits
 _WHOLE_DIGITS = {"int": 10, "long": 20}  # what Spark gives them beside a decimal
-
-
-_SHOW_VALUES = frozenset({"max", "mean", "min", "quantile", "recency", "sum"})
-"""Checks whose findings are values of a column, or near them."""
 
 
 def validate_checks(
@@ -72,7 +68,7 @@ def validate_checks(
 
 def is_hidden(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
     """Return whether what a check finds in its column is a value that isn't to be shown."""
-    return check.kind in _SHOW_VALUES and (check.examples == 0 or is_masked_in(check, schema, masked))
+    return check.kind in SHOW_VALUES and (check.examples == 0 or is_masked_in(check, schema, masked))
 
 
 def is_masked_in(check: Check, schema: Schema, masked: Sequence[str]) -> bool:
