@@ -927,6 +927,60 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         return restore_table(self._context, identifier, self._resolve(MAIN, at), new_run_id=new_run_id())
 
+    def drop_table(self, table: str) -> Run:
+        """Drop a table on ``main``, in one commit. Older commits still have it; :meth:`restore_table` brings it back.
+
+        Args:
+            table: ``namespace.table``.
+
+        Returns:
+            The run that dropped it. Its source files can be ingested again.
+
+        Raises:
+            NotFoundError: There is no such table.
+            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
+            OutcomeUnknownError: The connection to the catalog broke during the commit.
+
+        Example:
+            >>> run = lake.ingest("nyc.scratch", "new/trips.parquet")
+            >>> lake.drop_table("nyc.scratch").undone[0].dropped
+            True
+        """
+        from lakegate.wap.revert import drop_table
+
+        return drop_table(self._context, TableIdentifier.parse(table), new_run_id=new_run_id())
+
+    def expire_snapshots(self, table: str, *, older_than: str | timedelta, keep: int = 1) -> Run:
+        """Let a table's metadata on ``main`` forget old snapshots, in one commit. Deletes no file.
+
+        Tags, branches and older commits keep theirs, so ``at=`` reads as before.
+
+        Args:
+            table: ``namespace.table``.
+            older_than: Age, such as ``30d``.
+            keep: Number of the newest snapshots to keep whatever their age.
+
+        Returns:
+            The run; ``skipped`` if there was nothing to forget.
+
+        Raises:
+            NotFoundError: There is no such table.
+            InputError: ``keep`` isn't positive.
+            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
+            OutcomeUnknownError: The connection to the catalog broke during the commit.
+
+        Example:
+            >>> lake.expire_snapshots("nyc.trips", older_than="30d").status
+            'skipped'
+        """
+        from lakegate.wap.revert import expire_snapshots
+
+        if keep < 1:
+            raise InputError("At least one snapshot must be kept: the current one.", hint="keep=1")
+        before = datetime.now(UTC) - _duration(older_than)
+        identifier = TableIdentifier.parse(table)
+        return expire_snapshots(self._context, identifier, before=before, keep=keep, new_run_id=new_run_id())
+
     # Refs
 
     def branches(self) -> Sequence[Ref]:

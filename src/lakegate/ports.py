@@ -343,13 +343,28 @@ class TableEditor(Protocol):
             The new state, and why what isn't in it was refused, by its place in ``sources``.
         """
 
-    def trimmed(self, pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
+    def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
+        """Replace in ``onto`` the data files that a compaction replaced on the way from ``before`` to ``source``.
+
+        Raises:
+            NotReplayableError: When it did anything else, or ``onto`` changed the files that it replaced.
+        """
+
+    def trimmed(
+        self,
+        pointer: TablePointer,
+        *,
+        at_least: int = 1,
+        without: Collection[int] = (),
+        before: datetime | None = None,
+    ) -> TablePointer:
         """Return the same state with metadata that lists no more snapshots than it should; often ``pointer`` itself.
 
         Args:
             pointer: The table's state.
             at_least: Number of the newest snapshots to keep in any case.
             without: Snapshots to drop in any case; not the current one.
+            before: Drop snapshots from earlier than this, too, but for the newest ``at_least``.
         """
 
     def appended_without(

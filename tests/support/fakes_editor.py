@@ -57,10 +57,23 @@ class TableEdits:
                 refused[place] = error
         return onto, refused
 
-    def trimmed(self, pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
+    def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
+        del before
+        _refuse(onto, f"snapshot {source.snapshot_id} is no compaction in one step")
+
+    def trimmed(
+        self,
+        pointer: TablePointer,
+        *,
+        at_least: int = 1,
+        without: Collection[int] = (),
+        before: datetime | None = None,
+    ) -> TablePointer:
+        version = self.versions[pointer.metadata_location]
+        if before is not None:
+            without = [one.snapshot_id for one in version.snapshots[:-at_least] if one.time < before]
         if not without:
             return pointer
-        version = self.versions[pointer.metadata_location]
         left = tuple(snapshot for snapshot in version.snapshots if snapshot.snapshot_id not in without)
         return self._saved(replace(version, snapshots=left), pointer)
 

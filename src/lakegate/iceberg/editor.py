@@ -9,6 +9,7 @@ PyIceberg keeps manifests by path for all lists of a process, with the numbers o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import NoReturn
 
 from pyiceberg.manifest import ManifestContent
@@ -118,7 +119,44 @@ class IcebergTableEditor:
         head = producer.write(ManifestList(head.manifests.meta, tuple(kept)), "delete", {**summary, **counts})
         return _commit(table, [head.snapshot or {}])
 
-    def trimmed(self, pointer: TablePointer, *, at_least: int = 1, without: Collection[int] = ()) -> TablePointer:
+    def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
+        """Replace in ``onto`` the data files that a compaction replaced on the way from ``before`` to ``source``.
+
+        Raises:
+            NotReplayableError: When it did anything else, or in several snapshots; when one of the files it replaced
+                isn't in ``onto`` any more; or when delete files may apply to one.
+        """
+        staged, table = self._table(source), self._table(onto)
+        for each in (staged, table):
+            check_version(each.document, each.pointer)
+        snapshot_id = source.snapshot_id
+        check_lineage(staged.document, [snapshot_id], table.document, onto)
+        check_schema(staged.document, source, table.document, onto)
+        snapshot = metadata.find_snapshot(staged.document, snapshot_id) or {}
+        summary = dict(snapshot.get("summary") or {})
+        one_step = snapshot.get("parent-snapshot-id") == before.snapshot_id
+        if summary.pop("operation", None) != "replace" or not one_step:
+            refuse(onto, f"snapshot {snapshot_id} is no compaction in one step", RUN_AGAIN, snapshot_id=snapshot_id)
+        manifests = staged.manifests_of(snapshot)
+        own = [line for line in manifests.manifests if line.file.added_snapshot_id == snapshot_id]
+        check_layout(staged.document, table.document, onto, {line.file.partition_spec_id for line in own})
+        head = Head.of(table)
+        if metadata.find_snapshot(table.document, snapshot_id) is not None:
+            refuse(onto, f"it has snapshot {snapshot_id} already", "See 'lakegate log'.", snapshot_id=snapshot_id)
+        producer = SnapshotProducer(table, head, snapshot_id)
+        added, paths = producer.replacements(own)
+        kept, _ = producer.without(paths)
+        head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), "replace", summary)
+        return _commit(table, [head.snapshot or {}])
+
+    def trimmed(
+        self,
+        pointer: TablePointer,
+        *,
+        at_least: int = 1,
+        without: Collection[int] = (),
+        before: datetime | None = None,
+    ) -> TablePointer:
         """Return the table with metadata that lists no more snapshots than it is to keep (docs/decisions/0010).
 
         The state itself, its schemas and its files stay as they are. Returns ``pointer`` when nothing is to be done.
@@ -127,9 +165,10 @@ class IcebergTableEditor:
             pointer: The table's state.
             at_least: Number of the newest snapshots to keep whatever the table's property says.
             without: Snapshots that go in any case, and are not the current one.
+            before: Snapshots from earlier than this go, too, but for the newest ``at_least``.
         """
         table = self._table(pointer)
-        shorter = metadata.trimmed(table.document, pointer.metadata_location, at_least, without)
+        shorter = metadata.trimmed(table.document, pointer.metadata_location, at_least, without, before)
         if shorter is table.document:
             return pointer
         Head.of(table)  # raises when its snapshot counts wrong

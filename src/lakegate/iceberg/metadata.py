@@ -250,16 +250,29 @@ def without_old_snapshots(document: Document, at_least: int = 1) -> Document:
     return _with_only(document, kept)
 
 
-def trimmed(document: Document, previous: str, at_least: int = 1, without: Collection[int] = ()) -> Document:
+def trimmed(
+    document: Document,
+    previous: str,
+    at_least: int = 1,
+    without: Collection[int] = (),
+    before: datetime | None = None,
+) -> Document:
     """Return the metadata that follows the one at ``previous`` without old snapshots; itself when there are none.
 
     The snapshots ``without`` go in any case. They were current on a branch only: the log of the target lacks just them.
+    Those from earlier than ``before`` go, too, but for the newest ``at_least`` and what an Iceberg branch or tag names.
     """
     known = {snapshot["snapshot-id"] for snapshot in document.get("snapshots") or ()}
     shorter = _with_only(document, known - set(without))
     if shorter is not document:
         log = [entry for entry in document.get("snapshot-log") or () if entry["snapshot-id"] not in without]
         shorter = {**shorter, "snapshot-log": log}
+    if before is not None:
+        limit = int(before.timestamp() * 1000)
+        young = {one["snapshot-id"] for one in shorter.get("snapshots") or () if one["timestamp-ms"] >= limit}
+        named = {ref["snapshot-id"] for ref in (shorter.get("refs") or {}).values()}
+        if shorter.get("snapshots"):
+            shorter = _with_only(shorter, young | named | set(_ancestors(shorter, max(at_least, 1))))
     shorter = without_old_snapshots(shorter, at_least)
     return document if shorter is document else _following(shorter, previous, now_ms(document))
 

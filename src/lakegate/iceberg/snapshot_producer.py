@@ -148,6 +148,29 @@ class SnapshotProducer:
         some = self._write(content.container, ours, content.spec_id, inherit=True) if ours else None
         return some, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
 
+    def replacements(self, manifests: Sequence[ListedManifest]) -> tuple[list[ListedManifest], list[str]]:
+        """Return new manifests of the data files that a staged compaction added, and the paths of those it replaced.
+
+        Args:
+            manifests: Those that the staged snapshot, of the same id, wrote.
+
+        Raises:
+            NotReplayableError: When it changed delete files, too.
+        """
+        added, gone = list[ListedManifest](), list[str]()
+        for manifest in manifests:
+            content = self._read(manifest)
+            ours = [entry for entry in content.entries if entry.snapshot_id == self.snapshot_id]
+            changed = [entry for entry in ours if entry.status != ManifestEntryStatus.EXISTING]
+            if changed and manifest.file.content != ManifestContent.DATA:
+                refuse(self.table.pointer, "the compaction removed delete files", "Run it again on main as it is now.")
+            gone += [entry.file.file_path for entry in changed if not entry.is_live]
+            # Their data sequence numbers stay, which say what delete files apply to them.
+            new = [replace(e, file_sequence_number=self.sequence_number) for e in changed if e.is_live]
+            if new:
+                added.append(self._write(content.container, new, content.spec_id))
+        return added, gone
+
     def merged(self, manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
         """Return ``manifests`` without those that hold no live file, and with many small ones put together.
 

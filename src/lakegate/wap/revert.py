@@ -11,9 +11,11 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
+from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
+from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -146,6 +148,90 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
         )
 
     return _run(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
+
+
+def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
+    """Drop ``table`` in one commit. Older commits still have it, and it can be restored from them.
+
+    Its source files may be ingested again.
+
+    Args:
+        context: The lake's context.
+        table: The table.
+        new_run_id: Id of the run that drops it.
+        target: The branch.
+
+    Raises:
+        NotFoundError: When there is no such table.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+
+    def plan_at(head: Ref) -> RevertPlan:
+        now = context.catalog.get_table(table, head)
+        if now is None:
+            raise unknown_table(context.catalog, str(table), head)
+        held = context.reader.metadata(now)
+        undone = UndoneTable(
+            table=str(table),
+            rows=None if held.rows is None else -held.rows,
+            data_files=-(held.data_files or 0),
+            dropped=True,
+        )
+        history = BranchHistory(context, head, since=None)
+        reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
+        going, coming = history.side_effects(table, reverts)
+        return RevertPlan(
+            message=f"Drop {table}",
+            reverts=tuple(reversed(reverts)),
+            tables={table: TablePlan(None, undone)},
+            restored=tuple(coming),
+            unpublished=tuple(going),
+        )
+
+    return _run(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Dropping {table}")
+
+
+def expire_snapshots(
+    context: Context,
+    table: TableIdentifier,
+    *,
+    before: datetime,
+    keep: int,
+    new_run_id: str,
+    target: str = "main",
+) -> Run:
+    """Let the metadata of ``table`` forget snapshots, in one commit. No file is deleted, and no older commit changes.
+
+    Args:
+        context: The lake's context.
+        table: The table.
+        before: Snapshots from earlier than this go.
+        keep: Number of the newest snapshots that stay in any case.
+        new_run_id: Id of the run that does it.
+        target: The branch.
+
+    Returns:
+        The new run: ``published``, or ``skipped`` when there is nothing to forget.
+
+    Raises:
+        NotFoundError: When there is no such table.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+
+    def plan_at(head: Ref) -> RevertPlan:
+        now = context.catalog.get_table(table, head)
+        if now is None:
+            raise unknown_table(context.catalog, str(table), head)
+        shorter = context.editor.trimmed(now, at_least=keep, before=before)
+        plans = {table: TablePlan(shorter, UndoneTable(table=str(table), rows=0, data_files=0))}
+        gone = len(context.reader.snapshots(now)) - len(context.reader.snapshots(shorter))
+        nothing = None if gone else f"{table} has no snapshot from before {moment(before)} besides those to keep."
+        return RevertPlan(f"Expire {counted(gone, 'snapshot')} of {table}", (), plans, nothing=nothing)
+
+    text = f"Expiring snapshots of {table}"
+    return _run(context, plan_at, run_id=new_run_id, kind="transaction", target=target, text=text)
 
 
 def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = "main") -> Ref:
@@ -332,7 +418,7 @@ def _request(
 ) -> CommitRequest:
     properties = {
         RUN_ID_PROPERTY: run.run_id,
-        KIND_PROPERTY: run.kind,
+        KIND_PROPERTY: run.kind if run.kind in ("revert", "restore") else "",
         TABLES_PROPERTY: " ".join(run.tables),
         REVERTS_PROPERTY: " ".join(plan.reverts),
         REVIVES_PROPERTY: encode_revived(_restored_files(plan)) if plan.restored or plan.unpublished else "",

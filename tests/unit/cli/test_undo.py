@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -113,3 +114,14 @@ def test_a_table_is_restored() -> None:
     assert lake.calls == [("restore_table", ("nyc.trips",), {"at": "2026-01-31"})]
     assert invoke("table restore nyc.trips", lake).exit_code == 2
     assert json.loads(invoke("table restore nyc.trips --at x -o json", lake).stdout)["undone"][0]["rows"] == -1000
+
+
+def test_tables_are_expired_and_dropped() -> None:
+    lake = FakeLake(expire_snapshots=UNDOING, drop_table=UNDOING)
+    assert "expired  old snapshots of nyc.trips" in invoke("table expire nyc.trips --older-than 30d", lake).stdout
+    assert "dropped  nyc.trips" in invoke("table drop nyc.trips", lake).stdout
+    assert lake.calls == [
+        ("expire_snapshots", ("nyc.trips",), {"older_than": timedelta(days=30), "keep": 1}),
+        ("drop_table", ("nyc.trips",), {}),
+    ]
+    assert invoke("table expire nyc.trips --older-than 30d --keep 0", lake).exit_code == 2

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import StaticTable, Table
@@ -530,3 +532,76 @@ def test_staged_files_can_be_left_out_as_if_never_appended(
     assert IcebergTableReader().change(before, nothing).only_adds
     with pytest.raises(NotReplayableError, match="added 0 of the 1 files"):
         editor.appended_without(staged, ids, before, ["s3://elsewhere/1.parquet"])
+
+
+def compacted(tables: IcebergTables, base: TablePointer) -> TablePointer:
+    """Return the table with its data files put together, as Spark's compaction leaves it."""
+    table = tables.at(base)
+    files = list(_dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io))
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as overwrite:
+        for task in table.scan().plan_files():
+            overwrite.delete_data_file(task.file)
+        for file in files:
+            overwrite.append_data_file(file)
+    pointer = pointer_to(table, "branch")
+    snapshots = document_at(pointer)["snapshots"]
+    snapshots[-1]["summary"]["operation"] = "replace"
+    return rewritten(pointer, {"snapshots": snapshots})
+
+
+def test_a_compaction_is_rebased_onto_what_was_appended_meanwhile(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create()
+    for number in range(3):
+        append(table, [number])
+    base = pointer_to(table)
+    staged = compacted(tables, base)
+    assert ids_at(staged) == [0, 1, 2]
+    main = appended(tables, base, [7, 8]).model_copy(update={"content_id": "main"})
+
+    moved = editor.replay_rewrite(staged, base, main)
+
+    assert (ids_at(moved), moved.snapshot_id, moved.content_id) == ([0, 1, 2, 7, 8], staged.snapshot_id, "main")
+    live = [entry for entry in entries_at(moved) if entry.is_live]
+    assert sorted(entry.file.record_count for entry in live) == [2, 3]
+    assert sorted((e.sequence_number, e.file_sequence_number) for e in live) == [(4, 4), (4, 5)]
+    assert min(line.file.min_sequence_number for line in manifests_at(moved)) == 4
+    (snapshot,) = [one for one in document_at(moved)["snapshots"] if one["snapshot-id"] == moved.snapshot_id]
+    assert (snapshot["sequence-number"], snapshot["parent-snapshot-id"]) == (5, main.snapshot_id)
+    totals = {key: snapshot["summary"][key] for key in ("operation", "total-records", "total-data-files")}
+    assert totals == {"operation": "replace", "total-records": "5", "total-data-files": "2"}
+    assert ids_at(appended(tables, moved, [9])) == [0, 1, 2, 7, 8, 9]
+
+    gone = editor.drop_files(main, [entry_path(tables.at(base))], {})
+    for onto, reason in ((gone, "no longer in it"), (moved, "already")):
+        with pytest.raises(NotReplayableError, match=reason):
+            editor.replay_rewrite(staged, base, onto)
+    with pytest.raises(NotReplayableError, match="no compaction in one step"):
+        editor.replay_rewrite(appended(tables, base, [5]), base, main)
+
+
+def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create()
+    ids = [append(table, [number]) for number in range(5)]
+    table.manage_snapshots().create_tag(ids[1], "kept").commit()
+    pointer = pointer_to(table)
+    snapshots = document_at(pointer)["snapshots"]
+    for day, snapshot in enumerate(snapshots):
+        snapshot["timestamp-ms"] += day * 86_400_000
+    invented = {"snapshots": snapshots, "invented": {"a": [1]}, "last-updated-ms": snapshots[-1]["timestamp-ms"]}
+    pointer = rewritten(pointer, {**invented, "snapshot-log": []})
+
+    def left(days: float, keep: int) -> list[int]:
+        before = datetime.fromtimestamp(snapshots[0]["timestamp-ms"] / 1000 + days * 86_400, tz=UTC)
+        shorter = editor.trimmed(pointer, at_least=keep, before=before)
+        assert (ids_at(shorter), shorter.snapshot_id) == ([0, 1, 2, 3, 4], ids[4])
+        assert document_at(shorter)["invented"] == {"a": [1]}
+        return [ids.index(one["snapshot-id"]) for one in document_at(shorter)["snapshots"]]
+
+    assert left(2.5, 1) == [1, 3, 4]
+    assert left(9, 1) == [1, 4]
+    assert left(9, 3) == [1, 2, 3, 4]
+    assert left(-1, 1) == [0, 1, 2, 3, 4]

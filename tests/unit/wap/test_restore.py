@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from lakegate.errors import InputError, NotFoundError, NotRevertableError
@@ -9,7 +11,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, UndoneTable
 from lakegate.wap.recover import rebuild
-from lakegate.wap.revert import reset_branch, restore_table
+from lakegate.wap.revert import drop_table, expire_snapshots, reset_branch, restore_table
 from lakegate.wap.transaction import Transaction
 from support.revert_support import A, B, C, D, House
 
@@ -211,3 +213,58 @@ def test_a_tag_is_not_reset(house: House) -> None:
     house.catalog.create_tag("v1", house.head())
     with pytest.raises(InputError, match="'v1' is not a branch"):
         reset_branch(house.context, "v1", house.head())
+
+
+def test_a_dropped_table_is_gone_its_files_are_free_and_it_can_be_restored(house: House) -> None:
+    house.add("r1", A)
+    then = house.head()
+    house.add("r2", B)
+    before = house.head()
+    run = drop_table(house.context, TRIPS, new_run_id="z")
+
+    assert house.context.catalog.get_table(TRIPS, house.head()) is None
+    assert (run.kind, run.status, run.reverts) == ("restore", "published", ("r2", "r1"))
+    assert run.undone == (UndoneTable(table="nyc.trips", rows=-len([*A, *B]), data_files=0, dropped=True),)
+    assert house.status("r1") == house.status("r2") == ("reverted", "z")
+    with pytest.raises(NotFoundError, match=r"nyc\.trips doesn't exist on main"):
+        drop_table(house.context, TRIPS, new_run_id="z2")
+    with pytest.raises(InputError, match="is a restore") as caught:
+        house.undo("z")
+    assert f"lakegate table restore nyc.trips --at {before.hash}" in str(caught.value.hint)
+
+    restore(house, before)
+    assert house.rows() == [*A, *B]
+    assert house.status("r2") == ("published", None)
+    assert house.add("again", B, file="r2").status == "skipped"
+
+    drop_table(house.context, TRIPS, new_run_id="z3")
+    assert house.add("anew", A, file="r1").status == "published"
+    assert house.rows() == A
+    restore(house, then, run="y2")
+    assert rebuild(house.context, "main").runs > 0
+
+
+def test_old_snapshots_are_forgotten_and_nothing_else(house: House) -> None:
+    for number, rows in enumerate((A, B, C)):
+        house.add(f"r{number}", rows)
+    then = house.head()
+    later = datetime.now(UTC) + timedelta(days=1)
+    run = expire_snapshots(house.context, TRIPS, before=later, keep=2, new_run_id="x")
+
+    assert (run.kind, run.status, run.reverts) == ("transaction", "published", ())
+    assert house.rows() == [*A, *B, *C]
+    now = house.context.catalog.get_table(TRIPS, house.head())
+    assert now is not None
+    assert len(house.context.reader.snapshots(now)) == 2
+    assert [house.status(f"r{number}") for number in range(3)] == [("published", None)] * 3
+    at = house.context.catalog.get_table(TRIPS, then)
+    assert at is not None
+    assert len(house.context.reader.snapshots(at)) == 3
+
+    again = expire_snapshots(house.context, TRIPS, before=later, keep=2, new_run_id="x2")
+    assert (again.status, again.publication) == ("skipped", None)
+    assert house.add("r3", D).status == "published"
+    assert house.undo("r1").status == "published"
+    assert house.rows() == [*A, *C, *D]
+    with pytest.raises(NotFoundError):
+        expire_snapshots(house.context, TableIdentifier.parse("nyc.no"), before=later, keep=1, new_run_id="x3")

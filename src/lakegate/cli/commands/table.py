@@ -1,15 +1,16 @@
-"""List tables, inspect one, or restore one to an earlier state."""
+"""List tables, inspect one, expire its snapshots, restore or drop it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, ref_option, table_argument
+from lakegate.cli.options import at_option, ref_option, span, table_argument
 from lakegate.cli.output import cell, count, count_at_most, echo_json, moment, safe, say, show_rows, size
 from lakegate.cli.run_output import journal_payload, show_revert, show_run
 from lakegate.snippets import ENGINES, TITLES
@@ -32,7 +33,7 @@ _SNAPSHOTS = 10
     default="list",
 )
 def table() -> None:
-    """List tables, show one's columns, snapshots and files, change its columns, or restore it.
+    """List tables, show one's columns, snapshots and files, change its columns, maintain, restore or drop it.
 
     Only evolve needs Spark.
     """
@@ -174,6 +175,48 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
         echo_json(journal_payload(run))
     else:
         show_revert(app, run, "restored", table)
+
+
+@table.command("expire", examples=("lakegate table expire nyc.trips --older-than 30d --keep 10",))
+@table_argument()
+@click.option("--older-than", required=True, metavar="SPAN", type=span, help="Age of the snapshots, such as 30d.")
+@click.option(
+    "--keep",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many of the newest to keep in any case.",
+)
+def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: int) -> None:
+    """Let TABLE's metadata on main forget old snapshots, in one new commit.
+
+    Deletes no file. Tags, branches, older commits and downstream systems keep the metadata that they point at, so
+    reading with --at works as before. `lakegate gc` then deletes what no commit needs any more, as far back as
+    gc.history.
+    """
+    with app.lake() as lake:
+        run = lake.expire_snapshots(table, older_than=older_than, keep=keep)
+    if app.json:
+        echo_json(journal_payload(run))
+    else:
+        show_revert(app, run, "expired", f"old snapshots of {table}")
+
+
+@table.command("drop", examples=("lakegate table drop nyc.scratch",))
+@table_argument()
+def drop_table(app: App, /, *, table: str) -> None:
+    """Drop TABLE on main, in one new commit.
+
+    Older commits still have it: `lakegate table restore` brings it back. Its source files can be ingested again. Its
+    files stay as long as older commits need them; see lakegate gc.
+    """
+    with app.lake() as lake:
+        run = lake.drop_table(table)
+    if app.json:
+        echo_json(journal_payload(run))
+    else:
+        show_revert(app, run, "dropped", table)
 
 
 @table.command(
