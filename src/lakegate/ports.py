@@ -450,7 +450,7 @@ class Engine(Protocol):
         """
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
-        """Return the number of rows and the values of aggregates in SQL over just ``rows``, all in one aggregation."""
+        """Return the number of rows and the values of aggregates in SQL over just ``rows``."""
 
     def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
         """Count the rows of a ``SELECT`` over ``rows``, which it calls ``batch`` or :data:`OWN_BATCH`."""

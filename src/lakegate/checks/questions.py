@@ -145,7 +145,7 @@ class TotalBeside:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Aggregates:
-    """A question about all rows together. All share one aggregation of their own.
+    """A question about all rows together. All share one aggregation of their own, or a few.
 
     Attributes:
         expressions: Aggregates in Spark SQL.

@@ -30,6 +30,7 @@ from lakegate.spark.scans import (
     KNOWN,
     ORPHAN,
     KeyLookup,
+    aggregate,
     by_key,
     count,
     difference,
@@ -155,11 +156,9 @@ class SparkEngine:
             return count(frame, wanted, key)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
-        """Return the number of rows and the values of aggregates, in one aggregation."""
+        """Return the number of rows and the values of aggregates."""
         with _auditing(rows):
-            named = (f"{expression} AS a{index}" for index, expression in enumerate(expressions))
-            total, *values = self._rows(rows).selectExpr("count(1) AS total", *named).collect()[0]
-        return total, tuple(values)
+            return aggregate(self._rows(rows), expressions)
 
     def count_query(self, rows: AddedRows, sql: str) -> ScanResult:
         """Count the rows of a query over ``batch``, and those of ``batch``."""

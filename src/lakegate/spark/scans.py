@@ -52,6 +52,10 @@ _BITS = 16
 """Predicates answered to one number: so many make a method that Java still compiles."""
 _PASS = 256
 """Predicates answered in one pass."""
+_AGGREGATES = 50
+"""Aggregates computed in one pass: 200 at once took 2.4 times as long as four times 50."""
+_DISTINCT = 4
+"""Distinct values counted in one pass, for each of which Spark repeats all rows: 24 at once took 2.2 times as long."""
 
 
 def collected(frame: Any) -> list[dict[str, Any]]:
@@ -316,17 +320,44 @@ def count(frame: Any, predicates: Sequence[str], key: IntegerKey | None = None) 
     Raises:
         EngineError: When two passes saw different numbers of rows.
     """
-    parts = [predicates[start : start + _PASS] for start in range(0, len(predicates), _PASS)] or [()]
+    parts = _parts(predicates, _PASS) or [()]
     passes = [_pass(frame, part, key if number == 0 else None) for number, part in enumerate(parts)]
-    if len({one.total for one in passes}) > 1:
-        seen = " and ".join(f"{one.total:,}" for one in passes)
-        raise EngineError(f"Passes over the same rows saw {seen} of them.", hint="Run it again.")
+    _require_same([one.total for one in passes])
     failing = tuple(number for one in passes for number in one.failing)
     return ScanResult(total=passes[0].total, failing=failing, is_unique=passes[0].is_unique)
 
 
+def aggregate(frame: Any, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
+    """Return the number of rows of ``frame`` and the values of aggregates, in as few passes as pay.
+
+    Raises:
+        EngineError: When two passes saw different numbers of rows.
+    """
+    distinct = [one for one in expressions if "DISTINCT" in one]
+    plain = [one for one in expressions if "DISTINCT" not in one]
+    known: dict[str, Any] = {}
+    totals: list[int] = []
+    for part in [*_parts(plain, _AGGREGATES), *_parts(distinct, _DISTINCT)] or [()]:
+        named = (f"{expression} AS a{index}" for index, expression in enumerate(part))
+        total, *values = frame.selectExpr("count(1)", *named).collect()[0]
+        totals.append(total)
+        known |= zip(part, values, strict=True)
+    _require_same(totals)
+    return totals[0], tuple(known[one] for one in expressions)
+
+
+def _parts(items: Sequence[str], size: int) -> list[Sequence[str]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _require_same(totals: Sequence[int]) -> None:
+    if len(set(totals)) > 1:
+        seen = " and ".join(f"{total:,}" for total in dict.fromkeys(totals))
+        raise EngineError(f"Passes over the same rows saw {seen} of them.", hint="Run it again.")
+
+
 def _pass(frame: Any, predicates: Sequence[str], key: IntegerKey | None) -> ScanResult:
-    parts = [predicates[start : start + _BITS] for start in range(0, len(predicates), _BITS)]
+    parts = _parts(predicates, _BITS)
     answers = [
         " | ".join(f"IF({predicate}, {1 << bit}, 0)" for bit, predicate in enumerate(part)) + f" AS answers_{number}"
         for number, part in enumerate(parts)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lakegate.errors import EngineError
-from lakegate.spark.scans import count
+from lakegate.spark.scans import aggregate, count
 
 
 class Frame:
@@ -27,6 +27,8 @@ class Frame:
         total, *counts = sql
         assert total == "count(1)"
         self.passes.append(len(counts))
+        if counts and " AS a0" in counts[0]:
+            return Collected((self.totals.pop(0) if self.totals else 10, *(one.partition(" AS ")[0] for one in counts)))  # type: ignore[arg-type]
         return Collected((self.totals.pop(0) if self.totals else 10, *map(self._counted, counts)))
 
     def _counted(self, sql: str) -> int:
@@ -55,3 +57,13 @@ def test_every_predicate_is_counted_in_its_place(number: int) -> None:
 def test_passes_that_saw_other_rows_are_not_believed() -> None:
     with pytest.raises(EngineError, match=r"10 and 11|11 and 10"):
         count(Frame(10, 11), ["1"] * 300)
+
+
+def test_aggregates_are_shared_out_and_distinct_values_counted_apart() -> None:
+    frame = Frame()
+    wanted = [f"{word}({one})" for one in range(60) for word in ("sum", "count(DISTINCT ", "max")]
+    assert aggregate(frame, wanted) == (10, tuple(wanted))
+    assert frame.passes == [50, 50, 20, *[4] * 15]
+    assert aggregate(Frame(), ()) == (10, ())
+    with pytest.raises(EngineError, match="10 and 11"):
+        aggregate(Frame(10, 11), ["sum(a)", "count(DISTINCT a)"])

@@ -17,8 +17,8 @@ from lakegate.checks.registry import check
 from lakegate.model.checks import Check
 from lakegate.model.tables import AddedFiles
 
-_BEYOND = 10**308
-"""More than a double holds, or nearly."""
+_BEYOND = 2**1024
+"""More than a double holds."""
 
 _NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOATING})
 _LONGEST_SHOWN = 200  # characters
