@@ -23,7 +23,7 @@ from lakegate.model.identifiers import quote
 from proofs.asked import Asked, Row, ask
 from proofs.values import Kind, key
 
-_LARGEST_SUM = 10**30
+_LARGEST_SUM = 10**37  # with the digits of its fraction
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _EMAIL = re.compile(rf"[a-zA-Z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL})*")
@@ -133,7 +133,8 @@ def _measures(r: random.Random, name: str, there: Sequence[Any]) -> Iterator[Ask
         yield _whole(checks.quantile(name, 0.5, max=1e300), fails=True)
         return
     is_float = any(isinstance(value, float) for value in there)
-    if not is_float and sum(abs(Fraction(value)) for value in there) < _LARGEST_SUM:
+    digits = max((-int(value.as_tuple().exponent) for value in there if isinstance(value, Decimal)), default=0)
+    if not is_float and sum(abs(Fraction(value)) for value in there) < _LARGEST_SUM / Fraction(10) ** digits:
         total = sum((Fraction(value) for value in there), Fraction(0))
         mean = total / len(there) if there else Fraction(0)
         for found, make in ((total, checks.column_sum), (mean, checks.mean)):
@@ -267,8 +268,9 @@ def _of_the_table(r: random.Random, columns: Mapping[str, Kind], rows: int, pare
         yield _whole(checks.columns_match(listed, mode="additive"), fails=False)
         yield _whole(checks.columns_match(listed), fails=not is_whole)
         yield _whole(checks.columns_match([*listed, "missing"], ordered=in_order), fails=True)
-    name, other = r.choice(names), r.choice(names)
-    yield _whole(checks.column_type(name, columns[other].spark), fails=columns[name].spark != columns[other].spark)
+    name, other = r.choice(names), columns[r.choice(names)].spark
+    written = "timestamp_ltz" if other == "timestamp" else other  # which is Iceberg's name of another type
+    yield _whole(checks.column_type(name, written), fails=columns[name].spark != other)
     yield _whole(checks.column_exists("no such column"), fails=True)
     if parents is None:
         return

@@ -110,7 +110,7 @@ def column_exists(column_name: OtherColumns, **options: Unpack[CheckOptions]) ->
 def column_type(column: ColumnName, type: str, **options: Unpack[CheckOptions]) -> AboutColumns:
     """``column`` is of type ``type``.
 
-    Types have Iceberg's names, or Spark's. In Python: ``column_type``.
+    Types have Iceberg's names, or Spark's; ``timestamp`` is Iceberg's, without a zone. In Python: ``column_type``.
 
     Example:
         >>> str(column_type("fare_amount", "double"))
