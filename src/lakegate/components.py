@@ -98,7 +98,7 @@ class Components:
     def find_catalog(self, *, timeout_s: float) -> Catalog:
         """Return a catalog like :attr:`catalog`, but start nothing, and wait less for an answer.
 
-        Call it again after the catalog was away: a local one that was started anew may have another address.
+        Call it again after the catalog was away: a local one that was restarted may have another address.
 
         Args:
             timeout_s: Seconds to wait for one response; no more than ``catalog.timeout_s``.

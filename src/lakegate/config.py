@@ -265,7 +265,7 @@ class PublishSettings(_Section):
     attempts: int = Field(default=40, ge=1)
     """How often to try the commit, if other commits to its tables keep being faster."""
     timeout_s: float = Field(default=120.0, gt=0)
-    """Seconds after which the commit isn't tried again. The branch is kept: ``lakegate publish`` tries anew."""
+    """Seconds after which the commit isn't tried again. The branch is kept: ``lakegate publish`` tries again."""
 
 
 class GcSettings(_Section):

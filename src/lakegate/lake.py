@@ -899,7 +899,7 @@ class Lake:
         )
 
     def restore_table(self, table: str, *, at: str | datetime) -> Run:
-        """Put a table on ``main`` back to how it was, whoever changed it since, in one new commit.
+        """Restore an earlier state of a table on ``main`` in one new commit, whoever changed it since.
 
         Source files whose rows it loses can be ingested again; those whose rows it regains count as published.
 

@@ -1,4 +1,4 @@
-"""Counters in SQL: each is one row, which whoever counted adds to."""
+"""Counters in SQL: each is one row, to which every process adds what it counted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The journal's schema, version by version, each from the one before.
 
-A migration describes its version by itself, and is never changed once it was released. They run in the transaction that
+A migration describes its whole version, and is never changed once it was released. They run in the transaction that
 the journal opened: SQLite can take back changes of the schema, too.
 """
 

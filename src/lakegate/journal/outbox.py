@@ -206,7 +206,7 @@ class Outbox:
             return tuple(TablePointer.model_validate_json(one) for one in tx.scalars(select(MIRRORED.c.pointer)))
 
     def unsent_states(self) -> Sequence[Delivery]:
-        """Return what systems that point at tables are still to be told of commits, or may have been told.
+        """Return what systems that point at tables haven't been notified of yet, or may have been.
 
         What was skipped, or failed and was covered by a later event, may be where a system points nevertheless:
         somebody did it by hand, or it arrived and the answer was lost. That lasts until the table's next delivery.

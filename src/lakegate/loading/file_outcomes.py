@@ -111,7 +111,7 @@ class Ready:
     """A file that can be ingested.
 
     Attributes:
-        alone: Whether it goes by itself because it failed or was rejected together with others.
+        alone: Whether it's ingested alone because it failed or was rejected together with others.
         tries: How often: a file that may kill the process comes after unknown ones.
     """
 
@@ -242,7 +242,7 @@ class Backoff:
         return max(0.0, until - self._clock.monotonic())
 
     def wants_apart(self, uri: str) -> bool:
-        """Return whether the engine failed at the file so often that it should go by itself."""
+        """Return whether the engine failed at the file so often that it should be ingested alone."""
         trouble = self._troubles.get(uri)
         return trouble is not None and trouble.failures >= _APART_AFTER
 
@@ -314,7 +314,7 @@ class FileOutcomes:
         return checkpoint.outcome == "done" or checkpoint.tries > TRIED_TOGETHER
 
     def left_s(self, checkpoint: FileCheckpoint | None) -> float:
-        """Return the seconds until a file that failed by itself is retried: 0 after a restart."""
+        """Return the seconds until a file that failed alone is retried: 0 after a restart."""
         if checkpoint is None or checkpoint.tries == TRIED_TOGETHER or checkpoint.noted_at < self._began:
             return 0.0
         pause_s = min(_RETRY_S * 2.0 ** min(checkpoint.tries - 1, 10), _LONGEST_S)
@@ -323,7 +323,7 @@ class FileOutcomes:
     def begin(self, lake: Lake, chunk: Chunk) -> None:
         """Save that a run is about to try the files: if nothing follows, one of them killed its process.
 
-        For a file that goes by itself this counts as a try; :meth:`release` takes that back.
+        For a file that is ingested alone this counts as a try; :meth:`release` takes that back.
         """
         known = lake.file_checkpoints(chunk.table, chunk.uris)
         self._failed_at |= {one.uri: one.noted_at for one in known.values() if one.outcome in ("failed", "parked")}
@@ -358,7 +358,7 @@ class FileOutcomes:
     def after_death(self, lake: Lake, table: str, checkpoint: FileCheckpoint, run: Run | None) -> FileCheckpoint | None:
         """Return the outcome of a file whose process died, because of it or another file of its chunk.
 
-        It goes by itself from now on. ``None`` if it should just be retried.
+        It's ingested alone from now on. ``None`` if it should just be retried.
         """
         if checkpoint.outcome != "trying" or (run is not None and run.status not in _ENDED_BADLY):
             return None

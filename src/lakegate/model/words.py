@@ -61,7 +61,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 def suggest_keyword(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Return ``function``, whose ``TypeError`` for an unknown keyword suggests one: a typo can't leave a check out.
 
-    Python 3.13 does it by itself.
+    Python 3.13 does it on its own.
 
     Example:
         >>> suggest_keyword(lambda *, checks=(): None)(chekcs=["not_null(id)"])

@@ -108,7 +108,7 @@ class Measured:
         self._values[metric.name, given] = time.timestamp()  # type: ignore[assignment]  # likewise
 
     def take(self) -> list[Sample]:
-        """Return what was counted, and begin anew."""
+        """Return what was counted, and start from zero."""
         taken, self._values = self._values, Counter()
         return [Sample(name, labels, value) for (name, labels), value in taken.items()]
 

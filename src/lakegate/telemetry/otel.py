@@ -157,7 +157,7 @@ def flush() -> None:
 
 
 def shut_down() -> None:
-    """Send the rest and end all threads; later work begins anew."""
+    """Send the rest and end all threads; later work starts over."""
     _OWN.shut_down()
 
 

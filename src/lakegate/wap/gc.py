@@ -5,7 +5,7 @@ In this order, so that no file that is needed can be mistaken for garbage:
 1. Branches of rejected and failed runs expire.
 2. All files in the warehouse that are old enough are candidates.
 3. Every file that a commit in the history of any branch or tag needs stops being one, and every file of a state that a
-   downstream system points at, or is still to be told of.
+   downstream system points at, or hasn't been notified of yet.
 4. ``gc`` announces that it deletes files (:mod:`lakegate.wap.reachable`), and looks at the references again before each
    batch, for what was committed meanwhile.
 

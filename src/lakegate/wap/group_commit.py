@@ -252,7 +252,7 @@ class Companions:
         own = len(self.run.staged[0].snapshot_ids)
         try:
             pointer, refused = self.context.editor.replay_each(sources, pointer, at_least=own)
-        except Exception:  # noqa: BLE001 - whatever is wrong with one of them, it finds out by itself
+        except Exception:  # noqa: BLE001 - whatever is wrong with one of them, it finds out on its own
             return pointer, ()
         return pointer, [one for place, one in enumerate(chosen) if place not in refused]
 
@@ -279,7 +279,7 @@ class Companions:
                 events = [event for commit in since for event in reversed(events_of(commit))]
                 require_not_published(one.run, [*group, *events])
             except LakegateError:
-                continue  # it finds out by itself
+                continue  # it finds out on its own
             found.append(one)
             group.insert(0, _event(one.run))
         return found

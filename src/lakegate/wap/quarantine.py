@@ -64,7 +64,7 @@ class Audited:
 def audit_and_quarantine(context: Context, request: IngestRequest, staged: StagedTable) -> Audited:
     """Audit a batch; set aside the rows that fail checks of severity ``quarantine``, and audit what is left.
 
-    All other checks judge the rows that are left. Called again with the same arguments, it begins anew.
+    All other checks judge the rows that are left. Called again with the same arguments, it starts over.
 
     Raises:
         ConfigurationError: When a table of the quarantine table's name exists and isn't one.

@@ -236,7 +236,7 @@ _ACTORS = ("LAKEGATE_ACTOR", "GITHUB_ACTOR", "GITLAB_USER_LOGIN", "BUILDKITE_BUI
 
 
 def accepted(reason: str, actor: str | None = None) -> Acceptance:
-    """Return the decision to publish for ``reason``, made now by ``actor``, or by whoever runs this.
+    """Return the decision to publish for ``reason``, made now by ``actor`` or else the current user.
 
     Raises:
         InputError: When the reason is empty or very long.

@@ -45,7 +45,7 @@ def fit(
         mode: What to do about differences.
 
     Returns:
-        What must be changed, and what becomes of columns that one of them lacks.
+        What must be changed, and what happens to columns that one of them lacks.
 
     Raises:
         SchemaError: Listing every difference that ``mode`` doesn't allow, and the mode that would.

@@ -1,4 +1,4 @@
-"""Show and retry what other systems are told of publishes."""
+"""Show and retry the notifications that other systems get of publishes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     examples=("lakegate downstream status", "lakegate downstream test dbt", "lakegate downstream retry"),
 )
 def downstream() -> None:
-    """Show what other systems were told of publishes, and decide about what they couldn't be told.
+    """Show which notifications other systems got of publishes, and decide about those that couldn't be delivered.
 
     Configure systems in sections [downstream.NAME] of the settings. Each run that ends tells them what was published,
     reverted or restored. One that's down changes no run: what it misses is queued in the journal and sent later, by the

@@ -166,7 +166,7 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
 
 
 def _show_differences(plan: IngestPlan) -> None:
-    """Print what the run would change of the table's columns, and what becomes of those that one side lacks."""
+    """Print what the run would change of the table's columns, and what happens to those that one side lacks."""
     lines = [f"Would {change}." for change in plan.request.schema_changes]
     lines += plan.notes
     if lines:

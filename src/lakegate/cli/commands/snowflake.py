@@ -175,11 +175,11 @@ def status(app: App, /, *, name: str | None) -> None:
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
 @_name_option
-@click.option("--recreate", is_flag=True, help="Create the tables anew instead of refreshing them, in one step each.")
+@click.option("--recreate", is_flag=True, help="Recreate the tables instead of refreshing them, each in one step.")
 def refresh(app: App, /, *, tables: Sequence[str], name: str | None, recreate: bool) -> None:
     """Let TABLEs, or all tables, show what main has now. Creates those that Snowflake lacks.
 
-    Publishing does this by itself. Run it after Snowflake was out of reach for long, or refused a refresh: it also
+    Publishing does this automatically. Run it after Snowflake was out of reach for long, or refused a refresh: it also
     tries again what waits for Snowflake. Exits with 3 if a table couldn't be refreshed.
     """
     with _opened(app, name) as (lake, setup, known):

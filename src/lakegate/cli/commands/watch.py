@@ -313,7 +313,7 @@ class WatchView:
     def _outlook(self, chunk: Chunk, noted: Collection[FileCheckpoint]) -> str:
         landing = next(iter(noted), None)
         if landing is None or not chunk.alone:
-            return "Retrying them one by one." if len(noted) > 1 else "Retrying it by itself."
+            return "Retrying them one by one." if len(noted) > 1 else "Retrying it alone."
         if landing.outcome == "rejected" or landing.tries >= self._max_tries:
             return "Given up until it changes."
         return f"Attempt {landing.tries} of {self._max_tries}."

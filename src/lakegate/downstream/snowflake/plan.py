@@ -255,7 +255,7 @@ def _table_step(
             name=place.sql,
             action="replace",
             sql=sql.create_table(place, path, mark, settings, replace=True),
-            reason=f"{table.table} was dropped and created anew",
+            reason=f"{table.table} was dropped and recreated",
         )
     if place in found.others:
         reason = f"a {found.others[place]} of this name exists in Snowflake, and lakegate didn't make it"

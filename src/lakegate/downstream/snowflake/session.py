@@ -85,7 +85,7 @@ class Session:
         if connection is not None:
             try:
                 connection.close()
-            except Exception:  # noqa: BLE001 - the work is done; Snowflake ends idle sessions by itself
+            except Exception:  # noqa: BLE001 - the work is done; Snowflake ends idle sessions on its own
                 return
 
     def run(self, sql: str) -> list[dict[str, Any]]:

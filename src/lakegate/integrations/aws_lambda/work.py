@@ -50,7 +50,7 @@ _TROUBLES = 2
 """After so many in a row, the files aren't the cause, and the others would fail, too."""
 _NO_TIME = "No time was left for it."
 _ALONE = "lambda/alone"
-_CROWDED = "Another run must finish by itself first."
+_CROWDED = "Another run must finish first."
 _ALONE_TIMEOUT_S = 1.0
 
 

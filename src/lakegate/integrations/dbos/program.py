@@ -251,7 +251,7 @@ def _pending() -> Sequence[str]:
 def _wait(workflow_id: str) -> None:
     try:
         DBOS.retrieve_workflow(workflow_id).get_result()
-    except Exception as error:  # noqa: BLE001 - its own caller is told of it by the database
+    except Exception as error:  # noqa: BLE001 - its own caller learns of it from the database
         DBOS.logger.error(f"Recovered workflow {workflow_id} failed: {error}")
 
 

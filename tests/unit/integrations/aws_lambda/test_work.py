@@ -225,7 +225,7 @@ def test_of_runs_that_came_often_one_is_gone_on_with_at_a_time(lakes: FakeLakes)
 
     with lakes.stepping.lock("lambda/alone", timeout_s=1.0):
         [crowded] = take_in(lakes.function, "landing", files, NEVER, often=set(uris)).values()
-        assert (crowded.outcome, crowded.reason) == ("not done", "Another run must finish by itself first.")
+        assert (crowded.outcome, crowded.reason) == ("not done", "Another run must finish first.")
         assert lakes.stepping.taken == []
     [alone] = take_in(lakes.function, "landing", files, NEVER, often=set(uris)).values()
     assert alone.outcome == "published"
