@@ -161,11 +161,8 @@ def _seconds(deadline: Deadline) -> int:
     return max(ceil(deadline.left_s), 1)
 
 
-MAX_BLOCKS = 50
 MAX_HEADER = 150
-MAX_SECTION = 3000
 MAX_FIELDS = 10
-MAX_FIELD = 2000
 _VALUE = 300
 _SENTENCE = 600
 _ROW = 500

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from lakegate.dashboard.model import MAIN, ReadModel
@@ -243,8 +243,3 @@ def _count(model: ReadModel, pointer: TablePointer | None) -> int | None:
         return model.facts(pointer).rows
     except LakegateError:
         return None
-
-
-def branch_names(model: ReadModel) -> Sequence[str]:
-    """Return the names of all branches, ``main`` first, for a choice; raises as :meth:`ReadModel.refs`."""
-    return (MAIN, *(ref.name for ref in model.branches()))

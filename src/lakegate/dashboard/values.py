@@ -66,11 +66,6 @@ class CheckLine(CheckResult):
     table: str
     hidden_examples: int = 0
 
-    @property
-    def failing_share(self) -> float | None:
-        """Share of the rows that fail, from 0 to 1; ``None`` if no row was looked at."""
-        return min(self.failing_rows / self.total_rows, 1.0) if self.total_rows else None
-
     @classmethod
     def of(cls, table: str, result: CheckResult, *, examples: int = 0, masked: Sequence[str] = ()) -> CheckLine:
         """Return the line of ``result`` with up to ``examples`` rows.

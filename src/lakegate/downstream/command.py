@@ -29,7 +29,6 @@ _LONGEST_LINE = 1000
 _MOST_LINES = 200
 _MOST_BYTES = 256 * 1024
 _GRACE_S = 5.0
-_NOT_FOUND = 127
 _REFUSES = 65
 """Exit code by which a command says that it would fail again with the same event (``EX_DATAERR`` of ``sysexits.h``)."""
 

@@ -16,7 +16,6 @@ from markupsafe import Markup, escape
 
 from lakegate.dashboard.ui.page import address
 from lakegate.model.figures import age, share
-from lakegate.model.run import Run
 from lakegate.progress import one_line
 
 Tone = Literal["ok", "bad", "warn", "live", "off"]
@@ -282,10 +281,3 @@ def commands(*lines: str) -> Html:
 def joined(*parts: object, by: str = " ") -> Html:
     """Return parts in a row; text is escaped."""
     return Markup(by).join(escape(part) for part in parts)  # noqa: S704 - written in the pages, never data
-
-
-def run_status(run: Run) -> Html:
-    """Return a run's status; one that was published although its audit failed says so."""
-    if run.status == "published" and run.accepted is not None:
-        return badge("accepted", tone="warn", sign="✓")
-    return badge(run.status)
