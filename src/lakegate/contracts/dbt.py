@@ -15,6 +15,7 @@ from lakegate.contracts.document import Document, Mark, Node
 from lakegate.contracts.draft import Draft, DraftColumn, sql_type, text_of, words_of
 from lakegate.errors import CheckError
 from lakegate.model.identifiers import quote
+from lakegate.model.sqltext import sql_string
 
 _RESOURCES = ("models", "seeds", "snapshots")
 _TESTS = ("tests", "data_tests")
@@ -423,13 +424,19 @@ def _expression(test: _Test) -> Made:
 
 def _pattern(kind: str, name: str = "regex") -> Callable[[_Test], Made]:
     def read(test: _Test) -> Made:
-        pattern = test.take(name)
+        found = test.take(name)
+        patterns = found if isinstance(found, list) else [found]
         test.take("is_raw")
-        flags = test.take("flags")
+        flags, match_on = test.take("flags") or "", test.take("match_on", default="any")
         test.done()
-        if flags:
-            raise _NoCheckError(f"flags {flags!r}: write them into the pattern, (?i)…")
-        return kind, [test.on], {"pattern": pattern}
+        if not patterns or not all(isinstance(one, str) for one in patterns):
+            raise _NoCheckError(f"{name!r} isn't a pattern, nor a list of them")
+        if match_on != "any":
+            raise _NoCheckError(f"match_on: {match_on!r}: of several patterns, one is to match")
+        if set(flags) - {"c", "i"}:
+            raise _NoCheckError(f"flags {flags!r}: write them into the pattern, (?s)…")
+        whole = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{one})" for one in patterns)
+        return kind, [test.on], {"pattern": f"(?i){whole}" if "i" in flags else whole}
 
     return read
 
@@ -481,7 +488,21 @@ def _pair(test: _Test) -> Made:
     test.done()
     if not isinstance(left, str) or not isinstance(right, str):
         raise _NoCheckError("it needs column_A and column_B")
+    if not left.isidentifier() or not right.isidentifier():  # they may be SQL
+        return "expression_is_true", (), {"expression": f"({left}) {'>=' if or_equal else '>'} ({right})"}
     return "column_pair_greater", [left, right], {"or_equal": or_equal or None}
+
+
+def _equal_pair(test: _Test) -> Made:
+    left, right = test.take("column_A"), test.take("column_B")
+    test.done()
+    return "expression_is_true", (), {"expression": f"({left}) = ({right})"}
+
+
+def _not_like(test: _Test) -> Made:
+    pattern = test.take("like_pattern")
+    test.done()
+    return "sql", (), {"predicate": f"{quote(test.on)} LIKE {sql_string(str(pattern))}"}
 
 
 def _recency(test: _Test) -> Made:
@@ -565,11 +586,13 @@ _READERS: Mapping[str, Callable[[_Test], Made]] = {
     "expect_column_distinct_count_to_equal": lambda test: _measured("distinct_count")(
         _doubled(test, "min_value", "max_value")
     ),
+    "expect_column_distinct_values_to_be_in_set": _accepted("value_set"),
     "expect_column_max_to_be_between": _measured("max"),
     "expect_column_mean_to_be_between": _measured("mean"),
     "expect_column_median_to_be_between": _measured("quantile", q=0.5),
     "expect_column_min_to_be_between": _measured("min"),
     "expect_column_pair_values_A_to_be_greater_than_B": _pair,
+    "expect_column_pair_values_to_be_equal": _equal_pair,
     "expect_column_quantile_values_to_be_between": _measured("quantile"),
     "expect_column_stdev_to_be_between": _measured("stddev"),
     "expect_column_sum_to_be_between": _measured("sum"),
@@ -584,9 +607,12 @@ _READERS: Mapping[str, Callable[[_Test], Made]] = {
     "expect_column_values_to_be_unique": _simple("unique"),
     "expect_column_values_to_match_like_pattern": _pattern("match_like", "like_pattern"),
     "expect_column_values_to_match_regex": _pattern("matches"),
+    "expect_column_values_to_match_regex_list": _pattern("matches", "regex_list"),
     "expect_column_values_to_not_be_in_set": _refused("value_set"),
     "expect_column_values_to_not_be_null": _simple("not_null"),
+    "expect_column_values_to_not_match_like_pattern": _not_like,
     "expect_column_values_to_not_match_regex": _pattern("not_match_regex"),
+    "expect_column_values_to_not_match_regex_list": _pattern("not_match_regex", "regex_list"),
     "expect_compound_columns_to_be_unique": _key("column_list"),
     "expect_row_values_to_have_recent_data": _recency,
     "expect_table_columns_to_contain_set": _columns("additive"),

@@ -88,11 +88,18 @@ class Draft:
             self.lose(mark, what, error.message)
             return ()
         for check in made:
+            self._list(check.columns)
             listed = next((one for one in self.columns if check.columns == (one.name,)), None)
             known = self.checks if listed is None or not find_check(check.kind).columns else listed.checks
             if check not in known:
                 known.append(check)
         return made
+
+    def _list(self, columns: Sequence[str]) -> None:
+        """List columns that the file doesn't, as it needn't list all; a contract's checks are of its columns only."""
+        known = {one.name.lower() for one in self.columns}
+        missing = [name for name in columns if name.lower() not in known and name.isidentifier()]
+        self.columns += [DraftColumn(name) for name in missing] if known else []
 
     def text(self, source: str) -> str:
         """Return the contract.

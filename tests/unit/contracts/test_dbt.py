@@ -104,6 +104,18 @@ def test_a_model_becomes_a_contract() -> None:
         ),
         ("dbt_expectations.expect_column_distinct_count_to_equal: {value: 3}", "distinct_count(c, min=3, max=3)"),
         ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: date}", "type(c, type='date')"),
+        (
+            "dbt_expectations.expect_column_values_to_match_regex_list: {regex_list: ['^a', 'b$'], flags: i}",
+            "matches(c, pattern='(?i)(?:^a)|(?:b$)')",
+        ),
+        (
+            "dbt_expectations.expect_column_pair_values_A_to_be_greater_than_B: {column_A: a + 1, column_B: b}",
+            "expression_is_true(a, b, expression='(a + 1) > (b)')",
+        ),
+        (
+            "dbt_expectations.expect_column_values_to_not_match_like_pattern: {like_pattern: 'a%'}",
+            "sql(c, predicate=\"`c` LIKE 'a%'\")",
+        ),
         ("dbt_expectations.expect_column_to_exist", "column_exists(column_name='c')"),
         ("dbt_expectations.expect_column_values_to_be_null", "null_rate(c, min=1)"),
         (
@@ -147,6 +159,8 @@ def test_tests_of_dbt_and_its_packages(test: str, check: str) -> None:
         ("unique: {config: {error_if: '!= 3'}}", "isn't 'more than so many rows'"),
         ("unique: {config: {warn_if: '>10', error_if: '>100'}}", "it warns and fails at different numbers"),
         ("dbt_expectations.expect_column_values_to_be_increasing", "no check of ours"),
+        ("dbt_expectations.expect_column_values_to_match_regex: {regex: a, flags: s}", "write them into the pattern"),
+        ("dbt_expectations.expect_column_values_to_match_regex_list: {regex_list: [a], match_on: all}", "one is to"),
         ("dbt_expectations.expect_column_values_to_be_of_type: {column_type: geography}", "no type of Iceberg"),
         ("dbt_utils.mutually_exclusive_ranges: {lower_bound_column: a, upper_bound_column: b}", "without length"),
         ("dbt_utils.accepted_range: {min_value: now()}", "is SQL, not a value"),
@@ -197,3 +211,17 @@ def test_a_file_that_is_neither_is_refused(
     with pytest.raises(ConfigurationError) as caught:
         read_foreign(Path("x.yml"))
     assert said in caught.value.message
+
+
+def test_columns_that_only_a_test_names_are_listed() -> None:
+    (draft,) = read(
+        """\
+        models:
+          - name: m
+            columns: [{name: a}]
+            tests:
+              - dbt_utils.expression_is_true: {expression: A + b > 0}
+        """
+    )
+    assert checks(draft) == ["expression_is_true(A, b, expression='A + b > 0')"]
+    assert [one.name for one in draft.columns] == ["a", "b"]
