@@ -141,6 +141,17 @@ def test_every_page_is_sound(dashboard: Dashboard, runs: str) -> None:
             window.page.set_viewport_size({"width": DESK[0], "height": DESK[1]})
 
 
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_quarantined_rows_are_shown_on_any_screen(dashboard: Dashboard, size: tuple[int, int]) -> None:
+    dashboard.tell("lake/quarantine")
+    with dashboard.window(size=size) as window:
+        for path in ("table?table=nyc.trips&view=Quarantine", "run?run=q1"):
+            window.open(path)
+            assert window.page.locator("td.mark").count() >= 8
+            assert window.page.get_by_text("lakegate quarantine release nyc.trips").count() == 1
+            window.is_sound()
+
+
 def test_a_run_is_found_read_and_shared(dashboard: Dashboard) -> None:
     dashboard.tell("lake/trips" if "LAKEGATE_PICTURES" in os.environ else f"lake/{_SOME}")
     with dashboard.window() as window:

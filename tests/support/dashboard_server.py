@@ -1,7 +1,8 @@
 """The dashboard as a process, for tests in a browser: ``python dashboard_server.py FOLDER [RUNS]``.
 
 It prints its address. ``GET /-/lake/NAME`` chooses what it shows: a number is a lake of so many runs (``big_lake``),
-``house`` one in memory, with a rejected batch that can be published, and ``trips`` one for pictures.
+``house`` one in memory, with a rejected batch that can be published, ``quarantine`` one with rows that wait there, and
+``trips`` one for pictures.
 ``GET /-/gate/shut`` holds up whoever publishes, until ``/-/gate/open``. To look at a page while you work on it:
 ``PYTHONPATH=tests python tests/support/dashboard_server.py /tmp/lake 300``.
 """
@@ -58,12 +59,25 @@ def share_house(folder: Path) -> Shared:
     house = FakeLakehouse()
     ingest(house.context, ordered(house))
     ingest(house.context, ordered(house, WITH_NULLS, run="r2"))
+    return _shared(house, folder)
+
+
+def _shared(house: FakeLakehouse, folder: Path) -> Shared:
     parts: dict[str, Any] = {"catalog": house.catalog, "reader": house, "journal": house.journal}
     components: Any = SimpleNamespace(**parts, context=house.context, settings=Settings(), home=folder, close=bool)
     model = ReadModel(
         catalog=lambda: house.catalog, reader=lambda: house, journal=lambda: house.journal, settings=Settings()
     )
     return Shared(Lake(components), model, Access("none", True, UiSettings()))  # noqa: FBT003 - a test's
+
+
+def share_quarantine(folder: Path) -> Shared:
+    """Return what the pages show of a lake with quarantined rows, of odd names and values."""
+    house = FakeLakehouse()
+    rows = [{"id": n or None, "fare": n - 2, "<i>\N{RIGHT-TO-LEFT OVERRIDE}note": "<script>" * n} for n in range(40)]
+    checks = ("not_null(id, severity='quarantine')", "in_range(fare, max=30, severity='quarantine')")
+    ingest(house.context, ordered(house, rows, run="q1", checks=checks))
+    return _shared(house, folder)
 
 
 def share_trips(folder: Path) -> Shared:
@@ -106,7 +120,7 @@ class _Control:
     def show(self, name: str) -> Shared:
         if name not in self._made:
             folder = self._folder / name
-            known = {"house": share_house, "trips": share_trips}.get(name)
+            known = {"house": share_house, "quarantine": share_quarantine, "trips": share_trips}.get(name)
             self._made[name] = share_big(folder, int(name)) if known is None else known(folder)
         session.share(self._made[name])
         return self._made[name]

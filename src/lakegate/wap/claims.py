@@ -171,7 +171,8 @@ def _quarantined(request: IngestRequest, run_id: str) -> InputError:
     return InputError(
         f"Run {run_id}, which published files of this batch to {request.table} with other content, also quarantined "
         "rows of them; --on-changed replace can't take those back, nor what was released of them since.",
-        hint=f"Take back all rows of that run, then ingest the files again: lakegate revert {run_id}",
+        hint=f"Take back all rows of that run, then ingest the files again: lakegate revert {run_id} "
+        "(with --cascade if rows of it were released or dropped since; --dry-run shows what that takes back)",
         table=str(request.table),
         other_run_id=run_id,
     )

@@ -34,7 +34,9 @@ def show_quarantine(table: str, *, run_id: str | None = None) -> None:
     else:
         line = f"None waits: all of {counted(found.rows, 'row')} that were set aside are released."
     parts.html(Markup('<p class="muted">{}</p>').format(line))
-    parts.html(_reasons(found), "" if run_id is not None else _runs(found))
+    parts.html(_reasons(found))
+    if run_id is None:
+        parts.html(_runs(found))
     if found.waiting:
         parts.html(_examples(found.examples))
     if found.commands:

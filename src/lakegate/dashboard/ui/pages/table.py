@@ -136,7 +136,9 @@ def _head(detail: TableDetail, at: str | None) -> None:
         verb = "waits" if over.quarantined == 1 else "wait"
         link = markup.link("see them", "table", table=over.table, view="Quarantine")
         parts.html(
-            Markup('<div class="todo">{} {} to be released, fixed or dropped: {}</div>').format(waiting, verb, link)
+            Markup('<div class="todo warn">{} {} to be released, fixed or dropped: {}</div>').format(
+                waiting, verb, link
+            )
         )
 
 
