@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
-from lakegate.components import Components
-from lakegate.errors import InputError
 from lakegate.lake import Lake
-from lakegate.model.identifiers import TableIdentifier
-from lakegate.spark.sessions import CATALOG
 
 pytestmark = pytest.mark.jvm
 
@@ -64,35 +57,3 @@ def test_rows_that_came_and_went_are_told(lake: Lake, namespace: str, mode: str)
     added, removed = written(lake, "all new", f"INSERT OVERWRITE {table} SELECT id, 0 FROM range(5)")
     assert added == 5
     assert lake.table(table).rows in (5, None)
-
-
-def test_version_3_is_refused_where_it_comes_in(components: Components, lake: Lake, namespace: str) -> None:
-    session: Any = components.engine.session  # type: ignore[attr-defined]  # Spark's own, behind the seam
-    table = TableIdentifier.parse(f"{namespace}.t")
-    version_3 = "TBLPROPERTIES ('format-version' = '3')"
-    raised = f"ALTER TABLE {{t}} SET {version_3}"
-    attempts: dict[str, Sequence[str]] = {
-        "created": [f"CREATE TABLE {{t}}_new (id bigint) USING iceberg {version_3}"],
-        "raised": [raised],
-        "raised beside rows": ["INSERT INTO {t} VALUES (2)", raised],
-        "replaced": [f"CREATE OR REPLACE TABLE {{t}} USING iceberg {version_3} AS SELECT 1 AS id"],
-    }
-    written(lake, "one", f"CREATE TABLE {table} AS SELECT 1L AS id")
-    head = components.catalog.get_ref("main")
-    for name, statements in attempts.items():
-        with pytest.raises(InputError, match=r"format.version") as caught, lake.transaction() as tx:
-            for statement in statements:
-                tx.sql(statement.format(t=table))
-        assert caught.value.hint, name
-    branch = f"hand-{namespace}"
-    components.catalog.create_branch(branch, head)
-    session.sql(raised.format(t=table.sql(CATALOG, ref=branch)))
-    with pytest.raises(InputError, match=f"raises {table} to Iceberg format version 3") as caught:
-        lake.publish(branch)
-    assert caught.value.context["branch"] == branch
-    assert components.catalog.get_ref("main") == head
-
-    # A table that is of version 3 on main already takes rows, as long as nobody else adds some at the same time.
-    session.sql(raised.format(t=table.sql(CATALOG)))
-    assert written(lake, "two", f"INSERT INTO {table} VALUES (2)") == (1, 0)
-    assert lake.table(str(table)).metadata.format_version == 3

@@ -329,7 +329,6 @@ def test_two_runs_that_created_one_table(place: Place) -> None:
             ["ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)"],
             r"partition spec 1 \(by at_day\)",
         ),
-        ([], ["ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')"], r"format version is 3"),
         (["DELETE FROM {t} WHERE id < 3"], [], r"snapshot \d+ did more than append"),
         (["INSERT OVERWRITE {t} VALUES {rows}"], [], r"snapshot \d+ did more than append"),
     ],

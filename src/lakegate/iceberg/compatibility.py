@@ -12,7 +12,7 @@ from lakegate.iceberg.metadata import Document, find_snapshot, properties, schem
 from lakegate.model.refs import TablePointer
 
 RUN_AGAIN = "Run the write again on main as it is now."
-_VERSION = 2
+_VERSIONS = (2, 3)
 _PROMOTIONS = {("int", "long"), ("float", "double")}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
@@ -25,12 +25,12 @@ def refuse(pointer: TablePointer, reason: str, hint: str, **context: object) -> 
 def check_version(document: Document, pointer: TablePointer) -> None:
     """Raise a ``NotReplayableError`` for a format version whose metadata is not edited here."""
     version = document["format-version"]
-    if version != _VERSION:
-        raised = "ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2') raises it. " if version < _VERSION else ""
+    if version not in _VERSIONS:
         refuse(
             pointer,
-            f"its format version is {version}, and only version {_VERSION} can be changed through its metadata",
-            f"{raised}Else run the write again on main as it is now.",
+            f"its format version is {version}, and only versions 2 and 3 can be changed through their metadata",
+            "ALTER TABLE … SET TBLPROPERTIES ('format-version' = '2') raises it. Else run the write again on main as "
+            "it is now.",
             format_version=version,
         )
 

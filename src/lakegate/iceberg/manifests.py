@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, KNOWN_CODECS
 from pyiceberg.avro.codecs.codec import Codec
@@ -46,16 +46,23 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakegate.model.refs import NO_SNAPSHOT
 
+_NEWEST: Final = 3
 _VERSION_1_OPTIONAL = frozenset({503, 504, 505, 506, 512, 513, 514})
 
 LIST_SCHEMA = Schema(
     *(
         field.model_copy(update={"required": field.required and field.field_id not in _VERSION_1_OPTIONAL})
-        for field in MANIFEST_LIST_FILE_SCHEMAS[2].fields
+        for field in MANIFEST_LIST_FILE_SCHEMAS[_NEWEST].fields
     )
 )
 """A line of a manifest list, as all versions can be read."""
-_LIST_IDS = frozenset(field.field_id for field in LIST_SCHEMA.fields)
+_LIST_IDS = {
+    version: frozenset(field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[version].fields)
+    for version in (_NEWEST - 1, _NEWEST)
+}
+_ROW_ID_PLACE = len(MANIFEST_LIST_FILE_SCHEMAS[_NEWEST].fields) - 1
+"""Place of ``first_row_id`` (520) in a line of a manifest list."""
+_FIRST_ROW_ID = 142
 _ENTRY_IDS = [0, 1, 3, 4, 2]
 _OPTIONAL_LONG = ["null", "long"]
 # By ManifestEntryStatus: 0 is existing, 1 added, 2 deleted.
@@ -95,6 +102,12 @@ class ListedManifest:
         return _known(self.file.added_rows_count) + _known(self.file.existing_rows_count)
 
     @property
+    def first_row_id(self) -> int | None:
+        """Id of the first row whose file has none of its own (version 3)."""
+        found: int | None = self.file[_ROW_ID_PLACE]
+        return found
+
+    @property
     def is_counted(self) -> bool:
         """Whether its counts and its snapshot are known, as a list of version 2 must say them."""
         return None not in [getattr(self.file, key) for key in ("added_snapshot_id", *_COUNTS)]
@@ -108,7 +121,7 @@ class ListedManifest:
         existing = [e.snapshot_id for e in entries if e.status == ManifestEntryStatus.EXISTING]
         known = (one for one in (file.added_snapshot_id, *written[-1:], *reversed(existing)) if one is not None)
         return ListedManifest(
-            ManifestFile.from_args(
+            _line(
                 manifest_path=file.manifest_path,
                 manifest_length=file.manifest_length,
                 partition_spec_id=file.partition_spec_id,
@@ -116,6 +129,7 @@ class ListedManifest:
                 sequence_number=file.sequence_number,
                 min_sequence_number=file.min_sequence_number,
                 added_snapshot_id=next(known, NO_SNAPSHOT),
+                first_row_id=self.first_row_id,
                 **counts_of((entry.status, entry.data_file.record_count) for entry in entries),
                 partitions=file.partitions,
                 key_metadata=file.key_metadata,
@@ -125,12 +139,22 @@ class ListedManifest:
     def added_at(self, sequence_number: int) -> ListedManifest:
         """Return the line of a manifest with nothing but additions in a snapshot of this sequence number.
 
-        Its entries carry none of their own: they inherit this one (Iceberg spec, "Sequence Number Inheritance").
+        Its entries carry none of their own: they inherit this one (Iceberg spec, "Sequence Number Inheritance"). Its
+        rows get new ids there: those that they had where it was staged may be other rows' now.
         """
-        values = [self.file[position] for position in range(len(self.file))]
-        renumbered = ManifestFile(*values)
+        renumbered = self._copy()
         renumbered.sequence_number = renumbered.min_sequence_number = sequence_number
+        renumbered[_ROW_ID_PLACE] = None
         return ListedManifest(renumbered)
+
+    def with_row_ids(self, first_row_id: int) -> ListedManifest:
+        """Return the line with the id of its first row (Iceberg spec, "First Row ID Assignment")."""
+        numbered = self._copy()
+        numbered[_ROW_ID_PLACE] = first_row_id
+        return ListedManifest(numbered)
+
+    def _copy(self) -> ManifestFile:
+        return ManifestFile(*(self.file[position] for position in range(len(self.file))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +164,27 @@ class ManifestList:
     meta: Mapping[str, str]
     manifests: tuple[ListedManifest, ...] = ()
 
+    def with_row_ids(self, next_row_id: int) -> tuple[ManifestList, int]:
+        """Return the list with row ids from ``next_row_id`` on where data manifests have none, and the next free one.
+
+        After an upgrade that's all of them (Iceberg spec, "First Row ID Assignment").
+        """
+        numbered = []
+        for line in self.manifests:
+            if line.file.content == ManifestContent.DATA and line.first_row_id is None:
+                numbered.append(line.with_row_ids(next_row_id))
+                next_row_id += line.live_rows
+            else:
+                numbered.append(line)
+        return ManifestList(self.meta, tuple(numbered)), next_row_id
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file in a manifest, with the numbers it inherited; ``raw`` are the bytes of its description."""
+    """A file in a manifest, with the numbers it inherited.
+
+    ``raw`` are the bytes of its description, ``numbered`` those with the id of its first row, if it inherited that.
+    """
 
     status: int
     snapshot_id: int
@@ -151,6 +192,7 @@ class Entry:
     file_sequence_number: int
     file: DataFile
     raw: bytes
+    numbered: bytes | None = None
 
     @property
     def is_live(self) -> bool:
@@ -158,8 +200,8 @@ class Entry:
         return self.status != ManifestEntryStatus.DELETED
 
     def existing(self) -> Entry:
-        """Return the entry as a later manifest holds it."""
-        return replace(self, status=int(ManifestEntryStatus.EXISTING))
+        """Return the entry as a later manifest holds it, with the id of its first row (version 3)."""
+        return replace(self, status=int(ManifestEntryStatus.EXISTING), raw=self.numbered or self.raw)
 
     def deleted(self, snapshot_id: int) -> Entry:
         """Return the entry as the manifest of the snapshot that deletes the file holds it."""
@@ -170,7 +212,7 @@ def read_list(content: bytes) -> ManifestList:
     """Return the manifest list in ``content``."""
     container = read_container(content)
     # Lists of format version 1, which an upgraded table may still have, lack what a new list must say.
-    keeps = {field.field_id for field in iceberg_schema(container.schema).fields} >= _LIST_IDS
+    keeps = {field.field_id for field in iceberg_schema(container.schema).fields} >= _LIST_IDS[_NEWEST - 1]
     records = container.records(_list_reader(container.schema))
     lines = tuple(ListedManifest(file, raw if keeps else None) for file, raw in records)
     return ManifestList(meta=container.meta if keeps else _new_list_meta(), manifests=lines)
@@ -181,14 +223,26 @@ def no_manifests() -> ManifestList:
     return ManifestList(meta=_new_list_meta())
 
 
-def write_list(manifests: ManifestList, snapshot_id: int, parent_id: int | None, sequence_number: int) -> bytes:
-    """Return the manifest list file of a snapshot."""
+def write_list(
+    manifests: ManifestList,
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence_number: int,
+    first_row_id: int | None = None,
+) -> bytes:
+    """Return the manifest list file of a snapshot; ``first_row_id`` is its first row's, in a table of version 3."""
+    version = 2 if first_row_id is None else _NEWEST
+    known = {field.field_id for field in iceberg_schema(manifests.meta[SCHEMA_KEY]).fields}
+    if not known >= _LIST_IDS[version]:
+        # The list before is from before the upgrade.
+        manifests = ManifestList(_new_list_meta(version), tuple(replace(one, raw=None) for one in manifests.manifests))
     meta = {
         **manifests.meta,
+        **({} if first_row_id is None else {"first-row-id": str(first_row_id)}),
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
         "sequence-number": str(sequence_number),
-        "format-version": "2",
+        "format-version": str(version),
     }
     write = _list_writer(meta[SCHEMA_KEY]).write
     records = [encoded(write, line.file) if line.raw is None else line.raw for line in manifests.manifests]
@@ -202,6 +256,7 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
         ForeignLayoutError: When the manifest was written in another layout than that of format version 2.
     """
     read_file = _file_reader(container.schema)
+    row_id_of = _row_id_finder(container.schema)
 
     def read(decoder: BinaryDecoder) -> tuple[int, int | None, int | None, int | None, DataFile, int]:
         status = decoder.read_int()
@@ -213,17 +268,30 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
     def number(own: int | None, inherited: int | None) -> int:
         return (inherited or 0) if own is None else own
 
-    return [
-        Entry(
-            status=status,
-            snapshot_id=number(snapshot_id, manifest.added_snapshot_id),
-            sequence_number=number(sequence_number, manifest.sequence_number),
-            file_sequence_number=number(file_sequence_number, manifest.sequence_number),
-            file=file,
-            raw=raw[-length:],
+    next_row_id: int | None = manifest[_ROW_ID_PLACE]
+    if next_row_id is not None and row_id_of is None:
+        raise ForeignLayoutError("no place for row ids")
+    entries = []
+    for (status, snapshot_id, sequence_number, file_sequence_number, file, length), record in container.records(read):
+        raw, numbered = record[-length:], None
+        if next_row_id is not None and row_id_of is not None and status != ManifestEntryStatus.DELETED:
+            own, start, end = row_id_of(raw)
+            if own is None:
+                # Inherited ("First Row ID Inheritance"): a later manifest that holds the file must say it.
+                numbered = raw[:start] + encoded(_write_optional_long, next_row_id) + raw[end:]
+                next_row_id += file.record_count
+        entries.append(
+            Entry(
+                status=status,
+                snapshot_id=number(snapshot_id, manifest.added_snapshot_id),
+                sequence_number=number(sequence_number, manifest.sequence_number),
+                file_sequence_number=number(file_sequence_number, manifest.sequence_number),
+                file=file,
+                raw=raw,
+                numbered=numbered,
+            )
         )
-        for (status, snapshot_id, sequence_number, file_sequence_number, file, length), raw in container.records(read)
-    ]
+    return entries
 
 
 def write_entries(meta: Mapping[str, str], entries: Iterable[Entry], *, inherit: bool = False) -> bytes:
@@ -247,7 +315,7 @@ def listed(
 ) -> ListedManifest:
     """Return the line of a data manifest that was written in the snapshot ``snapshot_id``."""
     return ListedManifest(
-        ManifestFile.from_args(
+        _line(
             manifest_path=location,
             manifest_length=length,
             partition_spec_id=spec_id,
@@ -255,11 +323,16 @@ def listed(
             sequence_number=sequence_number,
             min_sequence_number=min((e.sequence_number for e in entries if e.is_live), default=sequence_number),
             added_snapshot_id=snapshot_id,
+            first_row_id=None,
             **counts_of((entry.status, entry.file.record_count) for entry in entries),
             partitions=partitions,
             key_metadata=None,
         )
     )
+
+
+def _line(**fields: Any) -> ManifestFile:
+    return ManifestFile.from_args(_NEWEST, **fields)
 
 
 def counts_of(entries: Iterable[tuple[int, int]]) -> dict[str, Any]:
@@ -316,6 +389,11 @@ def _optional_long(decoder: BinaryDecoder) -> int | None:
     return decoder.read_int() if is_there else None
 
 
+def _write_optional_long(encoder: BinaryEncoder, value: int) -> None:
+    encoder.write_int(1)
+    encoder.write_int(value)
+
+
 def _write_entry(encoder: BinaryEncoder, entry: Entry, inherit: bool) -> None:  # noqa: FBT001 - ours alone
     encoder.write_int(entry.status)
     encoder.write_int(1)
@@ -338,9 +416,9 @@ def _list_writer(avro_schema: str) -> Writer:
     return resolve_writer(LIST_SCHEMA, iceberg_schema(avro_schema))
 
 
-@lru_cache(maxsize=1)
-def _new_list_meta() -> Mapping[str, str]:
-    schema = AvroSchemaConversion().iceberg_to_avro(MANIFEST_LIST_FILE_SCHEMAS[2], schema_name="manifest_file")
+@lru_cache(maxsize=2)
+def _new_list_meta(version: int = 2) -> Mapping[str, str]:
+    schema = AvroSchemaConversion().iceberg_to_avro(MANIFEST_LIST_FILE_SCHEMAS[version], schema_name="manifest_file")
     return {SCHEMA_KEY: json.dumps(schema), AVRO_CODEC_KEY: "deflate"}
 
 
@@ -354,6 +432,26 @@ def _file_reader(avro_schema: str) -> Callable[[BinaryDecoder], DataFile]:
     schema: Schema = iceberg_schema(avro_schema)
     described: Any = schema.fields[-1].field_type
     return resolve_reader(described, _FILE_TYPE, {-1: DataFile}, {134: DataFileContent}).read
+
+
+@lru_cache(maxsize=128)
+def _row_id_finder(avro_schema: str) -> Callable[[bytes], tuple[int | None, int, int]] | None:
+    """Return what finds a file's own row id in its description, and where; ``None`` where there's no place for one."""
+    described: Any = iceberg_schema(avro_schema).fields[-1].field_type
+    ids = [field.field_id for field in described.fields]
+    if _FIRST_ROW_ID not in ids:
+        return None
+    whole: Any = construct_reader(described)
+    before = [reader for _, reader in whole.field_readers[: ids.index(_FIRST_ROW_ID)]]
+
+    def find(raw: bytes) -> tuple[int | None, int, int]:
+        decoder = new_decoder(raw)
+        for reader in before:
+            reader.skip(decoder)
+        start = decoder.tell()
+        return _optional_long(decoder), start, decoder.tell()
+
+    return find
 
 
 def read_manifest(content: bytes) -> list[ManifestEntry]:

@@ -225,6 +225,8 @@ def with_snapshots(document: Document, pointer: TablePointer, added: Sequence[Do
             {"timestamp-ms": now, "snapshot-id": newest["snapshot-id"]},
         ],
     }
+    if newest.get("first-row-id") is not None:
+        snapshots["next-row-id"] = newest["first-row-id"] + newest["added-rows"]
     document = {**document, "current-schema-id": schema_id(document, pointer), **snapshots}
     return _following(document, pointer.metadata_location, now)
 

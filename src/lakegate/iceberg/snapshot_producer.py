@@ -78,18 +78,23 @@ class Table:
 
 
 class Head(NamedTuple):
-    """A table's newest snapshot and its manifests; ``None`` and none for a table without a snapshot."""
+    """A table's newest snapshot and its manifests; ``None`` and none for a table without a snapshot.
+
+    ``next_row_id`` is the id for the next new row of a table of version 3.
+    """
 
     snapshot: Document | None
     manifests: ManifestList
     sequence_number: int
+    next_row_id: int | None = None
 
     @classmethod
     def of(cls, table: Table) -> Head:
         """Return the head of ``table``."""
         snapshot = metadata.snapshot_of(table.document, table.pointer)
         manifests = no_manifests() if snapshot is None else table.manifests_of(snapshot)
-        return cls(snapshot, manifests, int(table.document["last-sequence-number"]))
+        next_row_id = table.document["next-row-id"] if table.document["format-version"] > 2 else None  # noqa: PLR2004
+        return cls(snapshot, manifests, int(table.document["last-sequence-number"]), next_row_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +228,9 @@ class SnapshotProducer:
         dropped = [(e, m.spec_id) for m in rewritten.values() for e in m.live if e.file.file_path in removed]
         self._check_deletes([m for m in manifests if m.file.content == ManifestContent.DELETES], dropped)
         kept = [
-            self._without(rewritten[m.file.manifest_path], removed) if m.file.manifest_path in rewritten else m
+            self._numbered(self._without(rewritten[m.file.manifest_path], removed), [m])
+            if m.file.manifest_path in rewritten
+            else m
             for m in manifests
         ]
         return kept, [entry for entry, _ in dropped]
@@ -242,13 +249,23 @@ class SnapshotProducer:
             "schema-id": metadata.schema_id(self.table.document, self.table.pointer),
         }
         _check_totals(self.table.pointer, snapshot, manifests)
-        content = write_list(manifests, self.snapshot_id, parent_id, self.sequence_number)
+        first_row_id, next_row_id = self.head.next_row_id, self.head.next_row_id
+        if first_row_id is not None:
+            manifests, next_row_id = manifests.with_row_ids(first_row_id)
+            snapshot |= {"first-row-id": first_row_id, "added-rows": next_row_id - first_row_id}
+        content = write_list(manifests, self.snapshot_id, parent_id, self.sequence_number, first_row_id)
         self.table.files.create(location, content, self.table.pointer)
-        return Head(snapshot, manifests, self.sequence_number)
+        return Head(snapshot, manifests, self.sequence_number, next_row_id)
 
     def _without(self, manifest: _Manifest, paths: Collection[str]) -> ListedManifest:
         entries = [e.deleted(self.snapshot_id) if e.file.file_path in paths else e.existing() for e in manifest.live]
         return self._write(manifest.container, entries, manifest.spec_id)
+
+    def _numbered(self, line: ListedManifest, sources: Sequence[ListedManifest]) -> ListedManifest:
+        """Return the line of a manifest whose files keep the row ids that they had in ``sources``: it needs no more."""
+        if self.head.next_row_id is None or any(source.first_row_id is None for source in sources):
+            return line
+        return line.with_row_ids(self.head.next_row_id)
 
     def _bins(self, manifests: Sequence[ListedManifest]) -> Iterator[list[ListedManifest]]:
         limit = metadata.setting(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
@@ -273,6 +290,7 @@ class SnapshotProducer:
                 existing = [entry.existing() for _, content in group for entry in content.live]
                 newest = group[0][1]
                 merged = self._write(newest.container, existing, newest.spec_id)
+                merged = self._numbered(merged, [manifest for manifest, _ in group])
                 yield from ((manifest, merged) for manifest, _ in group)
 
     def _check_deletes(self, manifests: Sequence[ListedManifest], files: Sequence[tuple[Entry, int]]) -> None:

@@ -28,9 +28,6 @@ from lakegate.wap.branches import carry_request
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
 
-_NEWEST_VERSION = 2
-"""Newest format version of Iceberg tables that lakegate supports."""
-
 
 def stage(context: Context, request: IngestRequest) -> StagedTable:
     """Write the request's batch to its branch, once.
@@ -41,7 +38,6 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         AlreadyExistsError: When the branch exists and belongs to something else.
         ConfigurationError: When the warehouse can't be written to.
         EngineError: When fewer or more rows arrived than the files hold.
-        InputError: When the engine created the table in an unsupported format version.
         RetryableError: When catalog or engine are away.
     """
     failpoints.reach("before-stage")
@@ -132,8 +128,7 @@ def _checked_change(
 
     Raises:
         InputError: When not every reader can load it; when it has rows in branches or tags of its own, where no check
-            looks; when its format version is unsupported; or when it turns on a property by which statements on one
-            branch delete files that others need.
+            looks; or when it turns on a property by which statements on one branch delete files that others need.
     """
     change = context.reader.change(before, pointer, evolves=evolves)
     context.reader.require_loadable(pointer, branch.name)
@@ -147,12 +142,12 @@ def _checked_change(
             table=str(pointer.table),
         )
     if change.kind != "append":  # which leaves the version and the properties as they were
-        require_supported(context, before, pointer, branch.name)
+        require_harmless(context, before, pointer, branch.name)
     return change
 
 
-def require_supported(context: Context, before: TablePointer | None, pointer: TablePointer, branch_name: str) -> None:
-    """Refuse a change to an unsupported format version, or to a property that deletes other branches' files."""
+def require_harmless(context: Context, before: TablePointer | None, pointer: TablePointer, branch_name: str) -> None:
+    """Refuse a change to a property that deletes other branches' files."""
     now = context.reader.metadata(pointer)
     then = None if before is None else context.reader.metadata(before)
     for key in sorted(DELETING_PROPERTIES):
@@ -165,18 +160,6 @@ def require_supported(context: Context, before: TablePointer | None, pointer: Ta
                 branch=branch_name,
                 property=key,
             )
-    version = now.format_version
-    if version <= _NEWEST_VERSION or (then is not None and then.format_version > _NEWEST_VERSION):
-        return
-    raise InputError(
-        f"Branch '{branch_name}' {'creates' if before is None else 'raises'} {pointer.table} "
-        f"{'with' if before is None else 'to'} Iceberg format version {version}. lakegate supports versions 1 and 2 "
-        f"only, so it isn't published.",
-        hint="Write the table without the property 'format-version', or with 'format-version' = '2'.",
-        table=str(pointer.table),
-        branch=branch_name,
-        format_version=version,
-    )
 
 
 def _ensure_branch(context: Context, request: IngestRequest) -> Ref:

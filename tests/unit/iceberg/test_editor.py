@@ -13,18 +13,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakegate.errors import EngineError, InputError, NotFoundError, NotReplayableError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import local_path
-from lakegate.iceberg.manifests import Entry, ListedManifest, read_container, read_entries, read_list, write_container
+from lakegate.iceberg.manifests import (
+    Entry,
+    ListedManifest,
+    _file_reader,
+    read_container,
+    read_entries,
+    read_list,
+    write_container,
+)
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.snapshot_producer import SnapshotProducer
 from lakegate.model.refs import TablePointer
@@ -605,3 +616,107 @@ def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(
     assert left(9, 1) == [1, 4]
     assert left(9, 3) == [1, 2, 3, 4]
     assert left(-1, 1) == [0, 1, 2, 3, 4]
+
+
+def upgraded(pointer: TablePointer) -> TablePointer:
+    """Return the table as of version 3, as an upgrade leaves it."""
+    return rewritten(pointer, {"format-version": 3, "next-row-id": 0})
+
+
+def with_row_ids(pointer: TablePointer) -> None:
+    """Give the table's manifests a place for row ids, as writers of version 3 do."""
+    for line in manifests_at(pointer):
+        path = local_path(line.file.manifest_path)
+        container = read_container(path.read_bytes())
+        schema = json.loads(container.schema)
+        fields = schema["fields"][-1]["type"]["fields"]
+        if 142 not in {field["field-id"] for field in fields}:
+            fields.append({"name": "first_row_id", "type": ["null", "long"], "default": None, "field-id": 142})
+            meta = {**container.meta, "avro.schema": json.dumps(schema), "format-version": "3"}
+            decode = _file_reader(container.schema)
+
+            def read(decoder: Any, decode: Any = decode) -> None:
+                decoder.read_int()
+                for _ in range(3):
+                    if decoder.read_int():
+                        decoder.read_int()
+                decode(decoder)
+
+            path.write_bytes(write_container(meta, [raw + b"\0" for _, raw in container.records(read)]))
+
+
+def row_ids(pointer: TablePointer) -> dict[tuple[int, ...], int]:
+    """Return the id of the first row of each live file as readers work it out, by the column ``id`` of the file."""
+    found: dict[tuple[int, ...], int] = {}
+    for line in manifests_at(pointer):
+        next_row_id = line.first_row_id
+        container = read_container(local_path(line.file.manifest_path).read_bytes())
+        read = resolve_reader(
+            AvroSchemaConversion().avro_to_iceberg(json.loads(container.schema)),
+            MANIFEST_ENTRY_SCHEMAS[3],
+            {-1: ManifestEntry, 2: DataFile},
+        ).read
+        for entry, _ in container.records(read):
+            if entry.status == ManifestEntryStatus.DELETED:
+                continue
+            own = entry.data_file[[field.field_id for field in DATA_FILE_TYPE[3].fields].index(142)]
+            if own is None:
+                assert next_row_id is not None
+                own, next_row_id = next_row_id, next_row_id + entry.data_file.record_count
+            held = pq.read_table(local_path(entry.data_file.file_path), columns=["id"])["id"].to_pylist()
+            found[tuple(int(str(one)) for one in held)] = own
+    return found
+
+
+def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, editor: IcebergTableEditor) -> None:
+    table = tables.create({"commit.manifest.min-count-to-merge": "2"})
+    append(table, [0])
+    append(table, [1, 2])
+    old = pointer_to(table)
+    staged = [appended(tables, old, ids) for ids in ([3, 4, 5], [6], [7, 8])]
+    for pointer in (old, *staged):
+        with_row_ids(pointer)
+    base = upgraded(old)
+
+    first = editor.replay(staged[0], [staged[0].snapshot_id], base)
+    document = document_at(first)
+    snapshot = document["snapshots"][-1]
+    # After the upgrade, all that was there is numbered, too.
+    assert (snapshot["first-row-id"], snapshot["added-rows"], document["next-row-id"]) == (0, 6, 6)
+    known = row_ids(first)
+    assert sorted((ids, len(held)) for held, ids in known.items()) == [(0, 3), (3, 2), (5, 1)]
+    assert known[3, 4, 5] == 0
+
+    # Each replay merges the manifests before it; the ids of what these hold stay.
+    second, refused = editor.replay_each([(one, [one.snapshot_id]) for one in staged[1:]], first)
+    assert not refused
+    document = document_at(second)
+    assert [(one["first-row-id"], one["added-rows"]) for one in document["snapshots"][-2:]] == [(6, 1), (7, 2)]
+    assert document["next-row-id"] == 9
+    assert row_ids(second) == known | {(6,): 6, (7, 8): 7}
+    assert sum(line.file.existing_files_count or 0 for line in manifests_at(second)) > 1
+
+    gone = entry_path(tables.at(old))
+    third = editor.drop_files(second, [gone], {})
+    left = row_ids(third)
+    assert left.items() < row_ids(second).items()
+    assert len(left) == 4
+    assert document_at(third)["next-row-id"] == 9
+    snapshot = document_at(third)["snapshots"][-1]
+    assert (snapshot["first-row-id"], snapshot["added-rows"]) == (9, 0)
+
+
+def test_manifests_without_a_place_for_row_ids_are_numbered_as_a_whole(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create({"commit.manifest.min-count-to-merge": "2"})
+    append(table, [0])
+    append(table, [1, 2])
+    old = pointer_to(table)
+    staged = appended(tables, old, [3])
+    moved = editor.replay(staged, [staged.snapshot_id], upgraded(old))
+    assert sorted(row_ids(moved).values()) == [0, 1, 3]
+    again = editor.replay_each([(appended(tables, old, [4]), [])], moved)[0]
+    assert again == moved
+    with pytest.raises(NotReplayableError, match="older format version"):
+        editor.drop_files(moved, [entry_path(tables.at(old))], {})
