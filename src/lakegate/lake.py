@@ -981,6 +981,71 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         return expire_snapshots(self._context, identifier, before=before, keep=keep, new_run_id=new_run_id())
 
+    def optimize_table(
+        self, table: str, *, sort: str | None = None, where: str | None = None, attempts: int = 3
+    ) -> Run:
+        """Compact a table's small files on a branch, and publish that if no row changed.
+
+        What others append to ``main`` meanwhile stays: the compaction is rebased onto it, or run again.
+
+        Args:
+            table: ``namespace.table``.
+            sort: Order of the rows in the new files: ``pickup, zone desc``, or ``zorder(pickup, zone)``.
+            where: Condition in SQL. Only files that may hold rows for which it's true are rewritten.
+            attempts: How often to try if others rewrite the same files meanwhile.
+
+        Returns:
+            The run, which can be reverted; ``skipped`` if there was nothing to compact.
+
+        Raises:
+            NotFoundError: There is no such table.
+            SchemaError: It has no such column.
+            InputError: The condition or the order can't be used.
+            AuditFailedError: Rows changed. Nothing was published.
+            ConflictError: The last attempt met a conflict, too. Nothing was published.
+
+        Example:
+            >>> lake.optimize_table("nyc.trips").status
+            'skipped'
+        """
+        from lakegate.checks.predicates import PredicateError, read_predicate
+        from lakegate.wap.optimize import optimize, sort_order
+
+        identifier = TableIdentifier.parse(table)
+        main = self._context.catalog.get_ref(MAIN)
+        pointer = self._context.catalog.get_table(identifier, main)
+        if pointer is None:
+            raise unknown_table(self._context.catalog, table, main)
+        found = self._context.reader.metadata(pointer)
+        order = None if sort is None else sort_order(sort, found.table_schema, identifier)
+        try:
+            condition = None if where is None else read_predicate(where).sql
+        except (PredicateError, RecursionError) as error:
+            reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise InputError(f"--where {where!r} {reason}.", hint="Write a condition about one row.") from None
+        by_partition = bool(found.partition_by) and pointer.spec_id == 0
+        for attempt in range(1, attempts + 1):
+            run_id = new_run_id()
+            try:
+                with transaction(
+                    self._context,
+                    run_id=run_id,
+                    name=f"optimize {table}",
+                    branch=f"{self.settings.ingest.branch_prefix}/optimize_{run_id}",
+                    target=MAIN,
+                    # No row changes, so nothing that checks would say of them does.
+                    configured=lambda _: (),
+                    on_failure="drop",
+                ) as tx:
+                    optimize(tx, identifier, by_partition=by_partition, sort=order, where=condition)
+            except NotReplayableError as error:
+                if attempt == attempts:
+                    raise
+                self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
+            else:
+                break
+        return tx.run
+
     # Refs
 
     def branches(self) -> Sequence[Ref]:

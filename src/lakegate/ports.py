@@ -586,6 +586,18 @@ class EngineTransaction(Protocol):
             InputError: When a key is NULL, or two of the given rows have the same one.
         """
 
+    def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
+        """Rewrite small data files, and those that deletes apply to, into larger ones with the same rows.
+
+        Args:
+            table: The table.
+            sort: Order of the rows in SQL, or ``zorder(a, b)``; ``None`` leaves them as they come.
+            where: A validated condition; only files that may hold rows for which it's true are rewritten.
+        """
+
+    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, where: str | None) -> Mapping[str, Any]:
+        """Return number and content hash of a table's rows, whatever their order, for each of its partitions."""
+
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the names of the tables that ``statement`` reads, and of those it changes.
 

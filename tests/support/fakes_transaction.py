@@ -61,6 +61,12 @@ class FakeTransaction:
         kept, survivors = _without(before.rows, lambda row: _key(row, names) in set(wanted))
         self._write(table, before, kept, [*survivors, *given])
 
+    def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
+        raise NotImplementedError
+
+    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, where: str | None) -> Mapping[str, Any]:
+        raise NotImplementedError
+
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Of the statements ``TABLE a.t`` and ``DROP TABLE a.t``."""
         *verbs, name = statement.split()

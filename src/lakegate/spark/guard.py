@@ -46,7 +46,8 @@ _HINTS = {
     "DROP": "Published tables aren't dropped; their history stays readable. To go back to before a table's first "
     "publish: lakegate revert RUN",
     **dict.fromkeys(("ADD", "CACHE", "DECLARE", "REFRESH", "RESET", "SET", "UNCACHE", "USE"), _SETTING_HINT),
-    "CALL": "`lakegate revert` and `lakegate table restore` undo changes; `lakegate gc` removes old files.",
+    "CALL": "`lakegate table optimize` compacts a table, `lakegate revert` and `lakegate table restore` undo changes, "
+    "`lakegate gc` removes old files.",
 }
 
 PLAN_SETTINGS = {"spark.sql.debug.maxToStringFields": "1000000"}

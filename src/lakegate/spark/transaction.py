@@ -13,6 +13,7 @@ from lakegate.errors import InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema, reserved_names
+from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import CreateTable
 from lakegate.spark.dataframes import to_frame
 from lakegate.spark.failures import condition_of, first_sentence, translated
@@ -119,6 +120,40 @@ class SparkTransaction:
                 self._merge(table, frame, names)
             else:
                 self._create(frame.writeTo(table.sql(CATALOG)), create)
+
+    def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
+        """Rewrite data files by Iceberg's ``rewrite_data_files``, in one snapshot."""
+        arguments = [
+            f"table => {sql_string('.'.join(map(quote, table.parts)))}",
+            # Files that deletes apply to are rewritten, too: reading them costs more each time.
+            "options => map('delete-file-threshold', '1')",
+        ]
+        if sort is not None:
+            arguments += ["strategy => 'sort'", f"sort_order => {sql_string(sort)}"]
+        if where is not None:
+            arguments.append(f"where => {sql_string(where)}")
+        with _running(f"compacting {table} on branch {self._branch}"):
+            self._session.sql(f"CALL {CATALOG}.system.rewrite_data_files({', '.join(arguments)})").collect()
+
+    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, where: str | None) -> Mapping[str, Any]:
+        """Return number and content hash of a table's rows, whatever their order, for each of its partitions."""
+        frame = self.table(table)
+        values = [
+            value
+            for field in frame.schema.fields
+            # What can't be hashed (maps, variants) is as text. NULL alone leaves no trace in a hash.
+            for name in [quote(field.name)]
+            for value in (name if _is_hashable(field.dataType) else f"to_json(struct({name}))", f"{name} IS NULL")
+        ]
+        partition = "CAST(_partition AS STRING)" if by_partition else "''"
+        condition = "" if where is None else f" WHERE {where}"
+        total = f"sum(CAST(xxhash64({', '.join(values)}) AS DECIMAL(38, 0)))"
+        with _running(f"reading {table} on branch {self._branch}"):
+            found = self._session.sql(
+                f"SELECT {partition} AS part, count(*) AS rows, {total} AS hash FROM {table.sql(CATALOG)}"  # noqa: S608 - all quoted or validated
+                f"{condition} GROUP BY 1"
+            )
+            return {row["part"]: (row["rows"], row["hash"]) for row in collected(found)}
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the names of tables that ``statement`` reads, and of those it changes; raises as :meth:`sql`."""
@@ -307,6 +342,10 @@ def _schema(frame: Any) -> Schema:
     return Schema(
         columns=tuple(Column(name=field.name, type=field.dataType.simpleString()) for field in frame.schema.fields)
     )
+
+
+def _is_hashable(kind: Any) -> bool:
+    return not any(name in kind.simpleString() for name in ("map<", "variant", "geo"))
 
 
 def _typed(column: Column) -> str:

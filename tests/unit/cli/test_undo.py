@@ -10,7 +10,7 @@ import pytest
 from lakegate.errors import InputError, NotRevertableError
 from lakegate.model.refs import Ref
 from lakegate.model.run import Publication, UndoneTable
-from support.cli_support import HASH, RUN_ID, FakeLake, invoke, make_run
+from support.cli_support import HASH, PUBLISHED, RUN_ID, FakeLake, invoke, make_run, staged
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
 
@@ -116,12 +116,20 @@ def test_a_table_is_restored() -> None:
     assert json.loads(invoke("table restore nyc.trips --at x -o json", lake).stdout)["undone"][0]["rows"] == -1000
 
 
-def test_tables_are_expired_and_dropped() -> None:
-    lake = FakeLake(expire_snapshots=UNDOING, drop_table=UNDOING)
+def test_tables_are_optimized_expired_and_dropped() -> None:
+    work = PUBLISHED.model_copy(update={"kind": "transaction", "staged": (staged("nyc.trips"),)})
+    lake = FakeLake(optimize_table=work, expire_snapshots=UNDOING, drop_table=UNDOING)
+    outcome = invoke(["table", "optimize", "nyc.trips", "--sort", "zorder(a, b)", "--where", "a > 1"], lake)
+    assert f"optimized  nyc.trips in commit {HASH[:12]}: 2 new files" in outcome.stdout
+    assert f"lakegate revert {RUN_ID}\n" in outcome.stdout
     assert "expired  old snapshots of nyc.trips" in invoke("table expire nyc.trips --older-than 30d", lake).stdout
     assert "dropped  nyc.trips" in invoke("table drop nyc.trips", lake).stdout
     assert lake.calls == [
+        ("optimize_table", ("nyc.trips",), {"sort": "zorder(a, b)", "where": "a > 1"}),
         ("expire_snapshots", ("nyc.trips",), {"older_than": timedelta(days=30), "keep": 1}),
         ("drop_table", ("nyc.trips",), {}),
     ]
+    skipped = FakeLake(optimize_table=work.model_copy(update={"status": "skipped", "publication": None}))
+    assert "nothing changed  nyc.trips has no files to compact" in invoke("table optimize nyc.trips", skipped).stdout
+    assert json.loads(invoke("table optimize nyc.trips -o json", lake).stdout)["status"] == "published"
     assert invoke("table expire nyc.trips --older-than 30d --keep 0", lake).exit_code == 2

@@ -1,4 +1,4 @@
-"""List tables, inspect one, expire its snapshots, restore or drop it."""
+"""List tables, inspect one, compact it, expire its snapshots, restore or drop it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
 from lakegate.cli.options import at_option, ref_option, span, table_argument
-from lakegate.cli.output import cell, count, count_at_most, echo_json, moment, safe, say, show_rows, size
+from lakegate.cli.output import (
+    cell,
+    count,
+    count_at_most,
+    counted,
+    echo_json,
+    moment,
+    next_commands,
+    safe,
+    say,
+    show_rows,
+    size,
+)
 from lakegate.cli.run_output import journal_payload, show_revert, show_run
 from lakegate.snippets import ENGINES, TITLES
 
@@ -35,7 +47,7 @@ _SNAPSHOTS = 10
 def table() -> None:
     """List tables, show one's columns, snapshots and files, change its columns, maintain, restore or drop it.
 
-    Only evolve needs Spark.
+    Only evolve and optimize need Spark.
     """
 
 
@@ -175,6 +187,40 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
         echo_json(journal_payload(run))
     else:
         show_revert(app, run, "restored", table)
+
+
+@table.command(
+    "optimize",
+    examples=(
+        "lakegate table optimize nyc.trips",
+        "lakegate table optimize nyc.trips --sort 'pickup, zone desc'",
+        "lakegate table optimize nyc.trips --sort 'zorder(pickup, zone)' --where \"pickup >= '2026-01-01'\"",
+    ),
+)
+@table_argument()
+@click.option("--sort", metavar="ORDER", help="Order of the rows: columns with asc or desc, or zorder(a, b).")
+@click.option("--where", metavar="SQL", help="Only rewrite files that may hold rows for which this is true.")
+def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | None) -> None:
+    """Compact TABLE's small files into larger ones, and apply deletes. Needs Spark.
+
+    Runs on a branch. It's published if all rows are the same as before, by their number and a hash of their content,
+    partition by partition. What others append meanwhile stays. To undo it: lakegate revert RUN.
+
+    Replaced files stay as long as older commits need them; see lakegate gc. Exits with 3 if others kept rewriting the
+    same files.
+    """
+    with app.lake() as lake:
+        run = lake.optimize_table(table, sort=sort, where=where)
+        app.has_ended(run)
+    if app.json:
+        echo_json(journal_payload(run))
+    elif run.publication is None:
+        say(f"[bold yellow]nothing changed[/]  {safe(table)} has no files to compact")
+    else:
+        files = sum(one.data_files for one in run.staged)
+        commit = run.publication.commit[:12]
+        say(f"[bold green]optimized[/]  {safe(table)} in commit {commit}: {counted(files, 'new file')}")
+        next_commands(("Undo it", app.command("revert", run.run_id)))
 
 
 @table.command("expire", examples=("lakegate table expire nyc.trips --older-than 30d --keep 10",))

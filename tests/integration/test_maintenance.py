@@ -1,0 +1,155 @@
+"""Tables maintained under the gate, on real Spark, Iceberg and Nessie: compacted, expired, dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.errors import AuditFailedError, InputError, SchemaError
+from lakegate.iceberg.files import local_path
+from lakegate.lake import Lake, connect
+from lakegate.local.state import StackState
+from lakegate.model.run import Run
+from lakegate.spark.transaction import SparkTransaction
+from lakegate.wap.transaction import Transaction
+from support.flow_support import when_reached
+
+pytestmark = pytest.mark.jvm
+
+
+@pytest.fixture
+def lake(tmp_path: Path, stack: StackState) -> Iterator[Lake]:
+    """A lake with a journal and a warehouse of its own."""
+    warehouse = (tmp_path / "warehouse").as_uri()
+    with connect(tmp_path / "home", engine=stack.spark_url, catalog=stack.nessie_uri, warehouse=warehouse) as opened:
+        yield opened
+
+
+def rows(lake: Lake, table: str) -> list[tuple[int, str | None]]:
+    found = lake.query(f"SELECT id, zone FROM {table} ORDER BY id").to_arrow().to_pylist()
+    return [(row["id"], row["zone"]) for row in found]
+
+
+def files(lake: Lake, table: str) -> int:
+    return sum(1 for _ in lake.table(table).files())
+
+
+def row_ids(lake: Lake, table: str) -> dict[int, tuple[int, int]]:
+    """Return the row id and the last change of each row, by its id, after checking that they can be."""
+    found = lake.query(f"SELECT id, _row_id, _last_updated_sequence_number AS at FROM {table}").to_arrow().to_pylist()
+    known = {row["id"]: (row["_row_id"], row["at"]) for row in found}
+    document = json.loads(local_path(lake.table(table).metadata.metadata_location).read_text())
+    assert len({row_id for row_id, _ in known.values()}) == len(found)
+    assert all(0 <= row_id < document["next-row-id"] for row_id, _ in known.values())
+    assert all(0 < at <= document["last-sequence-number"] for _, at in known.values())
+    return known
+
+
+def test_rows_of_version_3_keep_their_ids_through_everything(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.rows"
+    name = f"`{namespace}`.`rows`"
+    modes = ", ".join(f"'write.{what}.mode' = 'merge-on-read'" for what in ("delete", "update", "merge"))
+    properties = f"TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '2', {modes})"
+    lake.transact(lambda tx: tx.sql(f"CREATE TABLE {name} (id bigint, n bigint) {properties}"))
+    lake.transact(lambda tx: tx.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(5)"))
+    lake.transact(lambda tx: tx.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('format-version' = '3')"))
+    assert lake.table(table).metadata.format_version == 3
+
+    def batch(number: int) -> Run:
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"id": [number * 10, number * 10 + 1], "n": [number, number]}), path)
+        return lake.ingest(table, path)
+
+    with ThreadPoolExecutor(4) as pool:
+        runs = list(pool.map(batch, range(1, 5)))
+    assert [run.status for run in runs] == ["published"] * 4
+    first = row_ids(lake, table)
+    assert len(first) == 13
+
+    lake.transact(lambda tx: tx.sql(f"UPDATE {name} SET n = -1 WHERE id = 10"))
+    second = row_ids(lake, table)
+    assert {key: ids for key, (ids, _) in second.items()} == {key: ids for key, (ids, _) in first.items()}
+    assert [key for key in first if second[key] != first[key]] == [10]
+    lake.transact(lambda tx: tx.sql(f"DELETE FROM {name} WHERE id = 11"))
+    third = {key: ids for key, ids in second.items() if key != 11}
+    assert row_ids(lake, table) == third
+    batch(6)
+    fourth = row_ids(lake, table)
+    assert third.items() < fourth.items()
+    assert lake.optimize_table(table, sort="id").status == "published"
+    assert row_ids(lake, table) == fourth
+    lake.revert(runs[3].run_id)
+    assert row_ids(lake, table) == {key: ids for key, ids in fourth.items() if key not in (40, 41)}
+    report = lake.verify([table], deep=True)
+    assert report.passed, report.findings
+
+
+def test_a_table_is_compacted_beside_appends_and_reverted_expired_dropped_and_restored(
+    lake: Lake, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = f"{namespace}.trips"
+    name = f"`{namespace}`.`trips`"
+
+    def appends(tx: Transaction) -> None:
+        tx.sql(f"CREATE TABLE {name} (id bigint, zone string, tags map<string, int>) PARTITIONED BY (zone)")
+        for number in range(6):
+            tx.sql(f"INSERT INTO {name} VALUES ({number}, 'a', map('k', {number})), ({number + 10}, NULL, NULL)")
+
+    lake.transact(appends)
+    before = rows(lake, table)
+    assert (len(before), files(lake, table)) == (12, 12)
+
+    def one_more() -> None:
+        lake.transact(lambda tx: tx.sql(f"INSERT INTO {name} VALUES (99, 'a', NULL)"))
+
+    with when_reached(monkeypatch, "before-publish", one_more):
+        run = lake.optimize_table(table, sort="id desc")
+    after = [*before, (99, "a")]
+    assert (run.status, run.kind, run.name) == ("published", "transaction", f"optimize {table}")
+    assert run.publication is not None
+    assert run.publication.replayed == (table,)
+    # A file for each partition, and the one that was appended meanwhile.
+    assert files(lake, table) == 3
+    assert rows(lake, table) == after
+    assert [row["id"] for row in lake.table(table).to_arrow(columns=["id"]).to_pylist()].count(99) == 1
+    report = lake.verify([table], deep=True)
+    assert report.passed, report.findings
+    assert lake.optimize_table(table, where="zone = 'b'").status == "skipped"
+
+    lake.revert(run.run_id)
+    assert (rows(lake, table), files(lake, table)) == (after, 13)
+
+    # What an engine gets wrong is seen, and not published.
+    real = SparkTransaction.compact
+
+    def lossy(self: SparkTransaction, *args: object, **options: object) -> None:
+        real(self, *args, **options)  # type: ignore[arg-type]
+        self.sql(f"DELETE FROM {name} WHERE id = 3")
+
+    with monkeypatch.context() as patch, pytest.raises(AuditFailedError, match="changed rows"):
+        patch.setattr(SparkTransaction, "compact", lossy)
+        lake.optimize_table(table)
+    assert (rows(lake, table), files(lake, table)) == (after, 13)
+    with pytest.raises(SchemaError, match="no column 'zne'"):
+        lake.optimize_table(table, sort="zorder(id, zne)")
+    with pytest.raises(InputError, match="--where"):
+        lake.optimize_table(table, where="1); DROP TABLE x")
+
+    state = lake.log(limit=1)
+    expired = lake.expire_snapshots(table, older_than="0s")
+    assert expired.status == "published"
+    assert len(lake.table(table).snapshots()) == 1
+    assert (rows(lake, table), files(lake, table)) == (after, 13)
+
+    dropped = lake.drop_table(table)
+    assert dropped.undone[0].dropped
+    assert table not in {str(one.table) for one in lake.tables()}
+    assert lake.restore_table(table, at=next(iter(state)).hash).status == "published"
+    assert rows(lake, table) == after
+    assert lake.verify([table], deep=True).passed
