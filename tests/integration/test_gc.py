@@ -150,7 +150,7 @@ def test_only_what_no_reference_reaches_goes(
     assert (found.kind, found.run_id, found.number) == ("missing-file", last.run_id, 1)
     assert f"lakegate revert {last.run_id}" in found.fix
     lake.revert(last.run_id)
-    assert count(lake, table) == 59
+    assert count(lake, table) == 58
 
 
 def test_a_rejected_branch_goes_after_its_time_with_its_files(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 
 from lakegate.errors import InputError, NotFoundError
 from lakegate.iceberg.files import TableFiles
@@ -24,6 +24,7 @@ class Inspector:
         self._files = files
         self._walked = walked
         self._is_current = True
+        self._next_row_id = 0
 
     def inspect(self) -> Iterator[NeededFile | Flaw]:
         """Yield what the state needs, what its current snapshot needs first."""
@@ -37,6 +38,7 @@ class Inspector:
             yield _unreadable(file, error)
             return
         current = self._pointer.snapshot_id
+        self._next_row_id = document.get("next-row-id") or 0
         for snapshot in sorted(document.get("snapshots") or (), key=lambda one: one["snapshot-id"] != current):
             self._is_current = snapshot["snapshot-id"] == current
             yield from self._snapshot(snapshot)
@@ -65,9 +67,18 @@ class Inspector:
             size = line.file.manifest_length
             need = NeededFile(line.file.manifest_path, "manifest", size, is_current=self._is_current)
             yield from self._manifest(need, line)
+        if snapshot.get("first-row-id") is not None:
+            yield from self._row_ids(manifests, file)
         if all(line.is_counted for line in manifests.manifests):
             for problem in miscounted(snapshot, manifests):
                 yield Flaw("wrong-count", file, problem)
+
+    def _row_ids(self, manifests: ManifestList, file: NeededFile) -> Iterator[Flaw]:
+        for line in manifests.manifests:
+            first = line.first_row_id
+            if line.file.content == ManifestContent.DATA and (first is None or not 0 <= first <= self._next_row_id):
+                problem = f"the row ids of manifest {line.file.manifest_path} begin with {first}"
+                yield Flaw("wrong-count", file, f"{problem}, and the table's next one is {self._next_row_id}")
 
     def _manifest(self, file: NeededFile, line: ListedManifest | None) -> Iterator[NeededFile | Flaw]:
         if self._is_known(file.path):

@@ -39,6 +39,7 @@ from lakegate.iceberg.manifests import (
 from lakegate.iceberg.reader import IcebergTableReader
 from lakegate.iceberg.snapshot_producer import SnapshotProducer
 from lakegate.model.refs import TablePointer
+from lakegate.model.verification import Flaw
 from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
 from support.version_1 import leave_out_counts
 
@@ -695,6 +696,13 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     assert document["next-row-id"] == 9
     assert row_ids(second) == known | {(6,): 6, (7, 8): 7}
     assert sum(line.file.existing_files_count or 0 for line in manifests_at(second)) > 1
+
+    inspected = [one for one in IcebergTableReader().inspect(second, set()) if isinstance(one, Flaw)]
+    assert inspected == []
+    behind = rewritten(second, {"next-row-id": 3})
+    inspected = [one for one in IcebergTableReader().inspect(behind, set()) if isinstance(one, Flaw)]
+    assert {one.kind for one in inspected} == {"wrong-count"}
+    assert "the table's next one is 3" in inspected[0].message
 
     gone = entry_path(tables.at(old))
     third = editor.drop_files(second, [gone], {})
