@@ -271,7 +271,7 @@ class Components:
     def open_engine_ahead(self, batch: Batch) -> None:
         """Let the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""
         is_local = self._session is None and self.settings.engine.url is None
-        if not is_local or not batch.rows or any(is_remote(uri) for uri in batch.uris):
+        if not is_local or not batch.rows or any(is_remote(uri) for uri in batch.read_uris):
             return
         from lakegate.spark.engine import SparkEngine
 
@@ -322,7 +322,7 @@ class Components:
 
     def _make_readable(self, batch: Batch, in_transaction: bool) -> bool:  # noqa: FBT001 - a callback
         """Let the local Spark reach the batch's stores; return whether it was restarted for that."""
-        stores = stores_of(batch.uris, self.settings.storage)
+        stores = stores_of(batch.read_uris, self.settings.storage)
         if stores.adls:
             raise ConfigurationError(
                 f"The local Spark can't read source files from Azure, such as '{batch.uris[0]}'.",

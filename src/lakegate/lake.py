@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -48,6 +48,7 @@ from lakegate.model.words import (
 )
 from lakegate.points import find, resolve, unknown_table
 from lakegate.ports import Narrator
+from lakegate.private import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
@@ -74,10 +75,14 @@ from lakegate.wap.verify import verify
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
     from lakegate.sources.listing import FoundFile
+    from lakegate.sources.sample import SourceSample
 
 MAIN = "main"
 Paths = str | Path | Sequence[str | Path]
 """A file, folder or glob pattern, or several: local paths, ``file://``, ``s3://``, ``gs://`` or ``abfss://`` URIs."""
+Frame = Any
+"""Rows: a pandas, Polars or Spark frame, a DuckDB relation, an Arrow table, batch or reader, whatever else is an Arrow
+stream, a list of dicts, or a generator of any of these."""
 Checks = Sequence[str | Check]
 """Checks as text (``"not_null(id)"``) or as values from :mod:`lakegate.checks`."""
 _Result = TypeVar("_Result")
@@ -213,7 +218,7 @@ class Lake:
     def ingest(
         self,
         table: str,
-        paths: Paths,
+        paths: Paths | Frame,
         *,
         run_id: str | None = None,
         checks: Checks = (),
@@ -230,14 +235,15 @@ class Lake:
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
     ) -> Run:
-        """Write files to a branch, audit them, and publish them to ``main``, or publish nothing.
+        """Write files or rows to a branch, audit them, and publish them to ``main``, or publish nothing.
 
         Each version of a file (its path and content) is published to a table once. Files that are already published
-        are skipped.
+        are skipped. Rows that are handed over are published once for each ``run_id``.
 
         Args:
             table: ``namespace.table``. Created if it doesn't exist.
-            paths: Files, folders or glob patterns, Parquet or CSV.
+            paths: Files, folders or glob patterns; or rows: a pandas, Polars or Spark frame, a DuckDB relation, an
+                Arrow table or reader, a list of dicts, or a generator of these.
             run_id: Id of the run. Default: a new one. With the id of an earlier run, the call resumes that run, or
                 returns it if it has ended.
             checks: Checks to run in addition to the table's settings: text (``"not_null(id)"``) or values.
@@ -258,7 +264,7 @@ class Lake:
                 table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
             columns: Columns that the files call otherwise: their names there, and in the table. They're added to those
                 of the table's settings.
-            format: ``parquet`` or ``csv``. Default: detected from the files.
+            format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
                 Cancelling Spark's work takes a few seconds more. Default: no limit.
@@ -298,16 +304,18 @@ class Lake:
         if timeout_s is not None or run_id is not None:
             return self._step(table, paths, options, until="publish", suspends=timeout_s is not None)
         # Before the context: nothing need be started to find that a file is damaged.
-        request = self._request(table, paths, options)
-        self._components.open_engine_ahead(request.batch)
-        return ingest(self._context, request)
+        wanted: IngestOptions = {**options, "run_id": new_run_id()}
+        with self._copies(wanted):
+            request = self._request(table, self._paths(paths, wanted), wanted)
+            self._components.open_engine_ahead(request.batch)
+            return ingest(self._context, request)
 
-    def plan(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> IngestPlan:
+    def plan(self, table: str, paths: Paths | Frame, **options: Unpack[IngestOptions]) -> IngestPlan:
         """Return what :meth:`ingest` would do, without writing anything.
 
         Args:
             table: ``namespace.table``. It need not exist.
-            paths: Files, folders or glob patterns, Parquet or CSV.
+            paths: Files, folders or glob patterns; or rows, as :meth:`ingest` takes them.
             **options: The keywords of :meth:`ingest`.
 
         Returns:
@@ -323,10 +331,50 @@ class Lake:
             (False, 100)
         """
         _require_known("plan", options)
-        request = self._request(table, paths, options)
-        planned = plan(self._context, request, base=sync(self._context, MAIN))
+        wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
+        with self._copies(wanted):
+            request = self._request(table, self._paths(paths, wanted), wanted)
+            planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
         return planned.model_copy(update={"known": known})
+
+    def inspect(
+        self,
+        paths: Paths,
+        *,
+        format: FileFormat | None = None,  # noqa: A002 - as on the command line
+        csv: CsvOptions | None = None,
+        rows: int = 3,
+    ) -> SourceSample:
+        """Return what a table of these files would be, and their first rows. Needs neither catalog nor engine.
+
+        Args:
+            paths: Files, folders or glob patterns.
+            format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
+            csv: How to read CSV.
+            rows: Number of rows to return.
+
+        Returns:
+            The files, their columns by the types of all their values, and the first rows.
+
+        Raises:
+            InputError: A file can't be read.
+
+        Example:
+            >>> lake.inspect("trips/*.parquet").batch.rows
+            100
+        """
+        from lakegate.sources.sample import inspect
+
+        given = [paths] if isinstance(paths, (str, Path)) else paths
+        return inspect(
+            [str(path) for path in given],
+            format=format,
+            csv=csv,
+            storage=self.settings.storage,
+            narrator=self._components.narrator,
+            rows=rows,
+        )
 
     def propose_contract(
         self,
@@ -344,7 +392,7 @@ class Lake:
             table: The table, ``namespace.table``.
             paths: Files, folders or glob patterns to look at instead of the table. Spark reads them; a table is read
                 without it.
-            format: ``parquet`` or ``csv``. Default: detected from the files.
+            format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             schema: File with the contracts' JSON Schema, to be named in the first line for editors.
 
         Returns:
@@ -369,12 +417,15 @@ class Lake:
             with narrator.step(f"Reading {table}"):
                 columns = profile(found.to_batches(), found.schema)
             return propose(identifier, columns, source=table, partition_by=found.metadata.partition_by, schema=schema)
-        batch = self._discover(paths, format, self._components.contracts.settings_of(identifier).csv)
-        engine = self._components.file_engine
-        with narrator.step(f"Reading {len(batch.files):,} files"):
-            source = engine.source_schema(batch)
-            engine.look_at(batch, source)
-            columns = profile(engine.stream(engine.frame()), source)
+        options = IngestOptions(run_id=new_run_id())
+        with self._copies(options):
+            csv = self._components.contracts.settings_of(identifier).csv
+            batch = self._discover(paths, format, csv, options["run_id"] or "")
+            engine = self._components.file_engine
+            with narrator.step(f"Reading {len(batch.files):,} files"):
+                source = engine.source_schema(batch)
+                engine.look_at(batch, source)
+                columns = profile(engine.stream(engine.frame()), source)
         named = batch.uris[0] if len(batch.uris) == 1 else f"{batch.uris[0]} and {len(batch.uris) - 1} more"
         return propose(identifier, columns, source=named, schema=schema)
 
@@ -389,8 +440,8 @@ class Lake:
 
         Args:
             contract: A contract's file, or a table that has one in the project.
-            paths: Files, folders or glob patterns, Parquet or CSV.
-            format: ``parquet`` or ``csv``. Default: detected from the files.
+            paths: Files, folders or glob patterns.
+            format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
 
         Returns:
             What it found, also when a check failed; and the checks that need the lake, which weren't tried.
@@ -408,9 +459,10 @@ class Lake:
         """
         loaded = self._components.contracts.named(contract)
         csv = loaded.settings.csv
-        with self._components.narrator.step(f"Trying {loaded.file}"):
+        options = IngestOptions(run_id=new_run_id())
+        with self._components.narrator.step(f"Trying {loaded.file}"), self._copies(options):
             engine = self._components.file_engine
-            batch = self._discover(paths, format, csv, columns=loaded.settings.columns)
+            batch = self._discover(paths, format, csv, options["run_id"] or "", columns=loaded.settings.columns)
             return try_contract(loaded, batch, engine, narrator=self._components.narrator)
 
     def diff_contract(self, contract: str | Path, *, last: int = 10) -> Sequence[ContractOutcome]:
@@ -450,7 +502,7 @@ class Lake:
 
     # Ingest in steps, for orchestrators
 
-    def write(self, table: str, paths: Paths, **options: Unpack[IngestOptions]) -> Run:
+    def write(self, table: str, paths: Paths | Frame, **options: Unpack[IngestOptions]) -> Run:
         """Write files to a branch and suspend the run, for :meth:`audit_run` and :meth:`publish_run`.
 
         The first of the steps of :meth:`ingest`, for orchestrators. Any process may call any step again: it finds what
@@ -459,7 +511,7 @@ class Lake:
 
         Args:
             table: ``namespace.table``. Created if it doesn't exist.
-            paths: Files, folders or glob patterns, Parquet or CSV.
+            paths: Files, folders or glob patterns; or rows, as :meth:`ingest` takes them.
             **options: The keywords of :meth:`ingest`. Pass ``run_id``, so that a second call finds the first one's run.
 
         Returns:
@@ -493,7 +545,7 @@ class Lake:
             NotFoundError: There's no such run.
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
         """
-        return resume(self._context, run_id, until="audit")
+        return self._ended(resume(self._context, run_id, until="audit"))
 
     def publish_run(self, run_id: str) -> Run:
         """Publish what a run wrote, once. Writes and audits it first if that wasn't done, or no longer holds.
@@ -509,7 +561,7 @@ class Lake:
             RetryableError: The catalog or the engine can't be reached. Call it again, or call :meth:`cancel_run`.
             OutcomeUnknownError: The connection to the catalog broke during the commit. Call it again to find out.
         """
-        return resume(self._context, run_id, until="publish")
+        return self._ended(resume(self._context, run_id, until="publish"))
 
     def cancel_run(self, run_id: str, *, reason: str = "Cancelled by its orchestrator.") -> Run:
         """End a run that nobody will resume, and drop its branch. What it published stays published.
@@ -527,7 +579,7 @@ class Lake:
             NotFoundError: There's no such run.
             RetryableError: Another process works on it, or the catalog can't be reached.
         """
-        return undo(self._context, run_id, reason=reason)
+        return self._ended(undo(self._context, run_id, reason=reason))
 
     # Transactions
 
@@ -2071,18 +2123,57 @@ class Lake:
                 downstream=name,
             )
 
-    def _step(self, table: str, paths: Paths, options: IngestOptions, *, until: Stage, suspends: bool) -> Run:
+    def _step(self, table: str, paths: Paths | Frame, options: IngestOptions, *, until: Stage, suspends: bool) -> Run:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
-        return resume(
+        given = cache(lambda: self._paths(paths, wanted))  # a generator can be taken once only
+        run = resume(
             self._context,
             run_id,
             until=until,
             table=TableIdentifier.parse(table),
-            request=lambda: self._request(table, paths, wanted),
+            request=lambda: self._request(table, given(), wanted),
             suspends=suspends,
             deadline=Deadline.after(options.get("timeout_s")),
         )
+        return self._ended(run)
+
+    def _paths(self, given: Paths | Frame, options: IngestOptions) -> Paths:
+        """Return the paths of files as they were given, or that of a file which is made of rows, for this run."""
+        if isinstance(given, (str, Path)):
+            return given
+        from lakegate.frames import are_rows, spark_frame, to_batches
+
+        if not are_rows(given):
+            return list(given)
+        from lakegate.sources.copies import write
+
+        frame = spark_frame(given)
+        if frame is not None:
+            from lakegate.spark.dataframes import to_batches as from_spark
+
+            schema, batches = from_spark(frame)
+        else:
+            schema, batches = to_batches(given)
+        folder = private_folder(copies_of(self.home, options["run_id"] or ""))
+        kind = type(given)
+        target = folder / f"{kind.__module__.partition('.')[0].strip('_')}-{kind.__name__.lower()}.parquet"
+        with self._components.narrator.step(f"Taking the rows of this {kind.__name__}"):
+            write(batches, schema, target)
+        return target
+
+    @contextmanager
+    def _copies(self, options: IngestOptions) -> Iterator[None]:
+        """Delete at the end what is made of the sources meanwhile."""
+        try:
+            yield
+        finally:
+            drop_copies(self.home, options["run_id"] or "")
+
+    def _ended(self, run: Run) -> Run:
+        if run.finished_at is not None:
+            drop_copies(self.home, run.run_id)
+        return run
 
     def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:
         identifier = TableIdentifier.parse(table)
@@ -2097,6 +2188,7 @@ class Lake:
                 paths,
                 options.get("format"),
                 options.get("csv") or configured.csv,
+                run_id,
                 may_differ=mode != "strict",
                 columns=configured.columns,
                 given=options.get("columns") or {},
@@ -2121,6 +2213,7 @@ class Lake:
         paths: Paths,
         file_format: FileFormat | None,
         csv: CsvOptions,
+        run_id: str,
         *,
         may_differ: bool = False,
         columns: Mapping[str, str] = MappingProxyType({}),
@@ -2136,6 +2229,7 @@ class Lake:
                 storage=self.settings.storage,
                 narrator=self._components.narrator,
                 may_differ=may_differ,
+                copies=copies_of(self.home, run_id),
             )
 
         names = {**columns, **given}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +16,8 @@ from pathlib import Path
 from lakegate.config import HOME_NAME
 
 _OTHERS = 0o077
+_COPIES_KEPT_S = 7 * 24 * 3600.0
+"""How long copies of sources outlive the process that made them: a suspended run may still need them."""
 
 
 def private_folder(folder: Path) -> Path:
@@ -30,6 +34,24 @@ def private_folder(folder: Path) -> Path:
     for own in _own(folder):
         _close(own)
     return folder
+
+
+def copies_of(home: Path, run_id: str) -> Path:
+    """Return the folder for what a run makes of its sources, so that the engine can read them; it may not exist."""
+    return home / HOME_NAME / "sources" / run_id
+
+
+def drop_copies(home: Path, run_id: str) -> None:
+    """Delete what a run that has ended made of its sources, and what was left long ago by processes that died."""
+    folder = copies_of(home, run_id)
+    if not folder.parent.is_dir():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    before = time.time() - _COPIES_KEPT_S
+    for other in folder.parent.iterdir():
+        with suppress(OSError):
+            if other.stat().st_mtime < before:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def private_file(path: Path) -> None:

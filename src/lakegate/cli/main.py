@@ -29,6 +29,7 @@ from lakegate.errors import ExitCode, LakegateError
 PANELS = {
     "Getting started": ("demo", "generate", "up", "down", "status"),
     "Ingest": (
+        "inspect",
         "ingest",
         "watch",
         "backfill",

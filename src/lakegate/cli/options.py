@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import threading
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -16,10 +17,12 @@ from lakegate.model.words import parse_duration
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
+    from lakegate.model.batch import CsvOptions
     from lakegate.model.run import RunStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 _COMPLETION_TIMEOUT_S = 2.0
 _COMPLETED_RUNS = 100
 
@@ -139,6 +142,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         checked: What a check must hold for, such as "the batch".
         branch_of: Whose branch ``--on-failure`` is about, such as "batch".
     """
+    from lakegate.model.batch import FileFormat
     from lakegate.model.request import OnChanged, OnFailure, OnSameContent, SchemaMode
 
     options: tuple[Callable[[F], F], ...] = (
@@ -177,7 +181,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             callback=_columns,
             help="Write the files' column OLD to the table's column NEW. Repeatable.",
         ),
-        click.option("--format", type=click.Choice(["parquet", "csv"]), help="Default: taken from the file names."),
+        click.option("--format", type=click.Choice(get_args(FileFormat)), help="Default: taken from the file names."),
     )
 
     def decorate(function: F) -> F:
@@ -186,6 +190,75 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def csv_options() -> Callable[[F], F]:
+    """Add the options that say how CSV is read; :func:`csv_from` takes their values."""
+    options: tuple[Callable[[F], F], ...] = (
+        click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields."),
+        click.option("--no-header", is_flag=True, help="CSV: the first line is data."),
+        click.option("--encoding", metavar="NAME", callback=_known_encoding, help="CSV: the files' encoding."),
+        click.option(
+            "--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: text to read as NULL. Repeatable."
+        ),
+        click.option(
+            "--decimal", type=click.Choice([".", ","]), help="CSV: decimal separator. With ',' points may group digits."
+        ),
+        click.option("--date-format", metavar="FORMAT", help="CSV: how dates are written, such as %d.%m.%Y."),
+        click.option("--timestamp-format", metavar="FORMAT", help="CSV: how times are written: '%d.%m.%Y %H:%M'."),
+        click.option(
+            "--types", multiple=True, metavar="COL=TYPE", callback=_types, help="CSV: type of a column. Repeatable."
+        ),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def csv_from(given: dict[str, Any], configured: CsvOptions) -> CsvOptions | None:
+    """Take the values of :func:`csv_options` out of ``given``; return them on top of a table's, ``None`` for none."""
+    csv = {
+        "header": False if given.pop("no_header") else None,
+        "delimiter": given.pop("delimiter"),
+        "encoding": given.pop("encoding"),
+        "null_values": given.pop("null_values") or None,
+        "decimal": given.pop("decimal"),
+        "date_format": given.pop("date_format"),
+        "timestamp_format": given.pop("timestamp_format"),
+        "types": {**configured.types, **types} if (types := given.pop("types")) else None,
+    }
+    changes = {key: value for key, value in csv.items() if value is not None}
+    return configured.model_copy(update=changes) if changes else None
+
+
+def _one_character(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    delimiter = _DELIMITERS.get(value, value) if value is not None else None
+    if delimiter is not None and len(delimiter) != 1:
+        raise click.BadParameter(f"'{value}' is neither one character nor any of {', '.join(sorted(_DELIMITERS))}.")
+    return delimiter
+
+
+def _types(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    wrong = next((value for value in values if not all(part.strip() for part in value.partition("="))), None)
+    if wrong is not None:
+        raise click.BadParameter(f"'{wrong}' isn't COL=TYPE, such as zip=string or 'fee=decimal(10, 2)'.")
+    pairs = (value.rpartition("=") for value in values)
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
+
+
+def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    try:
+        if value is not None:
+            codecs.lookup(value)
+    except (LookupError, ValueError):
+        raise click.BadParameter(
+            f"Unknown encoding '{value}'. Use one that Python knows, such as utf-8 or cp1252."
+        ) from None
+    return value
 
 
 def partition_option() -> Callable[[F], F]:

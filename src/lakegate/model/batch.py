@@ -9,7 +9,7 @@ from typing import Literal
 from lakegate.errors import SchemaError
 from lakegate.model.base import Value
 
-FileFormat = Literal["parquet", "csv"]
+FileFormat = Literal["parquet", "csv", "json", "avro", "orc", "excel"]
 
 # An entity tag of S3 that is a hash of the content, or of its parts' hashes; other stores' are counters or times.
 _S3_CONTENT = re.compile(r'etag:"?[0-9a-fA-F]{32}(?:-[0-9]+)?"?:[0-9]+')
@@ -37,6 +37,18 @@ class CsvOptions(Value):
     """The files' encoding."""
     null_values: tuple[str, ...] = ("",)
     """Texts that mean NULL in every column, in addition to the empty value."""
+    decimal: Literal[".", ","] = "."
+    """What separates the fraction of numbers. With a comma, points may group digits: ``1.234,56``."""
+    date_format: str | None = None
+    """How dates are written if not as ``2026-01-31``, such as ``%d.%m.%Y``."""
+    timestamp_format: str | None = None
+    """How times are written if not as ``2026-01-31 10:00:00``, such as ``%d.%m.%Y %H:%M``."""
+    types: Mapping[str, str] = {}
+    """Types of columns that aren't to be inferred, such as ``zip = "string"``."""
+
+    def __hash__(self) -> int:
+        """Return the hash of what it says."""
+        return hash(self.model_dump_json())
 
 
 class SourceFile(Value):
@@ -54,6 +66,7 @@ class SourceFile(Value):
         identity: What a local file keeps when it's renamed or linked: device, inode and time of last change. Two paths
             with one ``version`` and one ``identity`` are one file. Empty in object stores.
         aliases: Other URIs by which it was found: those of links to it.
+        copy_uri: Parquet that was made of its rows, which the engine reads instead; ``None`` for parquet and CSV.
     """
 
     uri: str
@@ -64,6 +77,7 @@ class SourceFile(Value):
     version_id: str | None = None
     identity: str = ""
     aliases: tuple[str, ...] = ()
+    copy_uri: str | None = None
 
     @property
     def names_content(self) -> bool:
@@ -83,8 +97,8 @@ class SourceFile(Value):
 class SourceColumn(Value):
     """A column as the files have it.
 
-    ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV the one inferred from all values, and
-    ``null`` for a column without any value. ``file_name`` is what the files call it, if the batch calls it otherwise.
+    ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV and text in JSON the one inferred from
+    all values, and ``null`` for a column without any value. ``file_name`` is what the files call it, if the batch calls it otherwise.
     """
 
     name: str
@@ -95,6 +109,24 @@ class SourceColumn(Value):
     def in_file(self) -> str:
         """What the files call it."""
         return self.file_name or self.name
+
+
+class ColumnText(Value):
+    """What the text of a CSV column looks like, beyond its type.
+
+    Attributes:
+        name: The column.
+        odd: For text: the first value that kept it from being numbers, dates or times; empty if there was none.
+        digits: For numbers: the most digits of a value.
+        fraction: For numbers: the most digits of a fraction; many for one with an exponent.
+        words: For text: which of :data:`MISSING_WORDS` it holds, which stay text.
+    """
+
+    name: str
+    odd: str = ""
+    digits: int = 0
+    fraction: int = 0
+    words: tuple[str, ...] = ()
 
 
 def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
@@ -148,6 +180,7 @@ class Batch(Value):
     Attributes:
         columns: The columns of the files; where they differ, those of all of them.
         variants: The columns of each file, where they differ; else empty.
+        texts: CSV only: what the text of its columns looks like.
         multiline: CSV only: some quoted value spans lines, so files can't be split by line.
     """
 
@@ -155,6 +188,7 @@ class Batch(Value):
     files: tuple[SourceFile, ...]
     columns: tuple[SourceColumn, ...]
     csv: CsvOptions | None = None
+    texts: tuple[ColumnText, ...] = ()
     multiline: bool = False
     variants: tuple[FileColumns, ...] = ()
 
@@ -179,7 +213,11 @@ class Batch(Value):
             return self
         variants = tuple(one.model_copy(update={"columns": renamed(one.columns, names)}) for one in self.variants)
         columns = united(one.columns for one in variants) if variants else renamed(self.columns, names)
-        return self.model_copy(update={"columns": columns, "variants": variants})
+        return self.model_copy(update={"columns": columns, "variants": variants, "texts": self._texts_of(columns)})
+
+    def _texts_of(self, columns: Sequence[SourceColumn]) -> tuple[ColumnText, ...]:
+        names = {column.in_file.lower(): column.name for column in columns}
+        return tuple(text.model_copy(update={"name": names.get(text.name.lower(), text.name)}) for text in self.texts)
 
     @property
     def has_one_shape(self) -> bool:
@@ -195,8 +233,10 @@ class Batch(Value):
         """
         if self.csv is None or self.csv.header or len(names) != len(self.columns):
             return self
-        columns = (column.model_copy(update={"name": name}) for column, name in zip(self.columns, names, strict=True))
-        return self.model_copy(update={"columns": tuple(columns)})
+        pairs = dict(zip((column.name for column in self.columns), names, strict=True))
+        columns = tuple(column.model_copy(update={"name": pairs[column.name]}) for column in self.columns)
+        texts = tuple(text.model_copy(update={"name": pairs[text.name]}) for text in self.texts)
+        return self.model_copy(update={"columns": columns, "texts": texts})
 
     def only(self, files: tuple[SourceFile, ...]) -> Batch:
         """Return the batch with just these of its files."""
@@ -216,6 +256,11 @@ class Batch(Value):
     def uris(self) -> tuple[str, ...]:
         """Locations of all files."""
         return tuple(file.uri for file in self.files)
+
+    @property
+    def read_uris(self) -> tuple[str, ...]:
+        """Locations of what the engine reads: the files, or the parquet that was made of them."""
+        return tuple(file.copy_uri or file.uri for file in self.files)
 
 
 class KnownFile(Value):

@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, cast
 
@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from lakegate.errors import InputError, LakegateError, SourceError
-from lakegate.model.batch import CsvOptions, SourceColumn
+from lakegate.errors import InputError, LakegateError, SchemaError, SourceError
+from lakegate.model.batch import ColumnText, CsvOptions, SourceColumn
+from lakegate.model.csvtext import Rewrite, rewrite
 from lakegate.model.words import did_you_mean
 from lakegate.sources.csv_stream import BLOCK_BYTES, QUOTE_HINT, ROW_HINT, CsvStream, csv_reader
-from lakegate.sources.csv_types import Inference, infer
+from lakegate.sources.csv_types import Inference, arrow_type, infer, rewritten
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import is_gzip, is_tab_separated, name_problems, reserved_name_problems, unreadable
 
@@ -45,6 +46,7 @@ _OTHER_DELIMITERS = {";": "';'", "\t": "tab", "|": "'|'", ",": "','"}
 _JAVA_WHITESPACE = "".join(map(chr, range(1, 33)))
 _MAX_ROWS_NAMED = 3
 _LONGEST_FIELD = 2**31 - 1
+_LONGEST_SHOWN = 40
 
 
 def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOptions:
@@ -77,7 +79,29 @@ def normalise_options(csv: CsvOptions | None, files: Sequence[Located]) -> CsvOp
         quote=options.quote,
         encoding=_encoding(options.encoding),
         null_values=tuple(dict.fromkeys(text for text in options.null_values if text)) or ("",),
+        **_written(options, delimiter),
     )
+
+
+def _written(options: CsvOptions, delimiter: str) -> dict[str, Any]:
+    """Return the options about how values are written, checked; only those that were given."""
+    if options.decimal == delimiter:
+        raise InputError(
+            "Delimiter and decimal separator cannot both be a comma.", hint="Say --delimiter ';', or what it is."
+        )
+    rules(options)
+    given = {name: getattr(options, name) for name in ("decimal", "date_format", "timestamp_format", "types")}
+    return {name: value for name, value in given.items() if value != CsvOptions.model_fields[name].default}
+
+
+def rules(options: CsvOptions) -> list[Rewrite]:
+    """Return how dates and times are rewritten as SQL writes them.
+
+    Raises:
+        InputError: When a format isn't valid.
+    """
+    forms = {"date-format": options.date_format, "timestamp-format": options.timestamp_format}
+    return [rewrite(form, option=option) for option, form in forms.items() if form is not None]
 
 
 def splits_by_line(encoding: str) -> bool:
@@ -164,16 +188,56 @@ def inspect_csv(
         return None, (unreadable(shown(file.path), error),)
 
 
-def common_columns(inspections: Sequence[CsvInspection]) -> list[tuple[SourceColumn, ...]]:
-    """Return the columns of each file, typed by the values that all files have in a column of that name."""
+def common_types(inspections: Sequence[CsvInspection]) -> dict[str, Inference]:
+    """Return what the values of all files are in a column of a name, in lower case."""
     types: dict[str, Inference] = {}
     for inspection in inspections:
         for name, inference in zip(map(str.lower, inspection.names), inspection.types, strict=True):
             types[name] = types[name].join(inference) if name in types else inference
+    return types
+
+
+def common_columns(
+    inspections: Sequence[CsvInspection], types: Mapping[str, Inference], given: Mapping[str, str]
+) -> list[tuple[SourceColumn, ...]]:
+    """Return the columns of each file, typed as was ``given``, else by the values that all files have.
+
+    Raises:
+        SchemaError: When the values of a column are not of the type that was given, or there is no such column.
+    """
+    wanted = {name.lower(): kind for name, kind in given.items()}
+    names = {name.lower(): name for inspection in inspections for name in inspection.names}
+    for name in given:
+        if name.lower() not in names:
+            raise SchemaError(
+                f"There is no column '{name}' in the files, whose type is given as {given[name]}.",
+                hint=did_you_mean(name, list(names.values())) + "Check --types.",
+                column=name,
+            )
+    found = {name: arrow_type(names[name], kind, types[name]) for name, kind in wanted.items()}
     return [
-        tuple(SourceColumn(name=name, type=types[name.lower()].arrow_type) for name in inspection.names)
+        tuple(
+            SourceColumn(name=name, type=found.get(name.lower()) or types[name.lower()].arrow_type)
+            for name in inspection.names
+        )
         for inspection in inspections
     ]
+
+
+def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Inference]) -> tuple[ColumnText, ...]:
+    """Return what there is to say of the text of columns, of those where there is anything."""
+    texts = (
+        ColumnText(
+            name=name,
+            odd=found.odd.strip()[:_LONGEST_SHOWN] if found.kind == "string" else "",
+            digits=found.digits,
+            fraction=found.fraction,
+            words=tuple(sorted(found.words)) if found.kind == "string" else (),
+        )
+        for name in inspections[0].names
+        if (found := types[name.lower()])
+    )
+    return tuple(text for text in texts if text.odd or text.digits or text.words)
 
 
 def line_end_problems(inspections: Sequence[CsvInspection]) -> Iterator[SourceError]:
@@ -206,10 +270,15 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
     rows, has_blank_rows = 0, False
     blanks_matter = len(types) == 1 or options.delimiter in _JAVA_WHITESPACE
     ragged: list[str] = []
+    forms, has_comma = rules(options), options.decimal == ","
+
+    def written(column: Any) -> Any:
+        return rewritten(column, forms, decimal_comma=has_comma) if forms or has_comma else column
+
     try:
         for batch in _batches(stream, options, ragged):
             rows += batch.num_rows
-            types = [infer(column, known) for column, known in zip(batch.columns, types, strict=True)]
+            types = [infer(written(column), known) for column, known in zip(batch.columns, types, strict=True)]
             has_blank_rows = has_blank_rows or (blanks_matter and _has_blank_row(batch))
             if ragged:
                 break
@@ -315,10 +384,17 @@ def _check_rows(file: Located, options: CsvOptions, stream: CsvStream, *, found:
             path=path,
         )
     if found is not None:
-        raise SourceError(f"'{path}' cannot be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
+        raise _unparsed(path, found)
     if stream.scan.is_open and not stream.scan.doubtful:
         raise SourceError(f"'{path}' ends inside a quoted value.", hint=QUOTE_HINT, path=path)
     return multiline
+
+
+def _unparsed(path: str, found: str) -> SourceError:
+    if "straddling" in found:
+        message = f"'{path}' has a row of more than {BLOCK_BYTES:,} bytes, which is all that is read of CSV at a time."
+        return SourceError(message, hint="Write it as parquet or JSON lines, whose values may be longer.", path=path)
+    return SourceError(f"'{path}' cannot be parsed: {found.rstrip('.')}.", hint=ROW_HINT, path=path)
 
 
 def _values(count: int) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakegate.errors import SchemaError
 from lakegate.model.batch import MISSING_WORDS
+from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, Rewrite
 
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
@@ -33,6 +36,9 @@ _DAY_MICROSECONDS = 86_400_000_000
 _MICROSECOND_TEXT = 26  # 2024-01-31T07:05:09.123456
 # Spark takes zone offsets up to 18 hours (java.time.ZoneOffset), Arrow up to 23:59.
 _WIDE_OFFSET = r"[+-](?:1[89]|2[0-9])(?::?[0-9]{2})?$"
+MANY = 999
+"""Digits of a fraction that has an exponent, whose digits nobody counted."""
+_NUMBER_OR_DATE = re.compile(r"[+-]?[1-9][0-9.,' ]*[.,][0-9]+|[+-]?0,[0-9]+|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*")
 _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
     "bool": ("bool",),
     "int64": ("int64", "double"),
@@ -59,10 +65,18 @@ class Inference:
     Attributes:
         kind: Their type; ``unknown`` when all were NULL.
         exact: For integers: whether a double holds each of them exactly.
+        odd: For text: the first value that kept it from being of another type; empty when it began as text.
+        digits: For numbers: the most digits of a value.
+        fraction: For numbers: the most digits of a fraction; :data:`MANY` for one with an exponent.
+        words: For text: which of :data:`~lakegate.model.batch.MISSING_WORDS` it holds.
     """
 
     kind: Kind = "unknown"
     exact: bool = True
+    odd: str = ""
+    digits: int = 0
+    fraction: int = 0
+    words: frozenset[str] = frozenset()
 
     @property
     def arrow_type(self) -> str:
@@ -78,16 +92,21 @@ class Inference:
             >>> Inference("int64").join(Inference("bool")).kind
             'string'
         """
-        if "unknown" in {self.kind, other.kind}:
-            return other if self.kind == "unknown" else self
-        if self.kind == other.kind:
-            return Inference(self.kind, self.exact and other.exact)
-        kinds = {self.kind, other.kind}
+        both = Inference(
+            exact=self.exact and other.exact,
+            odd=self.odd or other.odd,
+            digits=max(self.digits, other.digits),
+            fraction=max(self.fraction, other.fraction),
+            words=self.words | other.words,
+        )
+        kinds = {self.kind, other.kind} - {"unknown"}
+        if len(kinds) <= 1:
+            return replace(both, kind=next(iter(kinds), "unknown"))
         if kinds == {"int64", "double"} and self.exact and other.exact:
-            return Inference("double")
+            return replace(both, kind="double")
         if kinds == {"date32[day]", "timestamp[us]"}:
-            return Inference("timestamp[us]")
-        return Inference("string")
+            return replace(both, kind="timestamp[us]")
+        return replace(both, kind="string")
 
 
 def infer(values: Any, so_far: Inference) -> Inference:
@@ -101,17 +120,110 @@ def infer(values: Any, so_far: Inference) -> Inference:
         >>> infer(pa.array(["1", None, "2.5"]), Inference()).kind, infer(pa.array(["00501"]), Inference()).kind
         ('double', 'string')
     """
-    if so_far.kind == "string":
-        return so_far
-    values = _without_missing_words(values)
-    if values.null_count == len(values):
+    given, values = values, _without_missing_words(values)
+    words = so_far.words if values is given else so_far.words | _missing_words(given)
+    so_far = replace(so_far, words=words)
+    if so_far.kind == "string" or values.null_count == len(values):
         return so_far
     texts = _Texts(values)
-    for kind in _PROMOTIONS.get(so_far.kind if so_far.kind != "unknown" else _guess(values), ()):
+    expected = so_far.kind if so_far.kind != "unknown" else _guess(values)
+    for kind in _PROMOTIONS.get(expected, ()):
         found = _CHECKS[kind](texts)
         if found is not None:
             return so_far.join(found)
-    return Inference("string")
+    return replace(so_far, kind="string", odd=_odd(values, expected))
+
+
+def _missing_words(values: Any) -> frozenset[str]:
+    found = pc.unique(values.filter(pc.is_in(values, value_set=_MISSING)))
+    return frozenset(found.to_pylist())
+
+
+def _odd(values: Any, expected: Kind) -> str:
+    """Return the first value that isn't of the expected type, or the first of all if it might be a number or a date."""
+    pattern = next((pattern for kind, pattern in _LOOKS_LIKE if kind == expected), None)
+    texts: Iterator[str] = (value.as_py() for value in values if value.is_valid)
+    first = next(texts)
+    other = next((text for text in chain([first], texts) if pattern and not pattern.fullmatch(text)), None)
+    return other or (first if _NUMBER_OR_DATE.fullmatch(first) else "")
+
+
+_GIVEN: Mapping[str, tuple[str, frozenset[str]]] = {
+    "string": ("string", frozenset(_PROMOTIONS) | {"string"}),
+    "long": ("int64", frozenset({"int64"})),
+    "double": ("double", frozenset({"int64", "double"})),
+    "boolean": ("bool", frozenset({"bool"})),
+    "date": ("date32[day]", frozenset({"date32[day]"})),
+    "timestamp": ("timestamp[us]", frozenset({"date32[day]", "timestamp[us]"})),
+    "timestamptz": ("timestamp[us, tz=UTC]", frozenset({"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})),
+}
+_GIVEN_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+def arrow_type(column: str, given: str, found: Inference) -> str:
+    """Return the Arrow type of a column whose type is given, as text.
+
+    Args:
+        column: Its name, for messages.
+        given: The type: ``string``, ``long``, ``decimal(10, 2)`` …
+        found: What its values are.
+
+    Raises:
+        SchemaError: When there is no such type, or the values aren't of it.
+    """
+    decimal = _GIVEN_DECIMAL.fullmatch(given.lower().strip())
+    arrow, takes = _GIVEN.get(given.lower().strip(), ("", frozenset()))
+    if decimal is not None:
+        precision, scale = int(decimal[1]), int(decimal[2])
+        arrow, takes = f"decimal128({precision}, {scale})", frozenset({"int64", "double"})
+        if found.kind in takes and found.fraction > scale:
+            raise SchemaError(
+                f"Column '{column}' is given as {given}, but has values with {_digits(found.fraction)}.",
+                hint="Give it a type that rounds nothing.",
+                column=column,
+            )
+    if not arrow:
+        raise SchemaError(
+            f"'{given}' is no type for column '{column}'.",
+            hint=f"Types are {', '.join(_GIVEN)} and decimal(P, S).",
+            column=column,
+        )
+    if found.kind not in takes | {"unknown"}:
+        odd = f": '{found.odd.strip()[:40]}' is among its values" if found.odd else f": its values are {found.kind}"
+        raise SchemaError(
+            f"Column '{column}' is given as {given}, but not all its values are{odd}.",
+            hint="Correct the values, give another type, or say what means NULL with --null-value.",
+            column=column,
+        )
+    return arrow
+
+
+def _digits(fraction: int) -> str:
+    return "exponents" if fraction == MANY else f"{fraction} digits after the point"
+
+
+def rewritten(values: Any, rules: Sequence[Rewrite], *, decimal_comma: bool) -> Any:
+    """Return texts as SQL writes them: dates and times by ``rules``, numbers with a point.
+
+    With a decimal comma, a number that has a point is none: it's returned so that nobody takes it for one.
+
+    Example:
+        >>> rewritten(pa.array(["1.234,5", "7", "1.5"]), (), decimal_comma=True).to_pylist()
+        ['1234.5', '7', '1.5 ']
+    """
+    for rule in rules:
+        fits = pc.match_substring_regex(values, rule.pattern)
+        if pc.any(fits).as_py():
+            made = pc.replace_substring_regex(values, rule.pattern, rule.replacement("\\"))
+            made = pc.replace_substring_regex(made, LONE_DIGIT, r"0\1")
+            values = pc.if_else(fits, made, values)
+    if decimal_comma:
+        fits = pc.match_substring_regex(values, DECIMAL_COMMA)
+        made = pc.replace_substring(pc.replace_substring(values, ".", ""), ",", ".")
+        other = pc.binary_join_element_wise(values, pa.scalar(" "), "")
+        ambiguous = pc.match_substring_regex(values, r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$")
+        values = pc.if_else(fits, made, pc.if_else(ambiguous, other, values))
+    return values
 
 
 def _without_missing_words(values: Any) -> Any:
@@ -177,7 +289,7 @@ def _as_int(texts: _Texts) -> Inference | None:
         return None
     bounds = pc.min_max(numbers)
     largest = max(-bounds["min"].as_py(), bounds["max"].as_py())
-    return Inference("int64", exact=largest < _INEXACT_IN_DOUBLE)
+    return Inference("int64", exact=largest < _INEXACT_IN_DOUBLE, digits=len(str(largest)))
 
 
 def _as_double(texts: _Texts) -> Inference | None:
@@ -195,7 +307,12 @@ def _as_double(texts: _Texts) -> Inference | None:
         integers = pc.match_substring_regex(texts.array.filter(pa.array(large)), r"^-?[0-9]+$")
         if pc.any(integers).as_py():
             return None
-    return Inference("double")
+    points = np.asarray(pc.find_substring(texts.array, ".").fill_null(-1))
+    fraction = int(np.where(points >= 0, texts.lengths - points - 1, 0).max())
+    has_exponent = pc.any(pc.match_substring_regex(texts.array, "[0-9][eE]")).as_py()
+    # Of the digits, the point is none; a sign, or a zero before the point, may count as one.
+    digits = int((texts.lengths - (points >= 0)).max())
+    return Inference("double", digits=digits, fraction=MANY if has_exponent else fraction)
 
 
 def _as_date(texts: _Texts) -> Inference | None:

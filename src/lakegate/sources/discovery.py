@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 from lakegate.config import StorageSettings
@@ -14,9 +17,27 @@ from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, united
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
-from lakegate.sources.csv import CsvInspection, common_columns, inspect_csv, line_end_problems, normalise_options
-from lakegate.sources.files import Located, shown, stamp_now
-from lakegate.sources.inspection import Inspected, combine, detect, difference_problems, shape, suffixes_for, unreadable
+from lakegate.sources.copies import CopiedFile, agreed, copy_file, widened
+from lakegate.sources.csv import (
+    CsvInspection,
+    column_texts,
+    common_columns,
+    common_types,
+    inspect_csv,
+    line_end_problems,
+    normalise_options,
+)
+from lakegate.sources.files import Located, from_uri, shown, stamp_now, to_uri
+from lakegate.sources.inspection import (
+    FORMATS,
+    Inspected,
+    combine,
+    detect,
+    difference_problems,
+    shape,
+    suffixes_for,
+    unreadable,
+)
 from lakegate.sources.parquet import ParquetInspection, inspect_parquet
 from lakegate.storage.objects import is_remote
 
@@ -36,11 +57,13 @@ def discover(
     storage: StorageSettings | None = None,
     narrator: Narrator | None = None,
     may_differ: bool = False,
+    copies: Path | None = None,
 ) -> Batch:
     """Find the files that ``paths`` name, check them, and return them as one batch.
 
     Parquet is checked by its footers. CSV is read to its end once, in bounded memory, and its types are inferred from
-    all values. An empty CSV value, quoted or not, always means NULL, as do ``csv.null_values``.
+    all values. An empty CSV value, quoted or not, always means NULL, as do ``csv.null_values``. Files of other formats
+    are read to their end, and parquet is made of them.
 
     Args:
         paths: Files, globs (``*``, ``**``, ``?``, ``[]``), folders (searched to the bottom), ``file:`` URIs, or the
@@ -51,6 +74,7 @@ def discover(
         storage: How to reach the object stores; by their own tools' variables and profiles when ``None``.
         narrator: Receives the progress when there are many files, or large ones.
         may_differ: Whether files of other columns than the others' are taken, too.
+        copies: Folder for the parquet that is made of files in other formats; a temporary one when ``None``.
 
     Returns:
         A batch with its files sorted by path. URIs are those of :func:`~lakegate.sources.files.to_uri`, or
@@ -73,20 +97,23 @@ def discover(
     formats = _formats(files, format, problems)
     examples = {kind: shown(file.path) for file, kind in formats.items()}
     if len(examples) > 1:
+        each = " and ".join(f"'{path}' is {FORMATS[kind].name}" for kind, path in list(examples.items())[:2])
         problems.append(
             SourceError(
-                f"The batch mixes formats: '{examples['parquet']}' is parquet, '{examples['csv']}' is CSV.",
+                f"The batch mixes formats: {each}.",
                 hint="Ingest them one after the other, or pick one with --format.",
             )
         )
-    if "csv" in formats.values() and "parquet" not in formats.values():
-        options = normalise_options(csv, files)
-        batch = _csv_batch(
-            tuple(formats), options, stores, narrator, problems, may_differ=may_differ and options.header
-        )
+    kind: FileFormat = next(iter(examples), "parquet")
+    same = tuple(file for file, found in formats.items() if found == kind)
+    if kind == "parquet":
+        batch = _parquet_batch(same, narrator, problems, may_differ=may_differ)
+    elif kind == "csv":
+        options = normalise_options(csv, same)
+        batch = _csv_batch(same, options, stores, narrator, problems, may_differ=may_differ and options.header)
     else:
-        parquet = tuple(file for file, kind in formats.items() if kind == "parquet")
-        batch = _parquet_batch(parquet, narrator, problems, may_differ=may_differ)
+        folder = copies or Path(tempfile.mkdtemp(prefix="lakegate-"))
+        batch = _copied_batch(kind, same, folder, stores, narrator, problems, may_differ=may_differ)
     if batch is None or problems:
         raise combine(problems)
     return batch
@@ -102,7 +129,11 @@ def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Seque
     # in an object store, each stamp is a request: not one after the other
     with ThreadPoolExecutor(_STAMP_THREADS, thread_name_prefix="lakegate-stamps") as pool:
         stamps = pool.map(lambda file: stamp_now(file.uri, stores), batch.files)
-        return [file for file, stamp in zip(batch.files, stamps, strict=True) if stamp != file.stamp]
+        return [
+            file
+            for file, stamp in zip(batch.files, stamps, strict=True)
+            if stamp != file.stamp or (file.copy_uri is not None and not Path(from_uri(file.copy_uri)).exists())
+        ]
 
 
 def _resolve(
@@ -170,25 +201,64 @@ def _csv_batch(
     problems.extend(() if may_differ else difference_problems(inspections, ordered=True))
     problems.extend(_partition_problems(inspections))
     problems.extend(line_end_problems(inspections) if multiline else ())
-    for file in (each.file for each in inspections):
-        if stamp_now(file.uri, storage) != file.stamp:
-            path = shown(file.path)
-            problems.append(
-                SourceError(
-                    f"'{path}' changed while it was read.", hint="Wait until it is written, then try again.", path=path
-                )
-            )
+    problems.extend(_changed(inspections, storage))
     if problems or not inspections:
         return None
-    columns = common_columns(inspections)
+    types = common_types(inspections)
+    columns = common_columns(inspections, types, options.types)
     return Batch(
         format="csv",
+        texts=column_texts(inspections, types),
         files=_described(inspections, narrator),
         columns=united(columns),
         csv=options,
         multiline=multiline,
         variants=_variants(inspections, columns, ordered=True),
     )
+
+
+def _copied_batch(
+    kind: FileFormat,
+    files: Sequence[Located],
+    folder: Path,
+    storage: StorageSettings,
+    narrator: Narrator | None,
+    problems: list[InputError],
+    *,
+    may_differ: bool,
+) -> Batch | None:
+    with _progress(narrator, files, "bytes", "Reading") as advance:
+        results = _in_threads(lambda file: copy_file(file, kind, folder, advance), files, _CSV_THREADS)
+    inspections = _good(results, problems)
+    inferred = kind in {"json", "excel"}
+    columns = agreed([each.columns for each in inspections]) if inferred else [each.columns for each in inspections]
+    found = [replace(each, columns=has) for each, has in zip(inspections, columns, strict=True)]
+    # What is inferred of one file may be narrower than of another: that is no difference.
+    compared = (
+        [replace(each, columns=has) for each, has in zip(found, widened(columns), strict=True)] if inferred else found
+    )
+    problems.extend(() if may_differ else difference_problems(compared, ordered=False))
+    problems.extend(_partition_problems(found))
+    problems.extend(_changed(found, storage))
+    if problems or not found:
+        return None
+    copies = {each.file.uri: to_uri(each.copy) for each in found}
+    return Batch(
+        format=kind,
+        files=tuple(file.model_copy(update={"copy_uri": copies[file.uri]}) for file in _described(found, narrator)),
+        columns=united(columns),
+        variants=_variants(found, columns, ordered=False),
+    )
+
+
+def _changed(inspections: Sequence[Inspected], storage: StorageSettings) -> Iterator[SourceError]:
+    """Yield the files that changed while they were read."""
+    for file in (each.file for each in inspections):
+        if stamp_now(file.uri, storage) != file.stamp:
+            path = shown(file.path)
+            yield SourceError(
+                f"'{path}' changed while it was read.", hint="Wait until it is written, then try again.", path=path
+            )
 
 
 def _variants(
@@ -204,7 +274,7 @@ def _variants(
 
 
 def _described(
-    inspections: Sequence[ParquetInspection] | Sequence[CsvInspection], narrator: Narrator | None
+    inspections: Sequence[ParquetInspection] | Sequence[CsvInspection] | Sequence[CopiedFile], narrator: Narrator | None
 ) -> tuple[SourceFile, ...]:
     """Return the files as values, each with the version of its content."""
     rows = {each.file: each.rows for each in inspections}

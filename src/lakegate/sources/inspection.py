@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from lakegate.errors import InputError, SchemaError, SourceError
@@ -12,16 +13,41 @@ from lakegate.model.schema import reserved_names
 from lakegate.sources.files import Located, shown
 from lakegate.storage.objects import ReplacedError
 
-SUFFIXES: Mapping[FileFormat, tuple[str, ...]] = {
-    "parquet": (".parquet",),
-    "csv": (".csv", ".csv.gz", ".tsv", ".tsv.gz"),
-}
-"""Endings by which a format is recognised, lower case."""
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How files of a format are recognised.
+
+    Attributes:
+        name: What people call such a file.
+        suffixes: Endings of their names, lower case.
+        starts: What they begin with; nothing for text.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    starts: tuple[bytes, ...] = ()
+
 
 _PARQUET_MAGIC = b"PAR1"
 _ENCRYPTED_MAGIC = b"PARE"
 _GZIP_MAGIC = b"\x1f\x8b"
-# What people take for CSV or parquet, by its first bytes.
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+FORMATS: Mapping[FileFormat, Format] = {
+    "parquet": Format("parquet", (".parquet",), (_PARQUET_MAGIC, _ENCRYPTED_MAGIC)),
+    "csv": Format("CSV", (".csv", ".csv.gz", ".tsv", ".tsv.gz")),
+    "json": Format(
+        "JSON", tuple(f".{name}{packed}" for packed in ("", ".gz", ".zst") for name in ("json", "jsonl", "ndjson"))
+    ),
+    "avro": Format("an Avro file", (".avro",), (b"Obj\x01",)),
+    "orc": Format("an ORC file", (".orc",), (b"ORC",)),
+    "excel": Format(
+        "an Excel workbook", (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+    ),
+}
+"""All formats. The engine reads the first two; :mod:`lakegate.sources.copies` makes parquet of the others."""
+
+# What people take for a source file, by its first bytes.
 _FOREIGN: Mapping[bytes, str] = {
     b"PK\x03\x04": "a zip archive (or an Excel workbook)",
     b"\xd0\xcf\x11\xe0": "an Excel workbook",
@@ -29,7 +55,7 @@ _FOREIGN: Mapping[bytes, str] = {
     b"Obj\x01": "an Avro file",
     b"ARROW1": "an Arrow IPC file",
     b"BZh": "compressed with bzip2",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+    _ZSTD_MAGIC: "compressed with zstd",
     b"\xfd7zXZ": "compressed with xz",
     b"SQLite format 3": "an SQLite database",
     b"%PDF": "a PDF document",
@@ -90,12 +116,18 @@ def combine(problems: Sequence[InputError]) -> InputError:
 
 def suffixes_for(given: FileFormat | None) -> tuple[str, ...]:
     """Return the endings of the files to take from a folder."""
-    return SUFFIXES[given] if given else tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
+    formats = [FORMATS[given]] if given else FORMATS.values()
+    return tuple(suffix for each in formats for suffix in each.suffixes)
 
 
 def is_gzip(name: str) -> bool:
     """Return whether Spark would decompress a file of this name (it goes by the ending alone)."""
     return name.lower().endswith(".gz")
+
+
+def is_zstandard(name: str) -> bool:
+    """Return whether the name says that the file is compressed with zstd."""
+    return name.lower().endswith(".zst")
 
 
 def is_tab_separated(name: str) -> bool:
@@ -110,7 +142,7 @@ def by_name(name: str) -> FileFormat | None:
         >>> by_name("a.CSV.gz"), by_name("part-0.snappy.parquet"), by_name("a.txt")
         ('csv', 'parquet', None)
     """
-    return next((known for known, suffixes in SUFFIXES.items() if name.lower().endswith(suffixes)), None)
+    return next((known for known, each in FORMATS.items() if name.lower().endswith(each.suffixes)), None)
 
 
 def detect(file: Located, given: FileFormat | None) -> FileFormat:
@@ -132,14 +164,22 @@ def detect(file: Located, given: FileFormat | None) -> FileFormat:
             tail = stream.read(len(_PARQUET_MAGIC))
     except OSError as error:
         raise unreadable(path, error) from error
-    expected = given or by_name(file.name)
-    if expected == "parquet" or (expected is None and head.startswith((_PARQUET_MAGIC, _ENCRYPTED_MAGIC))):
-        expected, problems = "parquet", _parquet_problems(head, tail, file.size_bytes)
+    expected = given or by_name(file.name) or _by_start(head)
+    if expected == "parquet":
+        problems = _parquet_problems(head, tail, file.size_bytes)
+    elif expected is not None and FORMATS[expected].starts:
+        problems = _binary_problems(head, FORMATS[expected])
     else:
-        problems = _csv_problems(path, head, is_known=expected is not None)
+        problems = _text_problems(path, head, expected)
     for what, hint in problems:
         raise SourceError(f"'{path}' {what}.", hint=hint, path=path)
     return expected or "csv"
+
+
+def _by_start(head: bytes) -> FileFormat | None:
+    # Of the rest, only parquet says for sure what it is: a zip archive may be anything.
+    sure: tuple[FileFormat, ...] = ("parquet", "orc", "avro")
+    return next((known for known in sure if head.startswith(FORMATS[known].starts)), None)
 
 
 def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tuple[str, str]]:
@@ -154,17 +194,32 @@ def _parquet_problems(head: bytes, tail: bytes, size_bytes: int) -> Iterator[tup
         yield f"is cut off: a parquet file whose footer is missing ({size_bytes:,} bytes)", hint
 
 
-def _csv_problems(path: str, head: bytes, *, is_known: bool) -> Iterator[tuple[str, str]]:
+def _binary_problems(head: bytes, expected: Format) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the first bytes of a file of another format than text or parquet."""
+    if not head.startswith(expected.starts):
+        foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
+        what = f"is {foreign}, not {expected.name}" if foreign else f"is not {expected.name}, whatever its name says"
+        yield what, "Name it after what it is, or say its --format."
+
+
+def _text_problems(path: str, head: bytes, expected: FileFormat | None) -> Iterator[tuple[str, str]]:
     foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
-    if foreign is not None:
-        yield f"is {foreign}", "Convert it to parquet or CSV (plain or gzip) first."
-    if not is_known:
-        hint = "Say it with --format parquet or --format csv, or narrow the glob."
-        yield "has a name that doesn't say its format", hint
+    is_zstd = expected == "json" and is_zstandard(path)
+    if foreign is not None and not (is_zstd and head.startswith(_ZSTD_MAGIC)):
+        yield (
+            f"is {foreign}",
+            "Convert it, or name it after what it is: lakegate takes parquet, CSV, JSON, Avro, ORC and Excel files.",
+        )
+    if expected is None:
+        listed = ", ".join(FORMATS)
+        yield "has a name that doesn't say its format", f"Say it with --format ({listed}), or narrow the glob."
     if head.startswith((_PARQUET_MAGIC, _ENCRYPTED_MAGIC)):
-        yield "is parquet, not CSV", "Rename it, or say --format parquet."
-    if path.lower().endswith(_OTHER_CODECS):
-        yield "has the ending of a compression other than gzip", "Decompress or rename it."
+        yield f"is parquet, not {FORMATS[expected or 'csv'].name}", "Rename it, or say --format parquet."
+    if path.lower().endswith(_OTHER_CODECS) and not is_zstd:
+        known = "gzip or zstd" if expected == "json" else "gzip"
+        yield f"has the ending of a compression other than {known}", "Decompress or rename it."
+    if is_zstd and not head.startswith(_ZSTD_MAGIC):
+        yield "ends in .zst but is not zstd", "Rename or compress it."
     if head.startswith(_GZIP_MAGIC) and not is_gzip(path):
         yield "is compressed with gzip", "Rename it so that it ends in .gz."
     if is_gzip(path) and not head.startswith(_GZIP_MAGIC):

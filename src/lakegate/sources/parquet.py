@@ -81,11 +81,7 @@ def inspect_parquet(file: Located) -> tuple[ParquetInspection | None, Sequence[I
         message = f"'{path}' is damaged: its parquet footer cannot be read ({first_line})."
         return None, (SourceError(message, hint="Copy or download it again.", path=path),)
     leaves = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-    problems = [
-        *name_problems(path, schema.names),
-        *reserved_name_problems(path, schema.names),
-        *_field_name_problems(path, schema),
-    ] or list(_type_problems(path, leaves, schema))
+    problems = list(schema_problems(path, schema, leaves))
     # Spark reads the old INT96 timestamps as instants in microseconds.
     instants = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
     instant = pa.timestamp("us", tz="UTC")
@@ -94,6 +90,22 @@ def inspect_parquet(file: Located) -> tuple[ParquetInspection | None, Sequence[I
         for field in schema
     )
     return ParquetInspection(file, metadata.num_rows, columns), problems
+
+
+def schema_problems(path: str, schema: pa.Schema, leaves: Sequence[Any] = ()) -> Iterator[SchemaError]:
+    """Yield what is wrong with the names of columns; if nothing is, with their types.
+
+    Args:
+        path: The file, for messages.
+        schema: Its columns.
+        leaves: The columns as a parquet footer has them, which tells some types apart that Arrow doesn't.
+    """
+    names = [
+        *name_problems(path, schema.names),
+        *reserved_name_problems(path, schema.names),
+        *_field_name_problems(path, schema),
+    ]
+    yield from names or _type_problems(path, leaves, schema)
 
 
 def _footer(file: Located) -> bytes:

@@ -1,20 +1,17 @@
-"""Rows that users hand over, as a Spark DataFrame: frames of other libraries, Arrow, lists of dicts."""
+"""Rows that users hand over, as a Spark DataFrame."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from lakegate.errors import InputError
+from lakegate.frames import first_line, to_arrow
+from lakegate.spark.failures import translated
+from lakegate.spark.sessions import is_connect
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_KINDS = (
-    "a Spark DataFrame of this transaction, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a list of "
-    "dicts"
-)
 
 
 def to_frame(session: Any, rows: Any) -> Any:
@@ -44,76 +41,34 @@ def to_frame(session: Any, rows: Any) -> Any:
     try:
         return session.createDataFrame(table, schema=_spark_schema(table))
     except (PySparkTypeError, PySparkValueError, ValueError, TypeError) as error:
-        raise InputError(f"Spark can't take these rows: {_first_line(error)}", hint="Convert the column.") from error
+        raise InputError(f"Spark can't take these rows: {first_line(error)}", hint="Convert the column.") from error
 
 
-def to_arrow(rows: Any) -> pa.Table | None:
-    """Return ``rows`` as an Arrow table of types that Spark has; ``None`` for an empty list.
+def to_batches(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema of a DataFrame of any session, and its rows as Spark Connect sends them.
+
+    A classic session sends all of them at once.
 
     Raises:
-        InputError: When they're of an unknown kind, or their library can't turn them into Arrow.
+        LakegateError: While the rows are taken, as for a query.
     """
-    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
 
-    from lakegate.iceberg.scan import plain_schema
-
-    if isinstance(rows, Sequence) and not isinstance(rows, str) and all(isinstance(row, Mapping) for row in rows):
-        return _arrow_of_dicts(rows) if rows else None
-    try:
-        table = _arrow(rows)
-        return table.cast(plain_schema(table.schema))
-    except NotImplementedError as error:
-        if not isinstance(error, pa.ArrowException):
-            raise InputError(f"Can't write rows of type {type(rows).__name__}.", hint=f"Hand over {_KINDS}.") from None
-        raise _unwritable(rows, error) from error
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise _unwritable(rows, error) from error
+    with translated("running the query", query=True):
+        schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)
+    return schema, _batches(frame, schema)
 
 
-def _arrow(rows: Any) -> pa.Table:
-    import pyarrow as pa
-
-    if isinstance(rows, pa.Table):
-        return rows
-    pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
-    if pandas is not None and isinstance(rows, pandas.DataFrame):
-        return pa.Table.from_pandas(rows, preserve_index=False)
-    if polars is not None and isinstance(rows, (polars.DataFrame, polars.LazyFrame)):
-        frame = rows.lazy().collect()
-        for name, kind in frame.schema.items():
-            if kind == polars.Object:  # of which Polars hands out the addresses
-                raise TypeError(f"column '{name}' holds Python objects")
-        # Of its newest types, such as categories of string views, Arrow can convert but some.
-        found: pa.Table = frame.to_arrow(compat_level=polars.CompatLevel.oldest())
-        return found
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
-    raise NotImplementedError
-
-
-def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    import pyarrow as pa
-
-    names = rows[0].keys()
-    for number, row in enumerate(rows, start=1):
-        if row.keys() != names:
-            different = ", ".join(f"'{name}'" for name in sorted(map(str, row.keys() ^ names)))
-            raise InputError(
-                f"Row {number} has other keys than row 1: {different}.",
-                hint="Give every row all columns; None where there is no value.",
-            )
-    columns = {}
-    for name in names:
-        try:
-            columns[str(name)] = pa.array([row[name] for row in rows])
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise InputError(f"The values of '{name}' are not of one type: {_first_line(error)}") from error
-    return pa.table(columns)
-
-
-def _unwritable(rows: object, error: Exception) -> InputError:
-    library = type(rows).__module__.partition(".")[0].strip("_")
-    return InputError(f"This {type(rows).__name__} of {library} can't be written: {_first_line(error)}")
+def _batches(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with translated("running the query", query=True):
+        if not is_connect(frame.sparkSession):
+            yield from frame.toArrow().to_batches()
+            return
+        client = frame.sparkSession.client
+        plan = frame._plan  # noqa: SLF001 - as DataFrame.toLocalIterator does, which makes a Row of each
+        for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
+            if hasattr(part, "to_batches"):  # the first one is the schema
+                yield from part.cast(schema).to_batches()
 
 
 def _spark_schema(table: pa.Table) -> Any:
@@ -121,7 +76,3 @@ def _spark_schema(table: pa.Table) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -22,6 +22,7 @@ from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
 from lakegate.ports import Step
 from lakegate.spark import quarantine
+from lakegate.spark.dataframes import to_batches
 from lakegate.spark.failures import translated
 from lakegate.spark.guard import PLAN_SETTINGS, query_text, require_harmless
 from lakegate.spark.reader import cast_to, iceberg_schema, read_as, read_batch, spark_ddl
@@ -307,19 +308,8 @@ class SparkEngine:
         return table
 
     def stream(self, frame: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a DataFrame as Arrow batches, as Spark Connect sends them; a classic session sends all."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        with translated("running the query", query=True):
-            if not is_connect(frame.sparkSession):
-                yield from frame.toArrow().to_batches()
-                return
-            schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True)
-            client = frame.sparkSession.client
-            plan = frame._plan  # noqa: SLF001 - as DataFrame.toLocalIterator does, which makes a Row of each
-            for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
-                if hasattr(part, "to_batches"):  # the first one is the schema
-                    yield from part.cast(schema).to_batches()
+        """Return the rows of a DataFrame as Arrow batches, as Spark Connect sends them; a classic session sends all."""
+        return to_batches(frame)[1]
 
     def cancel(self) -> None:
         """Interrupt everything that runs in our sessions.

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from lakegate.errors import SchemaError
 from lakegate.model.batch import MISSING_WORDS, Batch, CsvOptions, SourceColumn
+from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, rewrite
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
 from lakegate.model.sqltext import sql_string
@@ -67,10 +68,10 @@ def cast_to(wanted: Schema, frame: Any, source: Schema) -> Any:
 
 
 def _read_part(session: Any, batch: Batch) -> tuple[Any, Schema]:
-    if batch.format == "parquet":
-        frame = _read_parquet(session, batch)
+    if batch.format == "csv":
+        frame = _read_csv(session, batch, {column.in_file: _spark_name(column.type) for column in batch.columns})
     else:
-        frame = _read_csv(session, batch, {column.in_file: _ARROW_TO_SPARK[column.type] for column in batch.columns})
+        frame = _read_parquet(session, batch)
     frame = _renamed(frame, batch)
     return frame, source_schema(frame, batch)
 
@@ -86,15 +87,18 @@ def read_as(session: Any, batch: Batch, table: Schema, *, frame: Any, source: Sc
     """Return the batch as a DataFrame in the columns and types of ``table``.
 
     Args:
-        batch: The files. CSV is parsed as the table's types, not converted from the inferred ones.
+        batch: The files. Text in CSV and JSON is parsed as the table's types, not converted from the inferred ones.
         table: Columns to deliver, in this order.
         frame: What :func:`read_batch` returned for the batch.
         source: Its schema. A column of ``table`` that it lacks is NULL.
     """
-    if batch.format == "parquet":
+    if batch.format == "csv":
+        parts = ((part, _types_of(table, part)) for part in batch.parts())
+        frames = (_with_missing(_read_csv(session, part, types), table, part, types) for part, types in parts)
+    elif batch.format == "json":
+        frames = (_read_json(session, part, table) for part in batch.parts())
+    else:
         return cast_to(table, frame, source)
-    parts = ((part, _types_of(table, part)) for part in batch.parts())
-    frames = (_with_missing(_read_csv(session, part, types), table, part, types) for part, types in parts)
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
@@ -137,17 +141,50 @@ def spark_path(uri: str) -> str:
 
 def _reader(session: Any, batch: Batch) -> Any:
     # Hadoop's checksummed local file system can't read a name with a colon in it, the raw one can.
-    colon = any(":" in spark_path(uri) for uri in batch.uris if uri.startswith("file:"))
+    colon = any(":" in spark_path(uri) for uri in batch.read_uris if uri.startswith("file:"))
     return session.read.options(**_COLON_OPTIONS) if colon else session.read
 
 
 def _read_parquet(session: Any, batch: Batch) -> Any:
-    frame = _reader(session, batch).parquet(*map(spark_path, batch.uris))
+    frame = _reader(session, batch).parquet(*map(spark_path, batch.read_uris))
     # By name in any case: files of one batch may spell it differently.
     converted = {column.in_file.lower(): _converted(column) for column in batch.columns}
+    if batch.format == "json":
+        texts = {name.lower() for name in _texts(frame)}
+        parsed = {name: target for name, target in _inferred(batch).items() if name in texts}
+        converted |= {name: _parsed(CsvOptions(), {name: target})[0] for name, target in parsed.items()}
     if not any(converted.values()):
         return frame
     return frame.selectExpr(*(converted.get(name.lower()) or quote(name) for name in frame.columns))
+
+
+def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
+    """Return a part of the batch in the table's columns; text that is no text there is parsed as its type."""
+    frame = _renamed(_reader(session, batch).parquet(*map(spark_path, batch.read_uris)), batch)
+    texts = {name.lower() for name in _texts(frame)}
+    expressions = []
+    own = iceberg_schema(frame.schema)
+    for column in table.columns:
+        target = spark_type(column.type)
+        if column.name.lower() in texts and target is not None:
+            # By the table's name, which is the file's in any case.
+            expressions += _parsed(CsvOptions(), {column.name: target})
+        else:
+            expressions.append(_cast(column, own))
+    return frame.selectExpr(*expressions)
+
+
+def _texts(frame: Any) -> list[str]:
+    return [field.name for field in frame.schema.fields if field.dataType.typeName() == "string"]
+
+
+def _inferred(batch: Batch) -> dict[str, str]:
+    """Return the columns that hold dates or times as text, lower case, with the type that they are parsed as."""
+    return {
+        column.in_file.lower(): _ARROW_TO_SPARK[column.type]
+        for column in batch.columns
+        if column.type in {"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"}
+    }
 
 
 def _converted(column: SourceColumn) -> str | None:
@@ -188,7 +225,7 @@ def _read_csv(session: Any, batch: Batch, types: dict[str, str]) -> Any:
         "ignoreTrailingWhiteSpace": "false",
     }
     schema = ", ".join(f"{quote(column.in_file)} STRING" for column in batch.columns)
-    frame = _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.uris)))
+    frame = _reader(session, batch).schema(schema).options(**options).csv(list(map(spark_path, batch.read_uris)))
     return frame.selectExpr(*_parsed(csv, types))
 
 
@@ -206,8 +243,35 @@ def _parsed(csv: CsvOptions, types: dict[str, str]) -> list[str]:
         name = quote(column)
         words = everywhere if target == "string" else [*everywhere, *MISSING_WORDS]
         present = f"IF({name} IN ({', '.join(map(sql_string, words))}), NULL, {name})" if words else name
-        expressions.append(f"{present} AS {name}" if target == "string" else f"CAST({present} AS {target}) AS {name}")
+        if target != "string":
+            present = f"CAST({_rewritten(present, target, csv)} AS {target})"
+        expressions.append(f"{present} AS {name}")
     return expressions
+
+
+def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
+    """Return an expression for a value as SQL writes it; :mod:`lakegate.sources.csv_types` sees it the same way."""
+    if target.startswith(("date", "timestamp")):
+        forms = {"date-format": csv.date_format, "timestamp-format": csv.timestamp_format}
+        for option, form in forms.items():
+            if form is not None:
+                rule = rewrite(form, option=option)
+                pattern = sql_string(rule.pattern)
+                made = f"regexp_replace({value}, {pattern}, {sql_string(rule.replacement('$'))})"
+                made = f"regexp_replace({made}, {sql_string(LONE_DIGIT)}, '0$1')"
+                value = f"IF({value} RLIKE {pattern}, {made}, {value})"
+    elif csv.decimal == "," and target != "boolean":
+        made = f"replace(replace({value}, '.', ''), ',', '.')"
+        # What doesn't match is no number then: it must not become one.
+        value = f"IF({value} RLIKE {sql_string(DECIMAL_COMMA)}, {made}, {value} || ' x')"
+    return value
+
+
+def _spark_name(arrow_type: str) -> str:
+    """Return the Spark type of an Arrow type that CSV is inferred, or given, to have."""
+    if arrow_type.startswith("decimal128("):
+        return arrow_type.replace("decimal128", "decimal", 1)
+    return _ARROW_TO_SPARK[arrow_type]
 
 
 def iceberg_schema(struct: Any) -> Schema:

@@ -15,11 +15,14 @@ from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
 from lakegate.wap.quarantine import require_not_reserved, require_quarantinable, sets_aside
-from lakegate.wap.schema_fit import Fit, fit, fits
+from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding
 from lakegate.wap.stage import missing_namespaces
 
 CONTRACT_COLUMNS = "contract_columns"
 """Name of the check that a contract's columns are."""
+_DIGITS = {"float": 7, "double": 17}
+_SIGN_AND_ZERO = 2
+"""What may count as digits of a number and is none."""
 _TIME_TRANSFORMS = ("years", "months", "days", "hours")
 
 
@@ -44,7 +47,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     batch = request.batch
     planned: dict[str, object] = {}
     found = Fit()
-    if not engine.shares_files and any(uri.startswith("file:") for uri in batch.uris):
+    if not engine.shares_files and any(uri.startswith("file:") for uri in batch.read_uris):
         raise InputError(
             "The files are on this machine, but the engine runs on another one and can't read them.",
             hint="Put them where the engine can read them, or use the local engine (leave engine.url unset).",
@@ -66,7 +69,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         batch = batch.named_like(schema.names)
         _require_named(request.table, batch, schema)
         source, mode = engine.source_schema(batch), request.schema_mode
-        found = fit(source, schema, name=request.table, file_format=batch.format, mode=mode)
+        found = fit(source, schema, name=request.table, file_format=batch.format, mode=mode, texts=batch.texts)
         schema = schema.changed(found.changes)
         if request.contract is not None:
             require_contract(schema, request.contract, name=request.table)
@@ -78,6 +81,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         masked=context.masked,
     )
     require_runnable(resolved, schema, engine)
+    for note in _text_notes(batch, schema, resolved, exists=pointer is not None):
+        context.narrator.note(note)
     if sets_aside(resolved):
         require_quarantinable(context, request.table, schema, base)
     planned |= {"base": base.hash, "batch": batch, "checks": resolved, "schema_changes": found.changes}
@@ -90,6 +95,28 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         descriptions=tuple(describe(check) for check in resolved),
         notes=found.notes,
     )
+
+
+def _text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:
+    """Yield what CSV's text may mean otherwise than it is taken, a sentence each."""
+    not_null = {column.lower() for check in checks if check.kind == "not_null" for column in check.columns}
+    for text in batch.texts:
+        column = schema.find(text.name)
+        if column is None:
+            continue
+        if column.type == "string" and not exists and text.odd:
+            yield f"Column '{column.name}' is text{because(text)}."
+        if column.type == "string" and text.words and column.name.lower() in not_null:
+            word = text.words[0]
+            yield (
+                f"Column '{column.name}' is text and holds '{word}', which isn't NULL there, so not_null passes it; to "
+                f"read it as NULL, pass --null-value {word}."
+            )
+        if text.digits - _SIGN_AND_ZERO > _DIGITS.get(column.type, text.digits):
+            yield (
+                f"Column '{column.name}' holds numbers of up to {text.digits} digits; a {column.type} keeps "
+                f"{_DIGITS[column.type]}, so some may be rounded."
+            )
 
 
 def _require_named(table: TableIdentifier, batch: Batch, schema: Schema) -> None:
@@ -144,10 +171,16 @@ def schema_of_new_table(table: TableIdentifier, batch: Batch, source: Schema, te
 def _as_contracted(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms) -> Schema:
     wanted = {found.name: one for one in terms.columns if (found := source.find(one.name)) is not None}
     differences = list(_missing_or_extra(source, terms))
+    texts = {text.name.lower(): text for text in batch.texts}
     for column in source.columns:
         one = wanted.get(column.name)
         if one is not None and one.type and not fits(column, one, batch.format):
-            differences.append(f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract")
+            why = because(texts.get(column.name.lower())) if column.type == "string" else ""
+            differences.append(
+                f"column '{column.name}' is {column.type} in the batch and {one.type} in the contract{why}"
+            )
+        elif one is not None and one.type and (rounded := rounding(texts.get(column.name.lower()), one)):
+            differences.append(rounded)
     if differences:
         raise _breach("The batch", table, terms, differences)
     return Schema(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import FileFormat
+from lakegate.model.batch import ColumnText, FileFormat
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import SchemaMode
 from lakegate.model.schema import UNKNOWN, Column, Schema, SchemaChange, can_promote, is_lossless
@@ -20,6 +20,11 @@ _PARSES_AS = {
     ("timestamp", "timestamptz"),
     ("date", "timestamptz"),
 }
+_WITH_COMMA = re.compile(r"[+-]?[0-9.]+,[0-9]+")
+_DATE = re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
+_EXPONENT = 999
+_JSON_TEXT = frozenset({"date", "timestamp", "timestamptz"})
+_DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,20 @@ class Fit:
 
 
 def fit(
-    batch: Schema, table: Schema, *, name: TableIdentifier, file_format: FileFormat, mode: SchemaMode = "strict"
+    batch: Schema,
+    table: Schema,
+    *,
+    name: TableIdentifier,
+    file_format: FileFormat,
+    mode: SchemaMode = "strict",
+    texts: Sequence[ColumnText] = (),
 ) -> Fit:
     """Match the columns of a batch with those of a table, by name; neither case nor order matters.
 
     Args:
         file_format: The batch's format: CSV is parsed as the table's types.
         mode: What to do about differences.
+        texts: What CSV's columns look like.
 
     Returns:
         What must be changed, and what happens to columns that one of them lacks.
@@ -50,13 +62,16 @@ def fit(
     Raises:
         SchemaError: Listing every difference that ``mode`` doesn't allow, and the mode that would.
     """
-    evolves, ignores = (_Differences(batch, table, file_format, one) for one in ("evolve", "ignore_extra"))
-    chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode) or _Differences(batch, table, file_format, "strict")
+    evolves, ignores = (_Differences(batch, table, file_format, one, texts) for one in ("evolve", "ignore_extra"))
+    chosen = {"evolve": evolves, "ignore_extra": ignores}.get(mode) or _Differences(
+        batch, table, file_format, "strict", texts
+    )
     if not chosen.problems:
         return Fit(changes=tuple(chosen.changes), notes=tuple(chosen.notes))
     renames = _renamed(batch, table)
     problems = [
-        f"{problem}; {_accepted_by(name, mode, evolves, ignores, renames)}" for name, problem in chosen.problems.items()
+        problem if " pass --" in problem else f"{problem}; {_accepted_by(column, mode, evolves, ignores, renames)}"
+        for column, problem in chosen.problems.items()
     ]
     listed = problems[0] if len(problems) == 1 else "".join(f"\n- {each}" for each in problems)
     hints = []
@@ -81,8 +96,11 @@ def fit(
 class _Differences:
     """What differs, as one mode sees it."""
 
-    def __init__(self, batch: Schema, table: Schema, file_format: FileFormat, mode: str) -> None:
+    def __init__(
+        self, batch: Schema, table: Schema, file_format: FileFormat, mode: str, texts: Sequence[ColumnText]
+    ) -> None:
         self._batch, self._table, self._format, self._mode = batch, table, file_format, mode
+        self._texts = {text.name.lower(): text for text in texts}
         self.problems: dict[str, str] = {}
         self.changes: list[SchemaChange] = []
         self.notes: list[str] = []
@@ -105,9 +123,13 @@ class _Differences:
             if self._mode == "evolve" and can_promote(column.type, found.type):
                 self.changes.append(SchemaChange(column=column.name, type=found.type, before=column.type))
             else:
+                why = because(self._texts.get(found.name.lower())) if found.type == "string" else ""
                 self.problems[column.name] = (
-                    f"column '{column.name}' is {found.type} in the batch and {column.type} in the table"
+                    f"column '{column.name}' is {found.type} in the batch and {column.type} in the table{why}"
                 )
+        else:
+            rounded = rounding(self._texts.get(found.name.lower()), column)
+            self.problems |= {column.name: rounded} if rounded else {}
 
     def _miss(self, column: Column) -> None:
         if self._mode != "evolve":
@@ -166,11 +188,38 @@ def _renames(missing: Sequence[Column], changes: Sequence[SchemaChange]) -> Iter
             yield f"Was '{column.name}' renamed to '{new}'? Both are {column.type}; they're kept as two columns."
 
 
+def because(text: ColumnText | None) -> str:
+    """Return why a CSV column is text where numbers or dates were expected, in brackets, and what to do about it."""
+    if text is None or not text.odd:
+        return ""
+    if _WITH_COMMA.fullmatch(text.odd):
+        hint = "if its comma is a decimal comma, pass --decimal ','"
+    elif _DATE.match(text.odd):
+        hint = "say how dates are written, such as --date-format '%d.%m.%Y'"
+    else:
+        hint = f"to read that as NULL, pass --null-value '{text.odd}'"
+    return f" ('{text.odd}' is among its values: {hint})"
+
+
+def rounding(text: ColumnText | None, column: Column) -> str:
+    """Return what would be lost of a CSV column's numbers in a table's column of decimals; nothing if none is."""
+    decimal = _DECIMAL.fullmatch(column.type)
+    if text is None or decimal is None or text.fraction <= int(decimal[2]):
+        return ""
+    has = "exponents" if text.fraction >= _EXPONENT else f"{text.fraction} digits after the point"
+    return f"column '{column.name}' has values with {has}, and {column.type} would round them"
+
+
 def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
-    """Return whether a column's values can be written as another's type: CSV is parsed as it."""
+    """Return whether a column's values can be written as another's type: text in CSV and JSON is parsed as it."""
     if is_lossless(batch.type, table.type):
         return True
-    if file_format == "parquet":
+    if file_format == "json":
+        # Its text is parsed as the table's type, too; its numbers are what they are.
+        parsed = batch.type in _JSON_TEXT and (table.type == "string" or (batch.type, table.type) in _PARSES_AS)
+        widened = batch.type == "long" and table.type in {"double", "string"}
+        return parsed or widened or (batch.type in {"long", "double"} and bool(_DECIMAL.fullmatch(table.type)))
+    if file_format != "csv":
         return False
     return (
         (batch.type, table.type) in _PARSES_AS

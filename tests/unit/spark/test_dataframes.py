@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lakegate.errors import InputError
-from lakegate.spark.dataframes import to_arrow
+from lakegate.frames import to_arrow
 
 ROWS: list[dict[str, Any]] = [
     {"n": 1, "s": "x", "t": datetime(2024, 1, 1), "d": date(2024, 1, 31), "p": Decimal("1.50"), "l": ["a"]},

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -16,6 +16,7 @@ from lakegate.cli.check_output import check_payload, report_payload, show_all, s
 from lakegate.cli.commandline import group
 from lakegate.cli.output import count, counted, duration, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import AlreadyExistsError, ExitCode
+from lakegate.model.batch import FileFormat
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
@@ -99,7 +100,7 @@ def schema(app: App) -> None:
 )
 @click.argument("sources", metavar="TABLE|FILE...", nargs=-1, required=True)
 @click.option("--table", metavar="TABLE", help="The table that the files are for. Default: default.NAME-OF-THE-FILE.")
-@click.option("--format", "file_format", type=click.Choice(["parquet", "csv"]), help="What the files are.")
+@click.option("--format", "file_format", type=click.Choice(get_args(FileFormat)), help="What the files are.")
 @click.option("--stdout", "prints", is_flag=True, help="Print the contract instead of writing it to contracts/.")
 def init(app: App, /, *, sources: tuple[str, ...], table: str | None, file_format: str | None, prints: bool) -> None:
     """Propose a contract for TABLE, or for a table made of FILEs, by looking at all their rows.
@@ -238,7 +239,7 @@ def export(app: App, /, *, contract: str) -> None:
 )
 @click.argument("contract", metavar="CONTRACT|TABLE")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--format", "file_format", type=click.Choice(["parquet", "csv"]), help="What FILES are.")
+@click.option("--format", "file_format", type=click.Choice(get_args(FileFormat)), help="What FILES are.")
 def test(app: App, /, *, contract: str, files: tuple[str, ...], file_format: str | None) -> None:
     """Try a contract on FILES. Exits with 1 if an ingest of them would be rejected.
 

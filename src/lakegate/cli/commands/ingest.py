@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -10,7 +9,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import ingest_options, partition_option, table_argument
+from lakegate.cli.options import csv_from, csv_options, ingest_options, partition_option, table_argument
 from lakegate.cli.output import Styled, count, counted, echo_json, next_commands, safe, say, show_rows, size
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
@@ -18,29 +17,10 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestPlan, OnBusy, OnChanged, OnSameContent
 
 if TYPE_CHECKING:
-    from lakegate.model.batch import CsvOptions
     from lakegate.model.run import Run
 
+_WITH_CSV_OPTIONS = ("csv",)
 _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": ExitCode.AUDIT_FAILED}
-_DELIMITERS = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
-
-
-def _one_character(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    delimiter = _DELIMITERS.get(value, value) if value is not None else None
-    if delimiter is not None and len(delimiter) != 1:
-        raise click.BadParameter(f"'{value}' is neither one character nor any of {', '.join(sorted(_DELIMITERS))}.")
-    return delimiter
-
-
-def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    try:
-        if value is not None:
-            codecs.lookup(value)
-    except (LookupError, ValueError):
-        raise click.BadParameter(
-            f"Unknown encoding '{value}'. Use one that Python knows, such as utf-8 or cp1252."
-        ) from None
-    return value
 
 
 @command(
@@ -62,12 +42,7 @@ def _known_encoding(_ctx: click.Context, _param: click.Parameter, value: str | N
 )
 @click.option("--branch", metavar="NAME", help="New branch to write to. Default: one named after the run.")
 @partition_option()
-@click.option("--delimiter", metavar="CHAR", callback=_one_character, help="CSV: the character between fields.")
-@click.option("--no-header", is_flag=True, help="CSV: the first line is data.")
-@click.option("--encoding", metavar="NAME", callback=_known_encoding, help="CSV: the files' encoding.")
-@click.option(
-    "--null-value", "null_values", multiple=True, metavar="TEXT", help="CSV: text to read as NULL. Repeatable."
-)
+@csv_options()
 @click.option("--dry-run", is_flag=True, help="Check everything that can be checked without writing. Writes nothing.")
 def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     """Write files to a branch, audit them there, and publish them to main.
@@ -102,20 +77,11 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
 
 
 def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
-    csv = {
-        "header": False if given.pop("no_header") else None,
-        "delimiter": given.pop("delimiter"),
-        "encoding": given.pop("encoding"),
-        "null_values": given.pop("null_values") or None,
-    }
-    changes = {key: value for key, value in csv.items() if value is not None}
-    if changes and given["format"] == "parquet":
-        raise click.UsageError(f"CSV options ({', '.join(sorted(changes))}) can't be combined with --format parquet.")
-    return {**given, "csv": _csv_options(app, given["table"], changes) if changes else None}
-
-
-def _csv_options(app: App, table: str, changes: dict[str, Any]) -> CsvOptions:
-    return app.settings().table(TableIdentifier.parse(table)).csv.model_copy(update=changes)
+    configured = app.settings().table(TableIdentifier.parse(given["table"])).csv
+    csv = csv_from(given, configured)
+    if csv is not None and given["format"] not in {None, *_WITH_CSV_OPTIONS}:
+        raise click.UsageError(f"CSV options can't be combined with --format {given['format']}.")
+    return {**given, "csv": csv}
 
 
 def _require_ended(run: Run) -> None:

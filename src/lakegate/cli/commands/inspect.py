@@ -1,0 +1,70 @@
+"""Show the columns of source files and their first rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.options import csv_from, csv_options
+from lakegate.cli.output import counted, echo_json, safe, say, show_rows, size
+from lakegate.model.batch import CsvOptions, FileFormat
+
+if TYPE_CHECKING:
+    from lakegate.sources.sample import SourceSample
+
+_LONGEST = 24
+
+
+@command(
+    "inspect",
+    examples=(
+        "lakegate inspect events.jsonl.gz",
+        "lakegate inspect 'orders/*.csv' --delimiter ';' --decimal ','",
+        "lakegate inspect s3://landing/trips/ -o json",
+    ),
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.option("--format", type=click.Choice(get_args(FileFormat)), help="Default: taken from the file names.")
+@csv_options()
+@click.option(
+    "--rows", "-n", type=click.IntRange(0, 1000), default=3, show_default=True, metavar="N", help="Rows to show."
+)
+def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> None:
+    """Show what a table of these files would be, and their first rows.
+
+    Nothing is written, and neither a lake nor Spark is needed. PATH is a file, a folder or a pattern. Types are those
+    of all values, not of the first ones.
+    """
+    from lakegate.sources.sample import inspect as look
+
+    file_format = given.pop("format")
+    csv = csv_from(given, CsvOptions())
+    found = look(paths, format=file_format, csv=csv, storage=app.settings().storage, narrator=app.narrator, rows=rows)
+    if app.json:
+        echo_json(_payload(found))
+        return
+    batch = found.batch
+    files = counted(len(batch.files), "file")
+    say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
+    shown = ((one.name, one.type, *(_short(row.get(one.name)) for row in found.rows)) for one in found.columns)
+    show_rows(("column", "type", *(f"row {number}" for number, _ in enumerate(found.rows, start=1))), shown)
+
+
+def _payload(found: SourceSample) -> dict[str, Any]:
+    batch = found.batch
+    return {
+        "format": batch.format,
+        "files": [{"uri": file.uri, "rows": file.rows, "size_bytes": file.size_bytes} for file in batch.files],
+        "rows": batch.rows,
+        "size_bytes": batch.size_bytes,
+        "columns": [{"name": column.name, "type": column.type} for column in found.columns],
+        "sample": list(found.rows),
+    }
+
+
+def _short(value: object) -> str:
+    text = "NULL" if value is None else str(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

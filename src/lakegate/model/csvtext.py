@@ -1,0 +1,79 @@
+"""What numbers, dates and times in CSV look like where they aren't written as in SQL, and how they are rewritten.
+
+The rules are regular expressions that Arrow, which looks at the files, and Spark, which reads them, both take.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakegate.errors import InputError
+
+DECIMAL_COMMA = r"^[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
+"""A number with a decimal comma; points may group its digits by three."""
+LONE_DIGIT = r"\b([0-9])\b"
+"""A digit that a date as SQL writes it has a zero before."""
+_PARTS = {
+    "%d": "(?P<d>[0-9]{1,2})",
+    "%m": "(?P<m>[0-9]{1,2})",
+    "%Y": "(?P<Y>[0-9]{4})",
+    "%H": "(?P<H>[0-9]{1,2})",
+    "%M": "(?P<M>[0-9]{2})",
+    "%S": "(?P<S>[0-9]{2})",
+}
+_DATE, _TIME = ("Y", "m", "d"), ("H", "M", "S")
+_DIRECTIVE = re.compile(r"%.|[^%]+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A pattern, and where in it the parts are of what SQL writes.
+
+    Attributes:
+        pattern: Matches a whole value.
+        order: Number of the group of year, month, day, hour, minute and second, as far as it has them.
+    """
+
+    pattern: str
+    order: tuple[int, ...]
+
+    def replacement(self, sign: str) -> str:
+        r"""Return what a value is replaced by; ``sign`` is what refers to a group: ``$`` in Java, ``\`` in RE2.
+
+        Example:
+            >>> rewrite("%d.%m.%Y", option="date-format").replacement("$")
+            '$3-$2-$1'
+        """
+        groups = [f"{sign}{number}" for number in self.order]
+        day, clock = "-".join(groups[: len(_DATE)]), ":".join(groups[len(_DATE) :])
+        return f"{day} {clock}" if clock else day
+
+
+def rewrite(form: str, *, option: str) -> Rewrite:
+    """Return the rule for dates or times of a form.
+
+    Args:
+        form: As of ``strptime``: ``%d``, ``%m``, ``%Y``, ``%H``, ``%M``, ``%S`` and what stands between them.
+        option: Where it was given, for messages.
+
+    Raises:
+        InputError: When it has other directives, or doesn't say what a date or time needs.
+    """
+    parts = _DIRECTIVE.findall(form)
+    unknown = [part for part in parts if part.startswith("%") and part not in _PARTS]
+    names = [part[1] for part in parts if part in _PARTS]
+    wanted = _DATE if option == "date-format" else (*_DATE, *_TIME[: max(2, sum(name in _TIME for name in names))])
+    if unknown or sorted(names) != sorted(wanted):
+        example = "%d.%m.%Y" if option == "date-format" else "%d.%m.%Y %H:%M:%S"
+        raise InputError(
+            f"'{form}' is no --{option}: it needs {', '.join(f'%{name}' for name in wanted)}, each once.",
+            hint=f"For example --{option} '{example}'.",
+            option=option,
+        )
+    pattern = "".join(re.sub(r"\?P<.>", "", _PARTS[part]) if part in _PARTS else _literal(part) for part in parts)
+    return Rewrite(pattern=f"^{pattern}$", order=tuple(names.index(name) + 1 for name in wanted))
+
+
+def _literal(text: str) -> str:
+    return "".join(f"[{character}]" if character in ".$|()*+?{}" else re.escape(character) for character in text)

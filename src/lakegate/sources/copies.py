@@ -1,0 +1,136 @@
+"""Parquet that is made of files in other formats: it is what the engine reads, while the files keep their identity.
+
+So there is one reader of each format, which looks at every value once, and what was looked at is what is written:
+nothing depends on how another reader, on another machine, takes the same text. The copies go with their run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakegate.errors import InputError, SourceError
+from lakegate.model.batch import FileFormat, SourceColumn
+from lakegate.private import private_folder
+from lakegate.sources.files import Located, shown
+from lakegate.sources.inspection import unreadable
+from lakegate.sources.parquet import schema_problems
+from lakegate.sources.rows import Rows
+
+_TEXTS = frozenset({"string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
+"""What text in JSON may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """One file that was read to its end, and the parquet that was made of it."""
+
+    file: Located
+    rows: int
+    columns: tuple[SourceColumn, ...]
+    copy: Path
+
+
+def copy_file(
+    file: Located, kind: FileFormat, folder: Path, on_read: Callable[[int], None]
+) -> tuple[CopiedFile | None, Sequence[InputError]]:
+    """Read ``file`` and write its rows as parquet, or return what is wrong with it.
+
+    Args:
+        file: The file.
+        kind: Its format: the module of this package with its ``read``.
+        folder: Where to write.
+        on_read: Called with the number of bytes read, from any thread.
+    """
+    path = shown(file.path)
+    copy = folder / f"{sha256(file.uri.encode()).hexdigest()[:24]}.parquet"
+    read = cast("Callable[[Located, Callable[[int], None]], Rows]", import_module(f"lakegate.sources.{kind}").read)
+    try:
+        found = read(file, on_read)
+        problems = list(schema_problems(path, found.schema))
+        if problems:
+            return None, problems
+        rows = write(found.batches, found.schema, copy)
+    except InputError as error:
+        copy.unlink(missing_ok=True)
+        return None, (error,)
+    except RecursionError:
+        message = f"'{path}' is nested too deeply."
+        return None, (SourceError(message, hint="Write it with less nesting, or as text.", path=path),)
+    except OSError as error:
+        copy.unlink(missing_ok=True)
+        return None, (unreadable(path, error),)
+    return CopiedFile(file, rows, found.columns, copy), ()
+
+
+def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
+    """Write Arrow tables or batches to a new parquet file; return the number of rows.
+
+    Raises:
+        SourceError: When a value can't be written in its column's type.
+    """
+    rows = 0
+    private_folder(target.parent)
+    try:
+        with pq.ParquetWriter(target, schema, store_schema=False) as writer:
+            for batch in batches:
+                table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+                writer.write_table(table if table.schema.equals(schema) else _cast(table, schema))
+                rows += len(table)
+    except pa.ArrowInvalid as error:
+        reason = (str(error).splitlines() or ["a value doesn't fit"])[0].rstrip(".")
+        raise SourceError(f"A value can't be written: {reason}.", hint="Correct the value.") from error
+    return rows
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table in other types, nothing lost but what is finer than a microsecond: no table holds that."""
+    columns = [
+        pc.floor_temporal(column, unit="microsecond") if str(field.type).startswith("timestamp[ns") else column
+        for field, column in zip(table.schema, table.columns, strict=True)
+    ]
+    return pa.table(columns, names=table.schema.names).cast(schema, safe=True)
+
+
+def agreed(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColumn, ...]]:
+    """Return the columns of each file; text that is times in one file and not in another is text in both.
+
+    Example:
+        >>> day, text = (SourceColumn(name="d", type=kind) for kind in ("date32[day]", "string"))
+        >>> agreed([(day,), (text,)])[0]
+        (SourceColumn(name='d', type='string'),)
+    """
+    types: dict[str, set[str]] = {}
+    for column in (column for some in columns for column in some):
+        types.setdefault(column.name.lower(), set()).add(column.type)
+
+    def common(column: SourceColumn) -> SourceColumn:
+        found = types[column.name.lower()] - {"null"}
+        if column.type not in _TEXTS or not found <= _TEXTS or len(found) == 1:
+            return column
+        kind = "timestamp[us]" if found == {"date32[day]", "timestamp[us]"} else "string"
+        return column.model_copy(update={"type": kind})
+
+    return [tuple(common(column) for column in some) for some in columns]
+
+
+def widened(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColumn, ...]]:
+    """Return the columns of each file with the type that holds the values of all: numbers, and none at all."""
+    types: dict[str, set[str]] = {}
+    for column in (column for some in columns for column in some):
+        types.setdefault(column.name.lower(), set()).add(column.type)
+
+    def wide(column: SourceColumn) -> SourceColumn:
+        found = types[column.name.lower()] - {"null"}
+        kind = next(iter(found)) if len(found) == 1 else "double" if found == {"int64", "double"} else column.type
+        return column.model_copy(update={"type": kind})
+
+    return [tuple(wide(column) for column in some) for some in columns]

@@ -1,0 +1,154 @@
+"""Excel and OpenDocument sheets, by python-calamine (``pip install 'lakegate[excel]'``): a header, and rows below it.
+
+A spreadsheet has no columns of a type, only cells. So a column's type is that of all its cells, and one cell of another
+kind is refused by its address: in a sheet, that is a slip more often than a choice.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakegate.errors import SchemaError, SourceError
+from lakegate.model.batch import MISSING_WORDS, SourceColumn
+from lakegate.sources.files import Located, shown
+from lakegate.sources.rows import Rows, missing_extra
+
+_MISSING = frozenset(MISSING_WORDS)
+_LARGEST_WHOLE = 2**53
+_LETTERS = 26
+
+
+def read(file: Located, on_read: Callable[[int], None]) -> Rows:
+    """Return the rows of the only sheet of ``file`` that has any.
+
+    Raises:
+        SourceError: When it is damaged or encrypted, or has no sheet with rows, or several.
+        SchemaError: When a cell is of another kind than its column.
+        ConfigurationError: When python-calamine isn't installed.
+    """
+    try:
+        from python_calamine import CalamineError, CalamineWorkbook
+    except ImportError as error:
+        raise missing_extra("Excel workbooks", "python-calamine", "excel") from error
+
+    path = shown(file.path)
+    try:
+        with file.open() as stream:
+            book = CalamineWorkbook.from_filelike(stream)
+            sheets = [
+                (name, cells)
+                for name in book.sheet_names
+                if (cells := book.get_sheet_by_name(name).to_python(skip_empty_area=False))
+            ]
+    except (CalamineError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        message = f"'{path}' can't be read as a workbook: {reason}."
+        raise SourceError(message, hint="Save it again, without a password.", path=path) from error
+    on_read(file.size_bytes)
+    if len(sheets) != 1:
+        names = ", ".join(f"'{name}'" for name, _ in sheets)
+        what = f"has {len(sheets)} sheets with rows: {names}" if sheets else "has no sheet with rows"
+        raise SourceError(f"'{path}' {what}.", hint="Save the sheet to ingest as a file of its own.", path=path)
+    sheet, cells = sheets[0]
+    return _rows(path, sheet, cells)
+
+
+def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
+    top = next(index for index, row in enumerate(cells) if any(cell != "" for cell in row))
+    header = [str(cell).strip() for cell in cells[top]]
+    width = max(index for index, name in enumerate(header) if name) + 1
+    rows = [(number, row) for number, row in enumerate(cells[top + 1 :], start=top + 2) if any(c != "" for c in row)]
+    for number, row in rows:
+        outside = next((index for index, cell in enumerate(row) if index >= width and cell != ""), None)
+        if outside is not None:
+            message = f"'{path}', sheet '{sheet}', cell {_letters(outside)}{number} is below no header."
+            raise SchemaError(message, hint="Give its column a header, or clear the cell.", path=path)
+    arrays = []
+    columns = []
+    for index, name in enumerate(header[:width]):
+        found = [(number, _present(row[index])) for number, row in rows]
+        kind = _kind(path, sheet, index, found)
+        arrays.append(pa.array([_as(kind, value) for _, value in found], kind or pa.string()))
+        columns.append(SourceColumn(name=name, type="null" if kind is None else str(kind)))
+    schema = pa.schema([pa.field(name, array.type) for name, array in zip(header, arrays, strict=False)])
+    return Rows(schema=schema, columns=tuple(columns), batches=iter([pa.Table.from_arrays(arrays, schema=schema)]))
+
+
+def _present(cell: Any) -> Any:
+    return None if cell == "" else cell
+
+
+def _kind(path: str, sheet: str, index: int, cells: Sequence[tuple[int, Any]]) -> Any:
+    """Return the type of a column; ``None`` when it has no value."""
+    seen: dict[str, tuple[int, Any]] = {}
+    for number, value in cells:
+        if value is not None:
+            seen.setdefault(_kind_of(value), (number, value))
+    if (
+        "a text" in seen
+        and len(seen) > 1
+        and all(v is None or _kind_of(v) != "a text" or v in _MISSING for _, v in cells)
+    ):
+        del seen["a text"]
+    if len(seen) > 1:
+        (usual, _), (other, (number, value)) = list(seen.items())[:2]
+        raise SchemaError(
+            f"'{path}', sheet '{sheet}', cell {_letters(index)}{number} ({str(value)[:40]!r}) is {other}, "
+            f"but the cells above it are {usual}.",
+            hint="Correct the cell, or format the whole column as text.",
+            path=path,
+        )
+    if not seen:
+        return None
+    kind = next(iter(seen))
+    if kind == "a number":
+        whole = all(not isinstance(v, (int, float)) or (v == int(v) and abs(v) < _LARGEST_WHOLE) for _, v in cells)
+        return pa.int64() if whole else pa.float64()
+    if kind == "a date":
+        days = all(not isinstance(v, dt.datetime) or v.time() == dt.time() for _, v in cells)
+        return pa.date32() if days else pa.timestamp("us")
+    return {"true or false": pa.bool_(), "a time": pa.time64("us"), "a duration": pa.duration("us")}.get(
+        kind, pa.string()
+    )
+
+
+def _kind_of(value: object) -> str:
+    kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (bool, "true or false"),
+        ((int, float), "a number"),
+        (dt.date, "a date"),
+        (dt.time, "a time"),
+        (dt.timedelta, "a duration"),
+    )
+    return next((name for kind, name in kinds if isinstance(value, kind)), "a text")
+
+
+def _as(kind: Any, value: Any) -> Any:
+    if value is None or (isinstance(value, str) and kind != pa.string()):
+        return None
+    if kind == pa.int64():
+        return int(value)
+    if kind == pa.date32() and isinstance(value, dt.datetime):
+        return value.date()
+    if kind == pa.timestamp("us") and not isinstance(value, dt.datetime):
+        return dt.datetime.combine(value, dt.time())
+    return value
+
+
+def _letters(index: int) -> str:
+    """Return a column as sheets call it.
+
+    Example:
+        >>> _letters(0), _letters(25), _letters(26)
+        ('A', 'Z', 'AA')
+    """
+    text = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, _LETTERS)
+        text = chr(ord("A") + rest) + text
+    return text

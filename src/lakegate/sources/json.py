@@ -1,0 +1,539 @@
+"""JSON: objects line by line, one after the other, or in one list; whole columns at a time, and nothing rounded.
+
+Arrow parses a block of lines at once, and infers types for itself. What it infers is joined over the blocks, and kept
+from losing anything: text that looks like a time stays text (whether it is one is decided over all values, as in CSV),
+integers too long for 64 bits become decimals, and a column whose values are of two kinds is refused, by line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyarrow import types
+
+from lakegate.errors import SchemaError, SourceError
+from lakegate.model.batch import SourceColumn
+from lakegate.sources.csv_types import Inference, infer
+from lakegate.sources.files import Located, shown
+from lakegate.sources.rows import Rows, decompressed
+
+_BLOCK_BYTES = 16 << 20
+_PARSED_AT_ONCE = 2 << 20
+_LONGEST_LINE = 512 << 20
+_KEPT_BYTES = 128 << 20
+"""Text whose columns are kept until all types are known; of what follows, each block is parsed a second time."""
+_INEXACT_IN_DOUBLE = 2**53
+_LONG = range(-(2**63), 2**63)
+_DECIMAL = pa.decimal128(38, 0)
+_TIMES = frozenset({"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
+_SPACES = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_Path = tuple[str, ...]
+
+
+def read(file: Located, on_read: Callable[[int], None]) -> Rows:
+    """Return the objects in ``file`` as rows.
+
+    Args:
+        file: The file; compressed if its name ends in ``.gz`` or ``.zst``.
+        on_read: Called with the number of bytes read after each block.
+
+    Raises:
+        SourceError: When it is not JSON, or holds something else than objects; by line.
+        SchemaError: When the values of a column are of two kinds.
+    """
+    path = shown(file.path)
+    kept: list[pa.Table] | None = []
+    found = _Columns(path)
+    size = 0
+    for block, line in _blocks(file, on_read):
+        table = found.add(block, line)
+        size += len(block)
+        if kept is not None:
+            kept = [*kept, table] if size <= _KEPT_BYTES else None
+    schema = found.schema()
+
+    def tables() -> Iterator[pa.Table]:
+        if kept is not None:
+            yield from kept
+            return
+        for block, line in _blocks(file, lambda _: None):
+            yield found.parse(block, line)
+
+    return Rows(
+        schema=schema,
+        columns=tuple(found.column(field) for field in schema),
+        batches=(_fitted(table, schema) for table in tables()),
+    )
+
+
+class _Columns:
+    """What the blocks of a file hold, joined."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._joined: Any = pa.struct([])
+        self._inferred: dict[str, Inference] = {}
+        self._large: dict[_Path, int] = {}
+        self._natural: Any = None
+
+    def add(self, block: bytes, line: int) -> pa.Table:
+        """Return a block as a table, having joined its types with those so far."""
+        table = self.parse(block, line)
+        for path, values in _leaves(table):
+            if types.is_int64(values.type) and _exceeds(values):
+                self._large.setdefault(path, line)
+        try:
+            in_order = _joined(self._joined, self._natural, ())
+            self._joined = _joined(in_order, pa.struct(list(table.schema)), ())
+        except _MixedError as error:
+            raise self._mixed(block, line, error.path) from None
+        for field, column in zip(table.schema, table.columns, strict=True):
+            if types.is_string(field.type):
+                known = self._inferred.get(field.name, Inference())
+                for chunk in column.chunks:
+                    texts: Any = chunk
+                    is_empty = pc.any(pc.equal(texts, pa.scalar(""))).as_py()
+                    known = Inference("string") if is_empty else infer(texts, known)
+                self._inferred[field.name] = known
+        return table
+
+    def parse(self, block: bytes, line: int) -> pa.Table:
+        """Return a block as a table in types that hold its values exactly."""
+        explicit = _only(self._joined, lambda kind: types.is_string(kind) or types.is_decimal(kind))
+        self._natural = None
+        while True:
+            table = self._table(block, line, explicit)
+            struct = pa.struct(list(table.schema))
+            # Arrow puts first what it is told the type of.
+            self._natural = self._natural or _without_types(struct)
+            texts = _only(struct, types.is_timestamp, pa.string())
+            long = {path for path, values in _leaves(table) if types.is_float64(values.type) and _exceeds(values)}
+            decimals = self._long_integers(block, line, long) if long else None
+            again = [each for each in (texts, decimals) if each is not None]
+            if not again:
+                return table
+            for each in again:
+                explicit = each if explicit is None else _joined(explicit, each, ())
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of all blocks: text where there are no values."""
+        if not self._joined.num_fields:
+            raise SourceError(
+                f"'{self._path}' holds no JSON object with a key.",
+                hint="Write it again, or leave it out.",
+                path=self._path,
+            )
+        for path, line in self._large.items():
+            if _at(self._joined, path) == pa.float64():
+                raise self._inexact(path, line)
+        return pa.schema([pa.field(field.name, _settled(field.type)) for field in self._joined])
+
+    def column(self, field: Any) -> SourceColumn:
+        """Return a column with the type of its values; text that is dates or times throughout has theirs."""
+        kind: Any = self._joined.field(field.name).type
+        inferred = self._inferred.get(field.name, Inference("string")).arrow_type
+        if types.is_string(kind) and inferred in _TIMES:
+            return SourceColumn(name=field.name, type=inferred)
+        is_empty = types.is_null(kind) or (types.is_struct(kind) and not kind.num_fields)
+        return SourceColumn(name=field.name, type="null" if is_empty else str(field.type))
+
+    def _table(self, block: bytes, line: int, explicit: Any) -> pa.Table:
+        parsing = pj.ParseOptions(explicit_schema=None if explicit is None else pa.schema(list(explicit)))
+        try:
+            for at_once in (_PARSED_AT_ONCE, len(block) + 1):
+                reading = pj.ReadOptions(block_size=at_once)
+                try:
+                    return pj.read_json(io.BytesIO(block), read_options=reading, parse_options=parsing)
+                except pa.ArrowInvalid as error:
+                    # Arrow's words for a line that is longer than what it parses at once.
+                    if "straddling" not in str(error) or at_once > len(block):
+                        raise
+            raise AssertionError("the last attempt returns or raises")
+        except (pa.ArrowException, ValueError) as error:
+            raise self._explained(block, line, error) from error
+
+    def _long_integers(self, block: bytes, line: int, suspects: set[_Path]) -> Any:
+        """Return those of the columns whose integers no double holds, as decimals; ``None`` when there is none."""
+        found: set[_Path] = set()
+        fractions: dict[_Path, int] = {}
+        for number, text in _lines(block, line):
+            for path, value in _values(json.loads(text), ()):
+                if path not in suspects:
+                    continue
+                if isinstance(value, float):
+                    fractions.setdefault(path, number)
+                elif isinstance(value, int) and (value not in _LONG or int(float(value)) != value):
+                    found.add(path)
+        for path in found & fractions.keys():
+            raise self._inexact(path, fractions[path])
+        return _typed(found, _DECIMAL)
+
+    def _inexact(self, path: _Path, line: int) -> SchemaError:
+        return SchemaError(
+            f"'{self._path}': '{_spelled(path)}' holds integers beyond 2^53 beside fractions (about line {line}); a "
+            "double would round them.",
+            hint="Write the values of this column as text, in quotes.",
+            path=self._path,
+        )
+
+    def _mixed(self, block: bytes, line: int, path: _Path) -> SchemaError:
+        """Return the error for a column whose values are of two kinds, by the first line that has another."""
+        known: tuple[str, int] | None = None
+        before = _at(self._joined, path)
+        if before is not None and not types.is_null(before):
+            known = (_kind_of_type(before), 0)
+        for number, text in _lines(block, line):
+            for at, value in _values(json.loads(text), (), nodes=True):
+                if at != path or value is None:
+                    continue
+                kind = _kind_of_value(value)
+                if known is not None and kind != known[0]:
+                    where = f" (as in line {known[1]})" if known[1] else ""
+                    return SchemaError(
+                        f"'{self._path}', line {number}: '{_spelled(path)}' is {kind}, but {known[0]} before{where}.",
+                        hint="Write all values of a column in one way; numbers beside texts in quotes.",
+                        path=self._path,
+                    )
+                known = known or (kind, number)
+        return SchemaError(
+            f"'{self._path}': the values of '{_spelled(path)}' are of two kinds.",
+            hint="Write all values of a column in one way.",
+            path=self._path,
+        )
+
+    def _explained(self, block: bytes, line: int, error: Exception) -> SourceError | SchemaError:
+        """Return what is wrong with a block that Arrow can't parse, by line."""
+        kinds: dict[_Path, str] = {}
+        for number, text in _lines(block, line):
+            try:
+                row = json.loads(text, object_pairs_hook=_once)
+            except (ValueError, RecursionError) as problem:
+                reason = str(problem).partition(": line 1")[0] or type(problem).__name__
+                return SourceError(
+                    f"'{self._path}', line {number} is not valid JSON: {reason}.",
+                    hint="Repair the line; each line must hold one whole object.",
+                    path=self._path,
+                )
+            if not isinstance(row, dict):
+                return SourceError(
+                    f"'{self._path}', line {number} is {_kind_of_value(row)}, not an object.",
+                    hint='Write one object a line, such as {"id": 1, "name": "a"}.',
+                    path=self._path,
+                )
+            for at, value in _values(row, (), nodes=True):
+                kind = _kind_of_value(value)
+                if value is not None and kinds.setdefault(at, kind) != kind:
+                    return self._mixed(block, line, at)
+        for at, kind in kinds.items():
+            before = _at(self._joined, at)
+            if before is not None and not types.is_null(before) and _kind_of_type(before) != kind:
+                return self._mixed(block, line, at)
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        return SourceError(
+            f"'{self._path}' cannot be parsed near line {line}: {reason}.",
+            hint="Write one object a line, with plain values.",
+            path=self._path,
+        )
+
+
+class _MixedError(Exception):
+    def __init__(self, path: _Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+def _joined(one: Any, other: Any, path: _Path) -> Any:
+    """Return the type that holds the values of both exactly, as long as no integer of a double's column is too long."""
+    if one == other or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if types.is_struct(one) and types.is_struct(other):
+        known = {field.name: field.type for field in one}
+        for field in other:
+            mine = known.get(field.name)
+            at = (*path, field.name)
+            known[field.name] = field.type if mine is None else _joined(mine, field.type, at)
+        return pa.struct(list(known.items()))
+    if types.is_list(one) and types.is_list(other):
+        return pa.list_(pa.field("element", _joined(one.value_type, other.value_type, (*path, "[]"))))
+    numbers = {str(one), str(other)}
+    if numbers == {"int64", "double"}:
+        return pa.float64()
+    if numbers == {"int64", str(_DECIMAL)}:
+        return _DECIMAL
+    raise _MixedError(path)
+
+
+def _at(kind: Any, path: _Path) -> Any:
+    """Return the type of a part of a type; ``None`` when it has no such part."""
+    for name in path:
+        if types.is_list(kind):
+            kind = kind.value_type
+        elif types.is_struct(kind) and kind.get_field_index(name) >= 0:
+            kind = kind.field(name).type
+        else:
+            return None
+    return kind
+
+
+def _without_types(kind: Any) -> Any:
+    """Return a type with its columns in order and nothing said about their values."""
+    if types.is_struct(kind) and kind.num_fields:
+        return pa.struct([(field.name, _without_types(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(pa.field("element", _without_types(kind.value_type)))
+    return pa.null()
+
+
+def _only(kind: Any, wanted: Callable[[Any], bool], become: Any = None) -> Any:
+    """Return the parts of a type that are ``wanted``, as ``become`` or as they are; ``None`` when none is."""
+    if types.is_struct(kind):
+        parts = [(field.name, _only(field.type, wanted, become)) for field in kind]
+        found = [(name, part) for name, part in parts if part is not None]
+        return pa.struct(found) if found else None
+    if types.is_list(kind):
+        part = _only(kind.value_type, wanted, become)
+        return None if part is None else pa.list_(pa.field("element", part))
+    return (become or kind) if wanted(kind) else None
+
+
+def _typed(paths: set[_Path], kind: Any) -> Any:
+    """Return a struct type in which the ``paths`` are of a type; ``None`` without paths."""
+    joined: Any = None
+    for path in paths:
+        made = kind
+        for name in reversed(path):
+            made = pa.list_(pa.field("element", made)) if name == "[]" else pa.struct([(name, made)])
+        joined = made if joined is None else _joined(joined, made, ())
+    return joined
+
+
+def _settled(kind: Any) -> Any:
+    """Return a type that parquet holds: text where no value says what it is."""
+    if types.is_null(kind) or (types.is_struct(kind) and not kind.num_fields):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([(field.name, _settled(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(pa.field("element", _settled(kind.value_type)))
+    return kind
+
+
+def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = []
+    for field in schema:
+        index = table.schema.get_field_index(field.name)
+        if index < 0:
+            columns.append(pa.chunked_array([pa.nulls(len(table), field.type)]))
+            continue
+        chunks = [_fit(chunk, field.type) for chunk in table.column(index).chunks]
+        columns.append(pa.chunked_array(chunks, field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _fit(array: Any, kind: Any) -> Any:
+    """Return an array as a type that joins its own with others."""
+    if array.type == kind:
+        return array
+    if types.is_null(array.type) or (types.is_struct(array.type) and not types.is_struct(kind)):
+        return pa.nulls(len(array), kind)
+    if types.is_struct(kind):
+        parts = []
+        for field in kind:
+            index = array.type.get_field_index(field.name)
+            parts.append(pa.nulls(len(array), field.type) if index < 0 else _fit(array.field(index), field.type))
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    if types.is_list(kind):
+        plain = pa.concat_arrays([array]) if array.offset else array
+        values = _fit(plain.values, kind.value_type)
+        return pa.ListArray.from_arrays(plain.offsets, values, type=kind, mask=plain.is_null())
+    return pc.cast(array, kind)
+
+
+def _leaves(table: pa.Table) -> Iterator[tuple[_Path, Any]]:
+    """Yield each column of numbers, nested ones too, with where it is."""
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        for chunk in column.chunks:
+            yield from _leaves_in(chunk, (name,))
+
+
+def _leaves_in(array: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
+    if types.is_struct(array.type):
+        for index, field in enumerate(array.type):
+            yield from _leaves_in(array.field(index), (*path, field.name))
+    elif types.is_list(array.type):
+        yield from _leaves_in(array.flatten(), (*path, "[]"))
+    elif types.is_int64(array.type) or types.is_float64(array.type):
+        yield path, array
+
+
+def _exceeds(values: Any) -> bool:
+    bounds = pc.min_max(values)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    return low is not None and (high >= _INEXACT_IN_DOUBLE or low <= -_INEXACT_IN_DOUBLE)
+
+
+def _values(value: Any, path: _Path, *, nodes: bool = False) -> Iterator[tuple[_Path, Any]]:
+    """Yield the plain values of a row and where they are; with ``nodes``, also its lists and objects."""
+    if path and (nodes or not isinstance(value, (dict, list))):
+        yield path, value
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _values(part, (*path, name), nodes=nodes)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _values(part, (*path, "[]"), nodes=nodes)
+
+
+def _kind_of_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, (int, float)):
+        return "a number"
+    kinds: Mapping[type, str] = {str: "a text", dict: "an object", list: "a list"}
+    return kinds.get(type(value), "null")
+
+
+def _kind_of_type(kind: Any) -> str:
+    if types.is_boolean(kind):
+        return "true or false"
+    if types.is_struct(kind):
+        return "an object"
+    if types.is_list(kind):
+        return "a list"
+    return "a text" if types.is_string(kind) else "a number"
+
+
+def _spelled(path: _Path) -> str:
+    return ".".join(path).replace(".[]", "[]")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key '{twice}' is there twice")
+    return made
+
+
+def _lines(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
+    for number, text in enumerate(block.split(b"\n"), start=first):
+        if text.strip():
+            yield number, text
+
+
+def _blocks(file: Located, on_read: Callable[[int], None]) -> Iterator[tuple[bytes, int]]:
+    """Yield whole lines of objects, some millions of bytes at a time, with the number of the first."""
+    path = shown(file.path)
+    with decompressed(file, on_read) as stream:
+        head = stream.read(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
+        if head.startswith(_MARKS):
+            message = f"'{path}' is UTF-16; JSON is read as UTF-8."
+            raise SourceError(message, hint="Convert it, for example with iconv.", path=path)
+        if _is_document(head):
+            yield from _document(path, head + stream.read())
+            return
+        number = 1
+        for block in _whole_lines(path, head, stream):
+            _require_utf8(path, block, number)
+            yield block, number
+            number += block.count(b"\n")
+
+
+def _is_document(head: bytes) -> bool:
+    """Return whether it is a list, or objects over several lines, and not one object a line."""
+    text = head.lstrip()
+    if not text.startswith(b"{"):
+        return text.startswith(b"[")
+    line, end, _ = text.partition(b"\n")
+    try:
+        json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError as error:
+        # An object that goes on in the next line ends too early here; anything else is a fault of this line.
+        return bool(end) and isinstance(error, json.JSONDecodeError) and error.pos >= len(line.decode("utf-8").rstrip())
+    return False
+
+
+def _whole_lines(path: str, head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    pending = head
+    while True:
+        block = stream.read(_BLOCK_BYTES)
+        if not block:
+            break
+        cut = pending.rfind(b"\n") + 1
+        if cut:
+            yield pending[:cut]
+        elif len(pending) > _LONGEST_LINE:
+            message = f"'{path}' has a line of more than {_LONGEST_LINE:,} bytes."
+            raise SourceError(message, hint="Write one object a line.", path=path)
+        pending = pending[cut:] + block
+    if pending.strip():
+        yield pending
+
+
+def _require_utf8(path: str, block: bytes, line: int) -> None:
+    try:
+        if not block.isascii():
+            block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        at = line + block.count(b"\n", 0, error.start)
+        message = f"'{path}' is not UTF-8: byte 0x{block[error.start]:02x} in line {at}."
+        raise SourceError(message, hint="JSON is UTF-8; convert it, for example with iconv.", path=path) from error
+
+
+def _document(path: str, content: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield the objects of a list, or of objects one after the other, a line each. Held in memory as a whole."""
+    _require_utf8(path, content, 1)
+    lines: list[str] = []
+    first, size = 1, 0
+    try:
+        for text in _elements(content.decode("utf-8")):
+            lines.append(text.replace("\n", " ").replace("\r", " "))
+            size += len(text)
+            if size > _BLOCK_BYTES:
+                yield "\n".join(lines).encode(), first
+                first, size, lines = first + len(lines), 0, []
+    except json.JSONDecodeError as error:
+        message = f"'{path}' is not valid JSON: {error.msg} (line {error.lineno})."
+        raise SourceError(message, hint="Repair it; a list must hold objects only.", path=path) from error
+    if lines:
+        yield "\n".join(lines).encode(), first
+
+
+def _elements(text: str) -> Iterator[str]:
+    """Yield the text of each object of a list, or of each of several objects."""
+    at = _skipped(text, 0)
+    is_list = text.startswith("[", at)
+    at = _skipped(text, at + is_list)
+    while at < len(text) and not (is_list and text.startswith("]", at)):
+        value, end = _DECODER.raw_decode(text, at)
+        if not isinstance(value, dict):
+            raise json.JSONDecodeError(f"{_kind_of_value(value)} stands where an object is expected", text, at)
+        yield text[at:end]
+        at = _skipped(text, end)
+        if is_list and text.startswith(",", at):
+            at = _skipped(text, at + 1)
+        elif is_list and not text.startswith("]", at):
+            raise json.JSONDecodeError("Expecting ',' or ']'", text, at)
+    if is_list and (at >= len(text) or _skipped(text, at + 1) != len(text)):
+        what = "Something follows the list" if at < len(text) else "The list has no end"
+        raise json.JSONDecodeError(what, text, at)
+
+
+def _skipped(text: str, at: int) -> int:
+    """Return where the next thing begins that is no space."""
+    found = _SPACES.match(text, at)
+    return at if found is None else found.end()

@@ -1,0 +1,203 @@
+"""A look at source files: what a table of them would be, and their first rows; without a lake, and without Spark."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from lakegate.config import StorageSettings
+from lakegate.model.base import Value
+from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn
+from lakegate.model.rows import json_safe
+from lakegate.model.schema import UNKNOWN, Column, struct_text
+from lakegate.ports import Narrator
+from lakegate.sources.csv_stream import csv_reader
+from lakegate.sources.discovery import discover
+from lakegate.sources.files import Located, from_uri, stat_file, stat_object
+from lakegate.sources.parquet import is_any_list
+from lakegate.sources.rows import decompressed
+from lakegate.storage.objects import is_remote
+
+_PLAIN = {
+    "bool": "boolean",
+    "int8": "int",
+    "int16": "int",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "int",
+    "uint16": "int",
+    "uint32": "long",
+    "uint64": "decimal(20, 0)",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date32[day]": "date",
+    "null": UNKNOWN,
+}
+
+
+class SourceSample(Value):
+    """What files hold. :meth:`lakegate.Lake.inspect` returns one.
+
+    Attributes:
+        batch: The files, with their rows and sizes.
+        columns: The columns that a table of them would have; one without any value is ``unknown``.
+        rows: The first rows of the first file that has any, in JSON's types; CSV and text in JSON as it is written.
+    """
+
+    batch: Batch
+    columns: tuple[Column, ...]
+    rows: tuple[dict[str, Any], ...] = ()
+
+
+def inspect(
+    paths: Sequence[str],
+    *,
+    format: FileFormat | None = None,  # noqa: A002 - the word of the command line
+    csv: CsvOptions | None = None,
+    storage: StorageSettings | None = None,
+    narrator: Narrator | None = None,
+    rows: int = 3,
+) -> SourceSample:
+    """Return the columns and the first rows of files.
+
+    Args:
+        paths: As :func:`lakegate.sources.discover` takes them.
+        format: What the files are; by their names and first bytes when ``None``.
+        csv: How to read CSV.
+        storage: How to reach object stores.
+        narrator: Receives the progress.
+        rows: Number of rows to return.
+
+    Raises:
+        InputError: When the files can't be read, or don't belong together.
+    """
+    stores = storage or StorageSettings()
+    with tempfile.TemporaryDirectory(prefix="lakegate-") as folder:
+        batch = discover(
+            paths, format=format, csv=csv, storage=stores, narrator=narrator, may_differ=True, copies=Path(folder)
+        )
+        if batch.format == "csv":
+            columns = tuple(Column(name=each.name, type=type_name(_arrow_type(each))) for each in batch.columns)
+            found = _csv_rows(batch, stores, rows)
+        else:
+            schemas = [_schema(part.read_uris[0], stores) for part in batch.parts()]
+            declared = {field.name.lower(): field.type for schema in reversed(schemas) for field in schema}
+            columns = tuple(
+                Column(name=each.name, type=type_name(_arrow_type(each, declared[each.name.lower()])))
+                for each in batch.columns
+            )
+            found = _parquet_rows(batch, stores, rows)
+    return SourceSample(batch=batch, columns=columns, rows=tuple(found))
+
+
+def type_name(kind: Any) -> str:  # noqa: PLR0911 - a line for each type
+    """Return an Arrow type as Iceberg calls it.
+
+    Example:
+        >>> type_name(pa.list_(pa.struct([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])))
+        'list<struct<at: timestamptz, n: long>>'
+    """
+    if types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if types.is_dictionary(kind):
+        return type_name(kind.value_type)
+    if is_any_list(kind):
+        return f"list<{type_name(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
+    if types.is_struct(kind):
+        return struct_text((field.name, type_name(field.type)) for field in kind)
+    text = str(kind).removeprefix("large_").removesuffix("_view")
+    return _PLAIN.get(text, "binary" if text.startswith("fixed_size_binary") else text)
+
+
+def _arrow_type(column: SourceColumn, declared: Any = None) -> Any:
+    """Return what a column is: what was inferred of its text, else its declared type."""
+    inferred: dict[str, Any] = {
+        "null": pa.null(),
+        "bool": pa.bool_(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "date32[day]": pa.date32(),
+        "timestamp[us]": pa.timestamp("us"),
+        "timestamp[us, tz=UTC]": pa.timestamp("us", tz="UTC"),
+    }
+    if column.type.startswith("decimal128("):
+        precision, scale = column.type.removeprefix("decimal128(").removesuffix(")").split(",")
+        return pa.decimal128(int(precision), int(scale))
+    return inferred[column.type] if declared is None or column.type in inferred else declared
+
+
+def _located(uri: str, storage: StorageSettings) -> Located:
+    found: Located | None = stat_object(uri, storage) if is_remote(uri) else stat_file(from_uri(uri))
+    if found is None:
+        raise FileNotFoundError(uri)
+    return found
+
+
+@contextmanager
+def _parquet(uri: str, storage: StorageSettings) -> Iterator[Any]:
+    with _located(uri, storage).open() as stream:
+        yield pq.ParquetFile(cast("Any", stream))
+
+
+def _schema(uri: str, storage: StorageSettings) -> pa.Schema:
+    with _parquet(uri, storage) as found:
+        schema: pa.Schema = found.schema_arrow
+    return schema
+
+
+def _parquet_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict[str, Any]]:
+    file = next((file for file in batch.files if file.rows), None)
+    if file is None:
+        return []
+    with _parquet(file.copy_uri or file.uri, storage) as found:
+        first = next(found.iter_batches(batch_size=limit or 1), None)
+        rows = [] if first is None else first.slice(0, limit).to_pylist()
+    return [json_safe(row) for row in rows]
+
+
+def _csv_rows(batch: Batch, storage: StorageSettings, limit: int) -> list[dict[str, Any]]:
+    options = batch.csv or CsvOptions()
+    part = next((part for part in batch.parts() if part.rows), None)
+    if part is None:
+        return []
+    file = next(file for file in part.files if file.rows)
+    encoding = "utf-8-sig" if options.encoding == "utf-8" else options.encoding
+    with decompressed(_located(file.uri, storage), lambda _: None) as stream:
+        lines = io.TextIOWrapper(io.BufferedReader(cast("io.RawIOBase", _Raw(stream))), encoding=encoding, newline="")
+        found = (row for row in csv_reader(lines, options) if row)
+        names = [column.name for column in part.columns]
+        rows = list(islice(found, int(options.header), limit + int(options.header)))
+    nothing = {"", *options.null_values}
+    return [{name: None if text in nothing else text for name, text in zip(names, row, strict=True)} for row in rows]
+
+
+class _Raw(io.RawIOBase):
+    """A stream of bytes that knows only ``read`` as Python's own readers want it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = self._stream.read(len(buffer))
+        buffer[: len(block)] = block
+        return len(block)

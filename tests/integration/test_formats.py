@@ -1,0 +1,119 @@
+"""Files of every format, and rows of every library, through the whole path: what is published is what they hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fastavro
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import orc
+
+from lakegate.errors import InputError
+from lakegate.lake import Lake
+from lakegate.model.run import Run
+
+pytestmark = pytest.mark.jvm
+
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "at": dt.datetime(2024, 1, 1, 10, 0, 0, 5), "fee": Decimal("1.20"), "tags": ["a", None], "note": "x"},
+    {"id": None, "at": None, "fee": None, "tags": None, "note": None},
+]
+AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "id", "type": ["null", "long"]},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "local-timestamp-micros"}]},
+        {"name": "fee", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 2}]},
+        {"name": "tags", "type": ["null", {"type": "array", "items": ["null", "string"]}]},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+
+
+def published(lake: Lake, run: Run) -> list[dict[str, Any]]:
+    assert run.status == "published", run
+    found: list[dict[str, Any]] = lake.query(f"SELECT * FROM {run.table} ORDER BY id NULLS LAST").to_arrow().to_pylist()
+    return found
+
+
+def test_declared_types_arrive_as_they_are(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    made = io.BytesIO()
+    fastavro.writer(made, AVRO, ROWS)
+    (tmp_path / "a.avro").write_bytes(made.getvalue())
+    orc.write_table(pa.Table.from_pylist(ROWS), str(tmp_path / "a.orc"))
+    for name in ("a.avro", "a.orc"):
+        run = lake.ingest(f"{namespace}.{name[2:]}", tmp_path / name)
+        assert published(lake, run) == ROWS
+        assert lake.ingest(run.table, tmp_path / name).status == "skipped"
+    assert not list((lake.home / ".lakegate" / "sources").iterdir())
+
+
+def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    """Text becomes times where all of it is, numbers become what the table has; a big integer isn't rounded."""
+    source = tmp_path / "[1] a:b.jsonl"
+    source.write_text(
+        '{"ID": 12345678901234567890, "at": "2024-01-01T10:00:00Z", "deep": {"n": [1]}}\n{"ID": null}\n',
+        encoding="utf-8",
+    )
+    run = lake.ingest(f"{namespace}.inferred", source)
+    assert published(lake, run) == [
+        {
+            "ID": Decimal("12345678901234567890"),
+            "at": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC),
+            "deep": {"n": [1]},
+        },
+        {"ID": None, "at": None, "deep": None},
+    ]
+    target = f"{namespace}.typed"
+    lake.ingest(target, [{"id": 1, "fee": Decimal("1.20"), "d": 0.5, "day": dt.date(2024, 1, 1), "note": "x"}])
+    second = tmp_path / "typed.json"
+    second.write_text('[{"note": "2024-02-01", "fee": 2, "D": 3, "day": "2024-01-02", "id": 2}]', encoding="utf-8")
+    found = published(lake, lake.ingest(target, second, checks=["not_null(day)"]))
+    assert found[1] == {"id": 2, "fee": Decimal("2.00"), "d": 3.0, "day": dt.date(2024, 1, 2), "note": "2024-02-01"}
+
+
+WAYS: dict[str, Callable[[pa.Table, Lake], Any]] = {
+    "arrow": lambda table, _: table,
+    "batch": lambda table, _: table.to_batches()[0],
+    "reader": lambda table, _: table.to_reader(),
+    "polars": lambda table, _: pl.from_arrow(table),
+    "pandas": lambda table, _: table.to_pandas(types_mapper=pd.ArrowDtype),
+    "duckdb": lambda table, _: duckdb.from_arrow(table),
+    "dicts": lambda table, _: table.to_pylist(),
+    "batches": lambda table, _: (each for row in range(2) for each in table.slice(row, 1).to_batches()),
+    "rows": lambda table, _: iter(table.to_pylist()),
+}
+
+
+def test_rows_of_every_library_are_published_once_for_each_call(lake: Lake, namespace: str) -> None:
+    given = pa.Table.from_pylist(ROWS)
+    table = f"{namespace}.frames"
+    for count, make in enumerate(WAYS.values(), start=1):
+        run = lake.ingest(table, make(given, lake), checks=["row_count(min=1)"])
+        assert run.status == "published", run
+        assert lake.table(table).rows == 2 * count
+    run = lake.write(table, (batch for batch in given.to_batches()), run_id=f"{namespace}-1")
+    assert lake.publish_run(run.run_id).status == "published"
+    assert lake.ingest(table, given, run_id=run.run_id).status == "published"
+    assert lake.table(table).rows == 2 * len(WAYS) + 2
+    copied = lake.ingest(f"{namespace}.copied", lake.query(f"SELECT * FROM {table} WHERE id = 1"))
+    assert published(lake, copied) == [ROWS[0]] * (len(WAYS) + 1)
+    engine: Any = lake._components.engine
+    frame = engine.session.sql("SELECT 5 AS id, TIMESTAMP_NTZ '2024-01-01 00:00:00' AS at")
+    own = lake.ingest(f"{namespace}.own", frame)
+    assert published(lake, own) == [{"id": 5, "at": dt.datetime(2024, 1, 1)}]
+    assert lake.ingest(f"{namespace}.again", lake.table(own.table)).status == "published"
+    assert not list((lake.home / ".lakegate" / "sources").iterdir())
+    for wrong in (5, [], iter(()), [{"t": dt.time()}]):
+        with pytest.raises(InputError):
+            lake.ingest(table, wrong)

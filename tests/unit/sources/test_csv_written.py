@@ -1,0 +1,99 @@
+"""CSV whose numbers and dates are written otherwise than SQL's; and what is said when they weren't recognised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakegate.errors import InputError, LakegateError
+from lakegate.model.batch import Batch, ColumnText, CsvOptions
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import Column, Schema
+from lakegate.sources import discover
+from lakegate.wap.schema_fit import fit
+
+
+def read(tmp_path: Path, content: str, **options: Any) -> Batch:
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8")
+    return discover([str(tmp_path / "a.csv")], csv=CsvOptions(delimiter=";", **options))
+
+
+def types(batch: Batch) -> dict[str, str]:
+    return {column.name: column.type for column in batch.columns}
+
+
+GERMAN = "betrag;menge;tag;zeit;plz\n1.234,56;1.000;31.1.2024;1.2.2024 7:05;00501\n-0,5;7;1.2.2024;;12345\n"
+
+
+def test_german_numbers_and_dates(tmp_path: Path) -> None:
+    plain = read(tmp_path, GERMAN)
+    assert types(plain) == {"betrag": "string", "menge": "double", "tag": "string", "zeit": "string", "plz": "string"}
+    assert {text.name: text.odd for text in plain.texts if text.odd} == {
+        "betrag": "1.234,56",
+        "tag": "31.1.2024",
+        "zeit": "1.2.2024 7:05",
+    }
+    batch = read(tmp_path, GERMAN, decimal=",", date_format="%d.%m.%Y", timestamp_format="%d.%m.%Y %H:%M")
+    assert types(batch) == {
+        "betrag": "double",
+        "menge": "int64",
+        "tag": "date32[day]",
+        "zeit": "timestamp[us]",
+        "plz": "string",
+    }
+    # A point is no decimal point there, and a day that isn't is no date.
+    mixed = read(tmp_path, "a;b\n1,5;31.02.2024\n1.5;1.2.2024\n", decimal=",", date_format="%d.%m.%Y")
+    assert types(mixed) == {"a": "string", "b": "string"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"date_format": "%d.%m.%y"}, "'%d.%m.%y' is no --date-format"),
+        ({"timestamp_format": "%d.%m.%Y"}, "is no --timestamp-format"),
+        ({"delimiter": ",", "decimal": ","}, "cannot both be a comma"),
+        ({"types": {"nope": "long"}}, "There is no column 'nope'"),
+        ({"types": {"betrag": "money"}}, "'money' is no type for column 'betrag'"),
+        ({"types": {"betrag": "double"}}, "not all its values are: '1.234,56' is among its values"),
+        ({"types": {"betrag": "decimal(9, 1)"}, "decimal": ","}, "has values with 2 digits after the point"),
+    ],
+)
+def test_options_that_cant_be_are_refused(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    (tmp_path / "a.csv").write_text(GERMAN, encoding="utf-8")
+    with pytest.raises(InputError) as refused:
+        discover([str(tmp_path / "a.csv")], csv=CsvOptions(**{"delimiter": ";", **options}))
+    assert words in refused.value.message
+    assert refused.value.hint
+
+
+def test_types_are_given(tmp_path: Path) -> None:
+    given = {"Betrag": "decimal(9, 2)", "menge": "string", "plz": "string"}
+    batch = read(tmp_path, GERMAN, decimal=",", types=given)
+    assert types(batch)["betrag"] == "decimal128(9, 2)"
+    assert types(batch)["menge"] == "string"
+    assert hash(batch)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "text", "words"),
+    [
+        ("string", "double", ColumnText(name="a", odd="1,5"), "pass --decimal ','"),
+        ("string", "date", ColumnText(name="a", odd="31.1.2024"), "--date-format '%d.%m.%Y'"),
+        ("string", "long", ColumnText(name="a", odd="n. a."), "--null-value 'n. a.'"),
+        ("double", "decimal(9, 2)", ColumnText(name="a", fraction=3), "3 digits after the point"),
+        ("double", "decimal(9, 2)", ColumnText(name="a", fraction=999), "values with exponents"),
+    ],
+)
+def test_why_a_column_does_not_fit_is_said(found: str, wanted: str, text: ColumnText, words: str) -> None:
+    batch, table = (Schema(columns=(Column(name="a", type=kind),)) for kind in (found, wanted))
+    with pytest.raises(LakegateError) as refused:
+        fit(batch, table, name=TableIdentifier.parse("n.t"), file_format="csv", texts=(text,))
+    assert words in refused.value.message
+
+
+def test_words_for_missing_values_in_text_are_noted(tmp_path: Path) -> None:
+    batch = read(tmp_path, "a;b\nx;1\nNA;NA\n")
+    assert [text.words for text in batch.texts if text.name == "a"] == [("NA",)]
+    assert types(batch) == {"a": "string", "b": "int64"}

@@ -1,0 +1,322 @@
+"""Formats that parquet is made of: each value exactly, and whatever can't be taken said by line, field or cell."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import uuid
+import zipfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from lakegate.errors import LakegateError
+from lakegate.model.batch import Batch
+from lakegate.sources import changed_files, discover, from_uri
+from lakegate.sources import json as json_source
+
+
+def read(tmp_path: Path, name: str, content: str | bytes) -> tuple[Batch, list[dict[str, Any]]]:
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    batch = discover([str(tmp_path / name)], copies=tmp_path / "copies")
+    return batch, rows_of(batch)
+
+
+def rows_of(batch: Batch) -> list[dict[str, Any]]:
+    found = [pq.read_table(from_uri(uri)).to_pylist() for uri in batch.read_uris]
+    return [row for rows in found for row in rows]
+
+
+def types(batch: Batch) -> dict[str, str]:
+    return {column.name: column.type for column in batch.columns}
+
+
+def packed(text: str) -> bytes:
+    made = pa.compress(text.encode(), "zstd", asbytes=True)
+    assert isinstance(made, bytes)
+    return made
+
+
+def sheet(*rows: str, other: bool = False) -> bytes:
+    """Return a workbook, each row's cells as XML."""
+    made = io.BytesIO()
+    names = ("Sheet1", "Sheet2") if other else ("Sheet1",)
+    main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    numbered = "".join(f'<row r="{number}">{cells}</row>' for number, cells in enumerate(rows, start=1))
+    with zipfile.ZipFile(made, "w") as book:
+        book.writestr(
+            "[Content_Types].xml",
+            f'<Types xmlns="{package}/content-types"><Default Extension="xml" ContentType="application/xml"/></Types>',
+        )
+        book.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="{package}/relationships"><Relationship Id="rId1" Type="{office}/officeDocument" '
+            'Target="xl/workbook.xml"/></Relationships>',
+        )
+        listed = "".join(f'<sheet name="{name}" sheetId="{n}" r:id="rId{n}"/>' for n, name in enumerate(names, start=1))
+        book.writestr("xl/workbook.xml", f'<workbook {main} xmlns:r="{office}"><sheets>{listed}</sheets></workbook>')
+        related = "".join(
+            f'<Relationship Id="rId{n}" Type="{office}/worksheet" Target="worksheets/sheet{n}.xml"/>'
+            for n, _ in enumerate(names, start=1)
+        )
+        styles = f'<Relationship Id="rId9" Type="{office}/styles" Target="styles.xml"/>'
+        book.writestr(
+            "xl/_rels/workbook.xml.rels",
+            f'<Relationships xmlns="{package}/relationships">{related}{styles}</Relationships>',
+        )
+        book.writestr(
+            "xl/styles.xml", f'<styleSheet {main}><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/></cellXfs></styleSheet>'
+        )
+        for n, _ in enumerate(names, start=1):
+            data = f"<worksheet {main}><sheetData>{numbered}</sheetData></worksheet>"
+            book.writestr(f"xl/worksheets/sheet{n}.xml", data)
+    return made.getvalue()
+
+
+def text_cell(at: str, value: str) -> str:
+    return f'<c r="{at}" t="inlineStr"><is><t>{value}</t></is></c>'
+
+
+def number_cell(at: str, value: float, *, style: int = 0) -> str:
+    return f'<c r="{at}" s="{style}"><v>{value}</v></c>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"n": 1, "s": "x"}\n{"n": 2, "s": null}\n'),
+        ("a.ndjson", '{"n": 1, "s": "x"}\r\n\r\n{"n": 2}'),
+        ("a.json", '\ufeff[{"n": 1, "s": "x"},\n {"n": 2,\n  "s": null}]'),
+        ("b.json", '{\n  "n": 1,\n  "s": "x"\n}\n{"n": 2}'),
+        ("a.jsonl.gz", gzip.compress(b'{"n": 1, "s": "x"}\n{"n": 2}\n')),
+        ("a.jsonl.zst", packed('{"n": 1, "s": "x"}\n{"n": 2}\n')),
+    ],
+)
+def test_json_is_read_as_it_comes(tmp_path: Path, name: str, content: str | bytes) -> None:
+    batch, rows = read(tmp_path, name, content)
+    assert (batch.format, batch.rows) == ("json", 2)
+    assert types(batch) == {"n": "int64", "s": "string"}
+    assert rows == [{"n": 1, "s": "x"}, {"n": 2, "s": None}]
+
+
+@pytest.mark.parametrize("at_once", [16 << 20, 40])
+def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_source, "_BLOCK_BYTES", at_once)
+    monkeypatch.setattr(json_source, "_KEPT_BYTES", at_once)
+    lines = [
+        '{"big": 1, "mixed": 1, "when": "2024-01-01T00:00:00Z", "day": "2024-01-01", "code": "2024-01-01"}',
+        '{"big": 12345678901234567890, "mixed": null, "when": null, "day": "2024-02-01", "code": "x"}',
+        '{"mixed": 2.5, "deep": {"list": [{"a": 1}, {"b": "2024-01-01"}], "none": {}}}',
+        '{"mixed": -9007199254740991, "deep": null, "late": false}',
+    ]
+    batch, rows = read(tmp_path, "a.jsonl", "\n".join(lines))
+    assert types(batch) == {
+        "big": "decimal128(38, 0)",
+        "mixed": "double",
+        "when": "timestamp[us, tz=UTC]",
+        "day": "date32[day]",
+        "code": "string",
+        "deep": "struct<list: list<element: struct<a: int64, b: string>>, none: string>",
+        "late": "bool",
+    }
+    assert [row["big"] for row in rows] == [Decimal(1), Decimal(12345678901234567890), None, None]
+    assert [row["mixed"] for row in rows] == [1.0, None, 2.5, -9007199254740991.0]
+    # Text stays what it was: what it is parsed as is up to the table.
+    assert [row["day"] for row in rows] == ["2024-01-01", "2024-02-01", None, None]
+    assert rows[2]["deep"] == {"list": [{"a": 1, "b": None}, {"a": None, "b": "2024-01-01"}], "none": None}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"id": 1}\n{"id": "x"}\n', "line 2: 'id' is a text, but a number before (as in line 1)"),
+        ('{"id": {"a": 1}}\n{"id": [1]}\n', "line 2: 'id' is a list, but an object before"),
+        ('{"id": {"a": 1}}\n\n{"id": {"a": true}}\n', "line 3: 'id.a' is true or false, but a number before"),
+        ('{"id": [1, "a"]}\n', "line 1: 'id[]' is a text, but a number before"),
+        ('{"id": 9007199254740993}\n{"id": 0.5}\n', "'id' holds integers beyond 2^53 beside fractions"),
+        ('{"id": 1}\n{"id":\n', "line 2 is not valid JSON: Expecting value"),
+        ('{"id": 1, "id": 2}\n', "line 1 is not valid JSON: the key 'id' is there twice"),
+        ('{"id": 1}\n[2]\n', "line 2 is a list, not an object"),
+        ('[{"id": 1} {"id": 2}]', "Expecting ',' or ']'"),
+        ('[{"id": 1}', "Expecting ',' or ']'"),
+        ("[", "The list has no end"),
+        ('[{"id": 1}, 2]', "a number stands where an object is expected"),
+        ('[{"id": 1}] []', "Something follows the list"),
+        ("[]", "holds no JSON object with a key"),
+        ("\n \n", "holds no JSON object with a key"),
+        ("", "is empty (0 bytes)"),
+        ("id,name\n1,a\n", "line 1 is not valid JSON"),
+        ('{"id": 1, "ID": 2}\n', "2 columns of the same name"),
+        ('{"_pos": 1}\n', "has the name of an Iceberg metadata column"),
+        ('{"": 1}\n', "column 1 has no name"),
+        ('{"id": "\udcfc"}'.encode("utf-8", "surrogateescape"), "is not UTF-8: byte 0xfc in line 1"),
+        ('{"id": 1}'.encode("utf-16"), "is UTF-16"),
+        (b"PAR1....PAR1", "is parquet, not JSON"),
+    ],
+)
+def test_bad_json_is_refused_by_line(tmp_path: Path, content: str | bytes, words: str) -> None:
+    with pytest.raises(LakegateError) as refused:
+        read(tmp_path, "a.jsonl", content)
+    assert words in refused.value.message
+    assert refused.value.hint
+    assert refused.value.exit_code == 2
+
+
+def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LakegateError, match="nested too deeply"):
+        read(tmp_path, "a.jsonl", '{"a":' * 3000 + "1" + "}" * 3000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl.gz", gzip.compress(b'{"id": 1}\n' * 999)[:-12], "is damaged gzip"),
+        ("a.jsonl.zst", packed('{"id": 1}\n' * 999)[:-6], "is damaged zstd"),
+        ("a.jsonl.gz", b'{"id": 1}', "ends in .gz but is not gzip"),
+        ("a.jsonl.zst", b'{"id": 1}', "ends in .zst but is not zstd"),
+        ("a.jsonl", packed('{"id": 1}'), "is compressed with zstd"),
+        ("a.jsonl.bz2", b"BZh91AY", "is compressed with bzip2"),
+        ("a.avro", b'{"id": 1}', "is not an Avro file, whatever its name says"),
+        ("a.orc", b"PK\x03\x04....", "is a zip archive (or an Excel workbook), not an ORC file"),
+        ("a.avro", b"Obj\x01garbage", "is a damaged Avro file"),
+        ("a.orc", b"ORCgarbage", "is a damaged ORC file"),
+        ("a.xlsx", b"PK\x03\x04garbage", "can't be read as a workbook"),
+        ("a.xlsx", sheet(text_cell("A1", "id"), other=True), "has 2 sheets with rows: 'Sheet1', 'Sheet2'"),
+        ("a.xlsx", sheet(), "has no sheet with rows"),
+        (
+            "a.xlsx",
+            sheet(text_cell("A1", "id"), number_cell("A2", 1), text_cell("A3", "x")),
+            "cell A3 ('x') is a text, but the cells above it are a number",
+        ),
+        ("a.xlsx", sheet(text_cell("A1", "id"), number_cell("B2", 1)), "cell B2 is below no header"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    with pytest.raises(LakegateError) as refused:
+        read(tmp_path, name, content)
+    assert words in refused.value.message
+    assert refused.value.exit_code == 2
+
+
+AVRO = {
+    "type": "record",
+    "name": "R",
+    "fields": [
+        {"name": "i", "type": ["null", "int"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "fee", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "kind", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}},
+        {"name": "parts", "type": {"type": "array", "items": {"type": "map", "values": "double"}}},
+        {"name": "none", "type": "null"},
+    ],
+}
+
+
+def avro(schema: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
+    made = io.BytesIO()
+    fastavro.writer(made, schema, rows)
+    return made.getvalue()
+
+
+def test_avro_keeps_declared_types(tmp_path: Path) -> None:
+    row = {
+        "i": None,
+        "at": dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
+        "local": dt.datetime(1500, 1, 1),
+        "fee": Decimal("1.20"),
+        "key": uuid.UUID(int=5),
+        "kind": "B",
+        "parts": [{"a": 0.1}],
+        "none": None,
+    }
+    batch, rows = read(tmp_path, "a.avro", avro(AVRO, [row, {**row, "i": 7}]))
+    assert types(batch) == {
+        "i": "int32",
+        "at": "timestamp[us, tz=UTC]",
+        "local": "timestamp[us]",
+        "fee": "decimal128(10, 2)",
+        "key": "string",
+        "kind": "string",
+        "parts": "list<element: map<string, double>>",
+        "none": "null",
+    }
+    assert rows[1] == {**row, "i": 7, "key": str(row["key"]), "parts": [[("a", 0.1)]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (["null", "R"], "field 'x' holds itself (R)"),
+        (["int", "string"], "field 'x' is a union of several types"),
+        ({"type": "int", "logicalType": "time-millis"}, "column 'x' has type time32[ms]"),
+    ],
+)
+def test_avro_types_that_no_table_holds_are_refused(tmp_path: Path, kind: Any, words: str) -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+    with pytest.raises(LakegateError) as refused:
+        read(tmp_path, "a.avro", avro(schema, []))
+    assert words in refused.value.message
+
+
+def test_orc_keeps_declared_types(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "i": pa.array([1, None], pa.int32()),
+            "at": pa.array([dt.datetime(1700, 1, 1, 0, 0, 0, 1), None], pa.timestamp("us")),
+            "fee": [Decimal("1.20"), None],
+            "parts": pa.array([{"a": [1]}, None], pa.struct([("a", pa.list_(pa.int64()))])),
+        }
+    )
+    orc.write_table(table, str(tmp_path / "a.orc"))
+    batch = discover([str(tmp_path / "a.orc")], copies=tmp_path / "copies")
+    assert types(batch)["at"] == "timestamp[us]"
+    assert rows_of(batch) == table.to_pylist()
+    orc.write_table(pa.table({"at": pa.array([dt.datetime(1500, 1, 1)], pa.timestamp("us"))}), str(tmp_path / "b.orc"))
+    with pytest.raises(LakegateError, match="before 1677"):
+        discover([str(tmp_path / "b.orc")], copies=tmp_path / "copies")
+
+
+def test_a_sheet_has_the_types_of_its_cells(tmp_path: Path) -> None:
+    header = "".join(
+        text_cell(f"{at}1", name) for at, name in zip("ABCDE", ("id", "fee", "day", "na", "x"), strict=True)
+    )
+    first = number_cell("A2", 1) + number_cell("B2", 1.5) + number_cell("C2", 45292, style=1) + text_cell("D2", "NA")
+    second = number_cell("A4", 2) + number_cell("B4", 2) + number_cell("D4", 7) + text_cell("C4", "")
+    batch, rows = read(tmp_path, "a.xlsx", sheet(header, first, "", second))
+    assert types(batch) == {"id": "int64", "fee": "double", "day": "date32[day]", "na": "int64", "x": "null"}
+    assert rows == [
+        {"id": 1, "fee": 1.5, "day": dt.date(2024, 1, 1), "na": None, "x": None},
+        {"id": 2, "fee": 2.0, "day": None, "na": 7, "x": None},
+    ]
+
+
+def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"n": 1.5, "t": "soon", "z": 5}\n', encoding="utf-8")
+    batch = discover([str(tmp_path)], copies=tmp_path / "copies")
+    assert [part.columns[0].type for part in batch.parts()] == ["int64", "double"]
+    assert {part.columns[1].type for part in batch.parts()} == {"string"}
+    (tmp_path / "c.jsonl").write_text('{"n": 2}\n', encoding="utf-8")
+    with pytest.raises(LakegateError, match=r"c\.jsonl' does not have the columns"):
+        discover([str(tmp_path)], copies=tmp_path / "copies")
+    (tmp_path / "d.csv").write_text("n\n1\n", encoding="utf-8")
+    with pytest.raises(LakegateError, match="mixes formats"):
+        discover([str(tmp_path)], copies=tmp_path / "copies")
+
+
+def test_a_file_whose_copy_is_gone_counts_as_changed(tmp_path: Path) -> None:
+    batch, _ = read(tmp_path, "a.jsonl", '{"n": 1}\n')
+    assert not changed_files(batch)
+    Path(from_uri(batch.read_uris[0])).unlink()
+    assert [file.uri for file in changed_files(batch)] == list(batch.uris)
