@@ -98,7 +98,8 @@ class SourceColumn(Value):
     """A column as the files have it.
 
     ``type`` is the Arrow type as text (``int64``, ``timestamp[us]`` …), for CSV and text in JSON the one inferred from
-    all values, and ``null`` for a column without any value. ``file_name`` is what the files call it, if the batch calls it otherwise.
+    all values, and ``null`` for a column without any value. ``file_name`` is what the files call it, if the
+    batch calls it otherwise.
     """
 
     name: str

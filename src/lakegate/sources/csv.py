@@ -234,8 +234,7 @@ def column_texts(inspections: Sequence[CsvInspection], types: Mapping[str, Infer
             fraction=found.fraction,
             words=tuple(sorted(found.words)) if found.kind == "string" else (),
         )
-        for name in inspections[0].names
-        if (found := types[name.lower()])
+        for name, found in ((name, types[name.lower()]) for name in inspections[0].names)
     )
     return tuple(text for text in texts if text.odd or text.digits or text.words)
 
