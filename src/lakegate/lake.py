@@ -171,6 +171,7 @@ class Lake:
 
     def __init__(self, components: Components) -> None:
         self._components = components
+        self._read_by: dict[str, tuple[tuple[str, ...], str]] = {}
 
     def __repr__(self) -> str:
         """Return the lake's folder."""
@@ -1481,11 +1482,13 @@ class Lake:
             [{'n': 100}]
         """
         from lakegate.spark.guard import query_text
+        from lakegate.spark.statement import tables_of
 
         query_text(sql)  # before Spark is started for it
         resolved = self._resolve(ref, at)
         engine = self._components.engine
-        return Query(engine.query(sql, resolved), engine.fetch, engine.stream)
+        reads = tables_of(sql) if ref == MAIN else ()
+        return Query(engine.query(sql, resolved), engine.fetch, engine.stream, reads=reads, commit=resolved.hash)
 
     # Runs
 
@@ -2148,6 +2151,8 @@ class Lake:
             return list(given)
         from lakegate.sources.copies import write
 
+        if isinstance(given, Query) and given.reads:
+            self._read_by[options["run_id"] or ""] = given.reads, given.commit
         frame = spark_frame(given)
         if frame is not None:
             from lakegate.spark.dataframes import to_batches as from_spark
@@ -2168,10 +2173,12 @@ class Lake:
         try:
             yield
         finally:
+            self._read_by.pop(options["run_id"] or "", None)
             drop_copies(self.home, options["run_id"] or "")
 
     def _ended(self, run: Run) -> Run:
         if run.finished_at is not None:
+            self._read_by.pop(run.run_id, None)
             drop_copies(self.home, run.run_id)
         return run
 
@@ -2181,9 +2188,12 @@ class Lake:
         configured = self._components.contracts.settings_of(identifier)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         mode = options.get("schema") or configured.schema or defaults.schema
+        reads, reads_at = self._read_by.get(run_id, ((), ""))
         return IngestRequest(
             run_id=run_id,
             table=identifier,
+            reads=reads,
+            reads_at=reads_at,
             batch=self._discover(
                 paths,
                 options.get("format"),

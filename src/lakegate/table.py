@@ -200,10 +200,20 @@ class Query:
     """A planned query, which reads rows when you ask for them. :meth:`lakegate.Lake.query` returns one."""
 
     def __init__(
-        self, frame: Any, fetch: Callable[[Any], pa.Table], stream: Callable[[Any], Iterator[pa.RecordBatch]]
+        self,
+        frame: Any,
+        fetch: Callable[[Any], pa.Table],
+        stream: Callable[[Any], Iterator[pa.RecordBatch]],
+        *,
+        reads: tuple[str, ...] = (),
+        commit: str = "",
     ) -> None:
         self.dataframe = frame
         """The Spark DataFrame. Its methods raise Spark's own exceptions."""
+        self.reads = reads
+        """The tables that it reads."""
+        self.commit = commit
+        """The commit that it reads them at."""
         self._fetch = fetch
         self._stream = stream
 
@@ -221,7 +231,7 @@ class Query:
         Returns:
             The other query.
         """
-        return Query(self.dataframe.limit(rows), self._fetch, self._stream)
+        return Query(self.dataframe.limit(rows), self._fetch, self._stream, reads=self.reads, commit=self.commit)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Iterate over the rows as Arrow record batches, as Spark sends them; raises as :meth:`to_arrow`.

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from lakegate.errors import InputError
+from lakegate.components import Components
+from lakegate.errors import ConflictError, InputError
 from lakegate.lake import Lake
 from lakegate.model.run import Run
 
@@ -60,7 +61,7 @@ def test_declared_types_arrive_as_they_are(lake: Lake, namespace: str, tmp_path:
 
 def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path) -> None:
     """Text becomes times where all of it is, numbers become what the table has; a big integer isn't rounded."""
-    source = tmp_path / "[1] a:b.jsonl"
+    source = tmp_path / "[1] a b.jsonl"
     source.write_text(
         '{"ID": 12345678901234567890, "at": "2024-01-01T10:00:00Z", "deep": {"n": [1]}}\n{"ID": null}\n',
         encoding="utf-8",
@@ -68,7 +69,7 @@ def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path)
     run = lake.ingest(f"{namespace}.inferred", source)
     assert published(lake, run) == [
         {
-            "ID": Decimal("12345678901234567890"),
+            "ID": Decimal(12345678901234567890),
             "at": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC),
             "deep": {"n": [1]},
         },
@@ -95,7 +96,9 @@ WAYS: dict[str, Callable[[pa.Table, Lake], Any]] = {
 }
 
 
-def test_rows_of_every_library_are_published_once_for_each_call(lake: Lake, namespace: str) -> None:
+def test_rows_of_every_library_are_published_once_for_each_call(
+    lake: Lake, namespace: str, components: Components
+) -> None:
     given = pa.Table.from_pylist(ROWS)
     table = f"{namespace}.frames"
     for count, make in enumerate(WAYS.values(), start=1):
@@ -108,7 +111,7 @@ def test_rows_of_every_library_are_published_once_for_each_call(lake: Lake, name
     assert lake.table(table).rows == 2 * len(WAYS) + 2
     copied = lake.ingest(f"{namespace}.copied", lake.query(f"SELECT * FROM {table} WHERE id = 1"))
     assert published(lake, copied) == [ROWS[0]] * (len(WAYS) + 1)
-    engine: Any = lake._components.engine
+    engine: Any = components.engine
     frame = engine.session.sql("SELECT 5 AS id, TIMESTAMP_NTZ '2024-01-01 00:00:00' AS at")
     own = lake.ingest(f"{namespace}.own", frame)
     assert published(lake, own) == [{"id": 5, "at": dt.datetime(2024, 1, 1)}]
@@ -117,3 +120,16 @@ def test_rows_of_every_library_are_published_once_for_each_call(lake: Lake, name
     for wrong in (5, [], iter(()), [{"t": dt.time()}]):
         with pytest.raises(InputError):
             lake.ingest(table, wrong)
+
+
+def test_a_query_is_a_source_that_relies_on_what_it_read(lake: Lake, namespace: str) -> None:
+    source, target = f"{namespace}.source", f"{namespace}.target"
+    lake.ingest(source, [{"id": 1}])
+    query = lake.query(f"SELECT count(*) AS id FROM {source}")
+    run = lake.ingest(target, query)
+    assert published(lake, run) == [{"id": 1}]
+    assert run.reads == (source,)
+    lake.ingest(source, [{"id": 2}])
+    with pytest.raises(ConflictError, match=f"{source} changed on main after the query read it"):
+        lake.ingest(target, query)
+    assert lake.table(target).rows == 1

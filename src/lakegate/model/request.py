@@ -58,6 +58,8 @@ class IngestRequest(Value):
         masked: Patterns of columns whose values aren't written into the reasons of quarantined rows.
         schema_mode: What to do when the batch's columns aren't the table's.
         schema_changes: What the run changes of the table's columns; empty before planning.
+        reads: Tables that the batch was computed from: the run fails if one changes before it is published.
+        reads_at: Commit of ``target`` that they were read at.
     """
 
     run_id: str
@@ -80,6 +82,8 @@ class IngestRequest(Value):
     masked: tuple[str, ...] = ()
     schema_mode: SchemaMode = "strict"
     schema_changes: tuple[SchemaChange, ...] = ()
+    reads: tuple[str, ...] = ()
+    reads_at: str = ""
 
 
 class IngestPlan(Value):

@@ -283,6 +283,7 @@ class Run(Value):
             started_at=datetime.now(UTC),
             target=request.target,
             base=request.base,
+            reads=request.reads,
             order=order,
             request=request,
         )

@@ -120,6 +120,19 @@ def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
     return Statement(sql_text(tokens), read, written)
 
 
+def tables_of(sql: str) -> tuple[str, ...]:
+    """Return the names of the tables that a query reads, as far as its text says so.
+
+    Example:
+        >>> tables_of("WITH a AS (SELECT * FROM nyc.trips) SELECT * FROM a JOIN nyc.zones USING (id)")
+        ('nyc.trips', 'nyc.zones')
+    """
+    try:
+        return tuple(sorted(map(str, parse_statement(sql).read)))
+    except QueryError:  # it names what a transaction may not, such as another catalog
+        return ()
+
+
 def _parse(tokens: Sequence[SqlToken]) -> exp.Expr:
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lakegate.checks import Check, columns_match, describe, require_runnable, validate_checks
-from lakegate.errors import AlreadyExistsError, InputError, NotFoundError, SchemaError
+from lakegate.errors import AlreadyExistsError, ConflictError, InputError, NotFoundError, SchemaError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
@@ -54,6 +54,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
             file=batch.files[0].uri,
         )
     base = base or context.catalog.get_ref(request.target)
+    _require_unchanged(context, request, base)
     _require_new(context, request)
     pointer = context.catalog.get_table(request.table, base)
     if pointer is None:
@@ -126,6 +127,23 @@ def _require_named(table: TableIdentifier, batch: Batch, schema: Schema) -> None
             f"The batch has {len(batch.columns)} columns without names, and {table} has {len(schema.columns)}.",
             hint=f"Write a header line into the files. To see the table's columns: lakegate table show {table}",
             table=str(table),
+        )
+
+
+def _require_unchanged(context: Context, request: IngestRequest, base: Ref) -> None:
+    """Refuse rows that were computed from tables which have changed since."""
+    if not request.reads or request.reads_at == base.hash:
+        return
+    tables = [TableIdentifier.stored(name) for name in request.reads]
+    read = context.catalog.get_tables(tables, Ref(name=request.reads_at, hash=request.reads_at, kind="detached"))
+    now = context.catalog.get_tables(tables, base)
+    moved = next((table for table in tables if read[table] != now[table]), None)
+    if moved is not None:
+        raise ConflictError(
+            f"{moved} changed on {request.target} after the query read it; nothing was published.",
+            hint="Run it again.",
+            table=str(moved),
+            run_id=request.run_id,
         )
 
 

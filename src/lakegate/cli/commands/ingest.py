@@ -17,6 +17,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import IngestPlan, OnBusy, OnChanged, OnSameContent
 
 if TYPE_CHECKING:
+    from lakegate.lake import Lake
     from lakegate.model.run import Run
 
 _WITH_CSV_OPTIONS = ("csv",)
@@ -30,10 +31,12 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
         "lakegate ingest nyc.trips january.csv --delimiter ';' --null-value NA --dry-run",
         "lakegate ingest nyc.trips trips/ -c 'unique(trip_id)' --partition-by 'days(pickup)' -o json",
         "lakegate ingest nyc.trips landing/ --on-changed replace --on-busy skip",
+        "lakegate ingest nyc.daily --sql 'SELECT date(pickup) AS day, count(*) AS trips FROM nyc.trips GROUP BY 1'",
     ),
 )
 @table_argument()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
+@click.option("--sql", metavar="QUERY", help="Ingest the result of a query over the lake instead of files.")
 @ingest_options(checked="the batch", branch_of="batch")
 @click.option(
     "--on-busy",
@@ -47,7 +50,8 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
 def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
     """Write files to a branch, audit them there, and publish them to main.
 
-    TABLE is namespace.table; it's created if it doesn't exist. PATH is a file, a folder or a pattern.
+    TABLE is namespace.table; it's created if it doesn't exist. PATH is a file, a folder or a pattern. With --sql, the
+    rows are a query's: the run fails if a table that it read changes before they are published.
 
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
     already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
@@ -61,7 +65,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
         return
     started = time.monotonic()
     with app.lake(begins=True) as lake:
-        run = lake.ingest(**arguments)
+        run = lake.ingest(**_sourced(lake, arguments))
         app.has_ended(run)
         statuses = NO_STATUSES if app.json else statuses_of(lake, run.skipped_files)
     _require_ended(run)
@@ -77,11 +81,20 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
 
 
 def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
+    if (given["sql"] is None) != bool(given["paths"]):
+        raise click.UsageError("Name files, or pass --sql with a query: one of both.")
     configured = app.settings().table(TableIdentifier.parse(given["table"])).csv
     csv = csv_from(given, configured)
     if csv is not None and given["format"] not in {None, *_WITH_CSV_OPTIONS}:
         raise click.UsageError(f"CSV options can't be combined with --format {given['format']}.")
     return {**given, "csv": csv}
+
+
+def _sourced(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the query, if it is one, in place of paths."""
+    sql = arguments.get("sql")
+    given = {name: value for name, value in arguments.items() if name != "sql"}
+    return given if sql is None else {**given, "paths": lake.query(sql)}
 
 
 def _require_ended(run: Run) -> None:
@@ -106,7 +119,7 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     defaults = app.settings().ingest
     policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
     with app.lake(begins=True) as lake:
-        plan = lake.plan(**arguments)
+        plan = lake.plan(**_sourced(lake, arguments))
     if app.json:
         echo_json(_plan_payload(plan, policies))
         return
