@@ -178,6 +178,7 @@ def test_ingest_passes_on_all_it_was_given() -> None:
         "on_busy": "skip",
         "on_same_content": "refuse",
         "schema": None,
+        "columns": {},
         "quarantine_limit": None,
         "partition_by": ("days(pickup)",),
         "format": "csv",
