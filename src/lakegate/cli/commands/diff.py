@@ -1,4 +1,4 @@
-"""Show which tables differ between two references: their columns, their rows, and a sample of these."""
+"""Show what differs between two refs: tables, columns, rows."""
 
 from __future__ import annotations
 

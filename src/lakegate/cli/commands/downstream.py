@@ -1,4 +1,4 @@
-"""Show and retry the notifications that other systems get of publishes."""
+"""Show and retry notifications of publishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List tables, inspect one, compact it, expire its snapshots, restore or drop it."""
+"""List, inspect, compact, restore and drop tables."""
 
 from __future__ import annotations
 
