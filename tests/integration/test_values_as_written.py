@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakegate.checks import validate_checks
@@ -178,3 +182,38 @@ def test_keys_from_before_the_gregorian_calendar(components: Components, lake: L
         tx.check(orc, "unique(day, scope='table')", "in_range(day, max='1000-02-27')", "in_range(at, min='0150-03-01')")
     (report,) = tx.run.reports
     assert [result.failing_rows for result in report.results] == [3, 1, 1]
+
+
+@pytest.mark.parametrize("partition_by", [(), ("x",)])
+def test_filters_lose_no_nan_and_no_negative_zero(
+    lake: Lake, namespace: str, tmp_path: Path, partition_by: Sequence[str]
+) -> None:
+    """Iceberg's bounds and partitions leave out NaN, and order -0.0 before 0.0: files that hold them are skipped."""
+
+    def file(name: str, *rows: tuple[int, float]) -> Path:
+        ids, numbers = zip(*rows, strict=True)
+        pq.write_table(pa.table({"id": ids, "x": numbers}), tmp_path / name)
+        return tmp_path / name
+
+    files = [file("1", (1, math.nan), (2, math.nan)), file("2", (3, -0.0), (4, -0.0)), file("3", (5, 0.0), (6, 0.5))]
+    known = f"{namespace}.t"
+    lake.ingest(known, files, partition_by=partition_by)
+    checks = [
+        "mean(id, max=3, where='x >= 0')",
+        "distinct_count(id, max=7, where='x >= 0')",
+        "custom_sql('SELECT * FROM batch WHERE x > 1')",
+        "unique(id, scope='table', where='x > 1')",
+        "in_range(x, 0, 1)",
+    ]
+    again = [
+        file("4", (1, math.nan), (2, 5.0), (7, math.nan)),
+        file("5", (8, -0.0), (9, -0.0)),
+        file("6", (10, 0.5), (11, 1.0)),
+    ]
+    run = lake.ingest(known, again, checks=checks)
+    assert run.report is not None
+    results = {result.check: result for result in run.report.results}
+    assert [(one.verdict, one.failing_rows, one.total_rows) for one in results.values()] == [
+        ("fail", 0, 7), ("pass", 0, 7), ("fail", 3, 7), ("fail", 2, 3), ("fail", 3, 7)
+    ]  # fmt: skip
+    assert sorted(example["id"] for example in results["in_range(x, min=0, max=1)"].examples) == [1, 2, 7]

@@ -37,9 +37,11 @@ from lakegate.spark.scans import (
     difference,
     examples,
     free_names,
+    matching,
     nested_fields,
     path,
     require_columns,
+    unfiltered,
 )
 from lakegate.spark.sessions import (
     CATALOG,
@@ -187,7 +189,8 @@ class SparkEngine:
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, with the data file each is in."""
         with _fetching(rows):
-            return examples(shown(self._rows(rows).where(predicate).selectExpr("*", FILE_COLUMN).limit(limit), rows))
+            found = matching(self._rows(rows), predicate).selectExpr("*", FILE_COLUMN).limit(limit)
+            return examples(shown(found, rows))
 
     def duplicate_examples(self, rows: AddedRows, columns: Sequence[str], limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` keys that occur more than once, most frequent first, with their ``rows``.
@@ -518,7 +521,7 @@ def _selectable(frame: Any, predicates: Sequence[Any], session: Any) -> tuple[An
 def _view(frame: Any) -> Iterator[str]:
     """Give rows a name that SQL can read them by, while it's needed."""
     name = f"__lakegate_batch_{uuid.uuid4().hex}"
-    frame.createOrReplaceTempView(name)
+    unfiltered(frame).createOrReplaceTempView(name)
     try:
         yield name
     finally:
@@ -532,7 +535,7 @@ def _named(view: str) -> str:
 
 
 def _matching(frame: Any, rows: Rows) -> Any:
-    return frame if rows.where is None else frame.where(rows.where)
+    return frame if rows.where is None else matching(frame, rows.where)
 
 
 def _writer(frame: Any, target: WriteTarget) -> Any:

@@ -14,7 +14,7 @@ from lakegate.model.quarantine import COLUMNS, ROW_ID, FileCount, KeyTest, Prove
 from lakegate.model.schema import Schema, SchemaChange, can_promote
 from lakegate.model.sqltext import sql_string
 from lakegate.spark.reader import iceberg_schema, spark_ddl
-from lakegate.spark.scans import LONGEST_TEXT, free_names, path
+from lakegate.spark.scans import LONGEST_TEXT, free_names, path, unpushed
 
 _NESTED = frozenset({"array", "map", "struct", "variant"})
 _ROW_ID = "md5(concat({file}, '#', {position}))"
@@ -46,7 +46,7 @@ class JudgedRows:
     @property
     def fails(self) -> str:
         """Predicate of the rows that fail some test."""
-        return " OR ".join(self.flags)
+        return unpushed(" OR ".join(self.flags))
 
     @property
     def row_id(self) -> str:

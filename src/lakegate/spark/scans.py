@@ -302,6 +302,38 @@ def root(column: str, names: Collection[str]) -> str:
     return part.replace("``", "`") if ticks else plain
 
 
+def matching(frame: Any, predicate: Any) -> Any:
+    """Return the rows of ``frame`` for which ``predicate``, SQL or a ``Column``, is true.
+
+    Spark hands filters on to Iceberg, whose bounds and partitions leave out NaN, and order -0.0 before 0.0: files would
+    be skipped that have such rows. A filter on floats is made one that Iceberg doesn't take.
+    """
+    floats = [name for name, kind in frame.dtypes if "float" in kind or "double" in kind]
+    text = str(predicate).lower()
+    if any(name.lower().partition("`")[0] in text for name in floats):
+        predicate = unpushed(predicate) if isinstance(predicate, str) else predicate.cast("string") == "true"
+    return frame.where(predicate)
+
+
+def unfiltered(frame: Any) -> Any:
+    """Return ``frame`` such that no filter on floats in a query over it reaches Iceberg: see :func:`matching`."""
+
+    def kept(name: str, kind: str) -> str:
+        column = quote(name)
+        if kind in {"float", "double"}:
+            return f"nanvl({column}, {column}) AS {column}"
+        if kind.startswith("struct<") and ("float" in kind or "double" in kind):
+            return f"CASE WHEN rand() >= 0 THEN {column} END AS {column}"
+        return column
+
+    return frame.selectExpr(*(kept(name, kind) for name, kind in frame.dtypes))
+
+
+def unpushed(predicate: str) -> str:
+    """Return a predicate as one that Spark evaluates for each row, and doesn't hand on."""
+    return f"CAST(({predicate}) AS STRING) = 'true'"  # a number's cast would be unwrapped again
+
+
 def _comparable_as_text(kind: str) -> bool:
     # Floats are left out: Iceberg takes no NaN in a filter.
     return kind == "string" or kind.partition("(")[0] in _EXACT_AS_TEXT

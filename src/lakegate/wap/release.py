@@ -258,7 +258,8 @@ def _condition(chosen: RowSelection) -> str:
         parts.append(f"exists({REASONS}, reason -> reason.check = {sql_string(chosen.check)})")
     if chosen.where is not None:
         try:
-            parts.append(f"({read_predicate(chosen.where).sql})")
+            # As text, so that Iceberg doesn't take it for a filter: its bounds leave out NaN.
+            parts.append(f"CAST(({read_predicate(chosen.where).sql}) AS STRING) = 'true'")
         except (PredicateError, RecursionError) as error:
             reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise InputError(f"--where {chosen.where!r} {reason}.", hint="Write a condition about one row.") from None

@@ -21,6 +21,8 @@ class _Reader:
         self.options: dict[str, str] = {}
         self.filters: list[str] = []
 
+    dtypes = (("id", "bigint"),)
+
     def option(self, name: str, value: str) -> _Reader:
         self.options[name] = value
         return self
