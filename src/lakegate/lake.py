@@ -65,7 +65,7 @@ from lakegate.wap.ingest import Stage, ingest, resume, undo
 from lakegate.wap.plan import contract_check, plan
 from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
-from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release
+from lakegate.wap.release import drop, find_quarantine, quarantined, quarantined_rows, release, release_corrected
 from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction, transaction
@@ -761,6 +761,44 @@ class Lake:
             return tx
 
         return self.transact(work, name=f"{'fix' if new else 'release'} {identifier}").run
+
+    def quarantine_fix(self, table: str, rows: Any) -> Run:
+        """Publish corrected rows in place of quarantined ones that wait, if they pass today's checks; once.
+
+        Args:
+            table: ``namespace.table``.
+            rows: A local CSV or Parquet file, a pandas or Polars frame, a DuckDB relation, an Arrow table, or a list of
+                dicts: the table's columns, and ``_quarantine_id``, which says which quarantined row each is of. Other
+                columns of the quarantine table are left out, and rows that aren't given go on waiting.
+
+        Returns:
+            The run, a transaction. The quarantined rows stay as they were, marked with its id.
+
+        Raises:
+            AuditFailedError: The rows fail one of the table's checks, which all block here. Nothing was published.
+            InputError: The rows can't be read, or one isn't of a row that waits.
+            NotFoundError: No row of the table was ever quarantined.
+        """
+        from lakegate.frames import to_arrow
+        from lakegate.model.quarantine import COLUMNS, ROW_ID, quarantine_of
+        from lakegate.sources.corrected import read_rows
+
+        identifier = TableIdentifier.parse(table)
+        self._find_quarantine(identifier)
+        if isinstance(rows, (str, Path)):
+            held = self.table(str(quarantine_of(identifier))).to_arrow(limit=0).schema
+            corrected = read_rows(Path(rows), held, ignore=set(COLUMNS) - {ROW_ID})
+        else:
+            given = to_arrow(rows)
+            if given is None:
+                raise InputError("There are no corrected rows.", table=table)
+            corrected = given
+
+        def work(tx: Transaction) -> Transaction:
+            release_corrected(self._context, tx, identifier, corrected)
+            return tx
+
+        return self.transact(work, name=f"fix {identifier}").run
 
     def quarantine_drop(
         self, table: str, *, run_id: str | None = None, check: str | None = None, where: str | None = None

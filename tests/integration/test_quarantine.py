@@ -12,8 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakegate
-from lakegate.errors import SchemaError
+from lakegate.config import load_settings
+from lakegate.errors import LakegateError, SchemaError
 from lakegate.model.run import Run
+from lakegate.reports.junit import junit
+from lakegate.reports.run_page import run_page
 from support.examples import examples
 
 pytestmark = pytest.mark.jvm
@@ -180,6 +183,25 @@ def test_masked_values_and_those_of_no_example_stay_out_of_the_reasons(world: Wo
     assert rows_of(world.lake, world.aside)[0]["_reasons"] == [
         {"check": "in_range_fare", "column": "fare", "value": None}
     ]
+
+
+def test_what_is_masked_is_in_no_run_journal_report_or_error(world: World, home: Path) -> None:
+    settings = load_settings(home, env={"LAKEGATE_AUDIT_MASK": '["email"]'})
+    hidden = "hush-4711"
+    path = world.folder / "mail.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "email": ["me@example.com", hidden]}), path)
+    checks = ["valid_email(email, severity='quarantine')", "accepted_values(email, values=['x'], severity='warn')"]
+    with lakegate.connect(home, settings=settings) as lake:
+        run = lake.ingest(world.table, path, checks=checks)
+        assert (run.status, run.quarantined) == ("published", 1)
+        with pytest.raises(LakegateError, match="CAST_INVALID_INPUT") as caught:
+            lake.quarantine_release(world.table, changes={"id": "CAST(email AS BIGINT)"})
+        told = [run.model_dump_json(), run_page(run), junit(run), str(caught.value), str(caught.value.hint)]
+    assert not [text for text in told if hidden in text]
+    journal = home / ".lakegate"
+    assert not [file for file in journal.glob("journal.db*") if hidden.encode() in file.read_bytes()]
+    (aside,) = rows_of(world.lake, world.aside)
+    assert (aside["email"], aside["_reasons"][0]["value"]) == (hidden, None)
 
 
 @pytest.mark.parametrize("seed", range(examples(2)))

@@ -78,3 +78,27 @@ def test_in_a_transaction_such_a_check_blocks(lake: Lake, namespace: str, tmp_pa
         tx.check(table, POSITIVE)
         tx.append(table, [{"id": 9, "fare": -9.0}])
     assert [row["id"] for row in lake.quarantine_show(table)] == [2]
+
+
+def test_corrected_rows_take_the_place_of_the_quarantined_ones(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    table = f"{namespace}.trips"
+    ingest(lake, table, tmp_path / "a.parquet", [(1, 1.0), (2, -2.0), (3, -3.0), (4, -4.0)])
+    second, third, fourth = sorted(map(dict, lake.quarantine_show(table)), key=lambda row: row["id"])
+    with pytest.raises(InputError, match="no column '_quarantine_id'"):
+        lake.quarantine_fix(table, [{"id": 2, "fare": 2.0}])
+    with pytest.raises(InputError, match="1 of the 2 corrected rows aren't of rows that wait"):
+        lake.quarantine_fix(table, [{**second, "fare": 2.0}, {**second, "_quarantine_id": "o'ther"}])
+    assert rows(lake, table) == [(1, 1.0)]
+
+    run = lake.quarantine_fix(table, [{**second, "fare": 2.0}])
+    assert rows(lake, table) == [(1, 1.0), (2, 2.0)]
+    path = tmp_path / "fixed.csv"
+    path.write_text(
+        f"_quarantine_id,fare,id,_run_id\n{third['_quarantine_id']},,33,x\n{fourth['_quarantine_id']},4,4,x\n"
+    )
+    lake.quarantine_fix(table, path)
+    assert rows(lake, table) == [(1, 1.0), (2, 2.0), (4, 4.0), (33, None)]
+    with pytest.raises(InputError, match="2 of the 2 corrected rows"):
+        lake.quarantine_fix(table, path)
+    lake.revert(run.run_id, cascade=True)
+    assert second["_quarantine_id"] in [row["_quarantine_id"] for row in lake.quarantine_show(table)]

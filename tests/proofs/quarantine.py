@@ -163,6 +163,7 @@ class _Quarantine:
         self._changes: dict[str, _Change] = {}
         self._files = 0
         self._worker: Worker | None = None
+        self._died = False
 
     def play(self, case: Case) -> tuple[str, list[str]]:
         """Perform one operation; return what became of it, and what is wrong with that."""
@@ -178,7 +179,7 @@ class _Quarantine:
             lake.recover()
             new = [run for run in lake.runs(limit=ALL) if run.run_id not in known]
             outcome = self._note(case, new, change_of)
-            if case.killed is not None and not problems and outcome != _OUTCOMES[case.killed]:
+            if case.killed is not None and self._died and not problems and outcome != _OUTCOMES[case.killed]:
                 problems.append(f"it was {outcome}, not {_OUTCOMES[case.killed]}")
             problems += [f"branch {ref.name} is left" for ref in lake.branches() if ref.name not in branches]
             problems += journal_problems(lake, [self._table])
@@ -233,6 +234,7 @@ class _Quarantine:
 
     def _perform(self, case: Case, job: Job) -> Iterator[str]:
         """Do the job, and yield what is wrong with how that went."""
+        self._died = False
         if case.killed is None:
             self._worker = self._worker or self._workers.start()
             answer = self._worker.do(job)
@@ -242,6 +244,7 @@ class _Quarantine:
         try:
             answer = self._workers.take().do({**job, "fault": f"{case.killed}:kill"})
         except WorkerDiedError as error:
+            self._died = True
             if error.args != (-signal.SIGKILL,):
                 yield f"the process ended with {error}"
         else:

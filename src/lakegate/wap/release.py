@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakegate.errors import InputError, NotFoundError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
@@ -19,6 +19,7 @@ from lakegate.model.quarantine import (
     QUARANTINED_AT,
     REASONS,
     RELEASED_BY,
+    ROW_ID,
     RUN_ID,
     QuarantineSummary,
     ReasonCount,
@@ -36,6 +37,10 @@ from lakegate.wap.context import Context
 from lakegate.wap.quarantine import hiding_values, takes
 from lakegate.wap.transaction import Transaction
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_CORRECTED = 10_000
 _SUMMARISED = (RUN_ID, REASONS, QUARANTINED_AT, RELEASED_BY)
 
 
@@ -155,6 +160,69 @@ def release(
         engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
         rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
         engine.append(table, rows, None)
+
+
+def release_corrected(context: Context, tx: Transaction, table: TableIdentifier, rows: pa.Table) -> None:
+    """Append corrected rows to their table, and mark the quarantined ones that they are of as released.
+
+    Args:
+        context: The lake's context.
+        tx: The transaction.
+        table: The table.
+        rows: Its columns, and the ids of the quarantined rows; the other columns of a quarantine table are left out.
+
+    Raises:
+        InputError: When there are no ids, an id comes twice, or a row of one doesn't wait.
+    """
+    engine = tx.engine
+    aside = quarantine_of(table)
+    engine.table(aside)  # raises when it isn't there
+    ids = _ids(rows, table)
+    chosen = f"{RELEASED_BY} IS NULL AND {ROW_ID} IN ({', '.join(map(sql_string, ids))})"
+    mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
+    with hiding_values(bool(context.masked), f"quarantined rows of {table} were released"):
+        found = engine.sql(f"SELECT {ROW_ID} FROM {_name(aside)} WHERE {chosen}").collect()  # noqa: S608 - quoted
+        waiting = {row[0] for row in found}
+        missing = [one for one in ids if one not in waiting]
+        if missing:
+            raise InputError(
+                f"{len(missing):,} of the {len(ids):,} corrected rows aren't of rows that wait in {aside}, such as the "
+                f"one with {ROW_ID} '{missing[0][:80]}'. Nothing was published.",
+                hint=f"They may be released or dropped already: lakegate quarantine list {table}",
+                table=str(table),
+            )
+        engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {chosen}")  # noqa: S608 - likewise
+        engine.append(table, rows.select([name for name in rows.column_names if name not in COLUMNS]), None)
+
+
+def _ids(rows: pa.Table, table: TableIdentifier) -> list[str]:
+    """Return the ids of the quarantined rows that corrected ones are of, each once."""
+    if ROW_ID not in rows.column_names:
+        raise InputError(
+            f"The corrected rows have no column '{ROW_ID}', which says which quarantined row each is of.",
+            hint=f"lakegate query 'SELECT * FROM {quarantine_of(table)} WHERE {RELEASED_BY} IS NULL' -o csv; "  # noqa: S608
+            "correct them and keep that column.",
+            table=str(table),
+        )
+    ids = [None if one is None else str(one) for one in rows.column(ROW_ID).to_pylist()]
+    named = [one for one in ids if one is not None]
+    if not ids or len(named) < len(ids):
+        raise InputError(
+            f"{len(ids) - len(named):,} of the corrected rows have no {ROW_ID}."
+            if ids
+            else "There are no corrected rows.",
+            table=str(table),
+        )
+    twice = next((one for one, number in Counter(named).items() if number > 1), None)
+    if twice is not None:
+        raise InputError(f"Two corrected rows have the {ROW_ID} '{twice[:80]}'.", table=str(table))
+    if len(named) > _MOST_CORRECTED:
+        raise InputError(
+            f"{len(named):,} corrected rows are too many for one run; at most {_MOST_CORRECTED:,} are.",
+            hint="Split them. Or correct them by an expression: lakegate quarantine fix --help",
+            table=str(table),
+        )
+    return named
 
 
 def columns_to_release(

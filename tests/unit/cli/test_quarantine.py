@@ -75,6 +75,11 @@ def test_release_fix_and_drop_ask_for_the_rows_that_are_chosen() -> None:
     lake = FakeLake(quarantine_release=RUN)
     assert invoke(["quarantine", "fix", "nyc.trips", "--set", "fare = a=b", "--check", "low"], lake).exit_code == 0
     assert lake.asked("quarantine_release")["changes"] == {"fare": " a=b"}
+    Path("fixed.csv").touch()
+    lake = FakeLake(quarantine_fix=RUN)
+    assert invoke("quarantine fix nyc.trips --from fixed.csv", lake).exit_code == 0
+    assert invoke("quarantine fix nyc.trips --from fixed.csv --check low", lake).exit_code == 2
+    assert invoke("quarantine fix nyc.trips", lake).exit_code == 2
     lake = FakeLake(quarantine_drop=RUN)
     assert invoke("quarantine drop nyc.trips", lake).exit_code == 2
     assert invoke("quarantine drop nyc.trips --yes", lake).exit_code == 0

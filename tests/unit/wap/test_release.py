@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 from lakegate.errors import InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS
 from lakegate.model.schema import Column, Schema
-from lakegate.wap.release import columns_to_release
+from lakegate.wap.release import columns_to_release, release_corrected
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -38,3 +42,53 @@ def test_a_column_that_cannot_hold_the_values_needs_an_expression() -> None:
     assert columns_to_release(TRIPS, narrow, HELD, given)[0][1] == "(cast(fare AS float)) AS `fare`"
     with pytest.raises(InputError):
         columns_to_release(TRIPS, narrow, HELD, {"fare": "(SELECT 1)"})
+
+
+class Engine:
+    """Notes what it's asked, and knows which rows wait."""
+
+    def __init__(self, *waiting: str) -> None:
+        self.asked: list[str] = []
+        self.appended: list[Any] = []
+        self._waiting = waiting
+
+    def table(self, table: TableIdentifier) -> None:
+        pass
+
+    def sql(self, statement: str) -> Any:
+        self.asked.append(statement)
+        return SimpleNamespace(collect=lambda: [(one,) for one in self._waiting if f"'{one}'" in statement])
+
+    def append(self, table: TableIdentifier, rows: Any, create: object) -> None:
+        self.appended += rows.to_pylist()
+
+
+def correct(engine: Engine, rows: list[dict[str, Any]]) -> None:
+    tx: Any = SimpleNamespace(engine=engine, run=SimpleNamespace(run_id="r1"))
+    context: Any = SimpleNamespace(masked=())
+    release_corrected(context, tx, TRIPS, pa.Table.from_pylist(rows))
+
+
+def test_corrected_rows_are_marked_by_their_ids_and_appended_without_what_only_the_quarantine_has() -> None:
+    engine = Engine("a", "b")
+    correct(engine, [{"_quarantine_id": "b", "id": 2, "_run_id": "x"}])
+    assert engine.asked[1].endswith("SET _released_by = 'r1' WHERE _released_by IS NULL AND _quarantine_id IN ('b')")
+    assert engine.appended == [{"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"id": 1}], "no column '_quarantine_id'"),
+        ([{"_quarantine_id": "a"}, {"_quarantine_id": None}], "1 of the corrected rows have no"),
+        ([{"_quarantine_id": "a"}, {"_quarantine_id": "a"}], "Two corrected rows"),
+        ([{"_quarantine_id": "a"}, {"_quarantine_id": "o'c"}], "1 of the 2 corrected rows aren't of rows that wait"),
+        ([{"_quarantine_id": str(number)} for number in range(10_001)], "too many for one run"),
+    ],
+)
+def test_corrected_rows_that_name_no_row_that_waits_change_nothing(rows: list[dict[str, Any]], words: str) -> None:
+    engine = Engine("a")
+    with pytest.raises(InputError, match=words):
+        correct(engine, rows)
+    assert engine.appended == []
+    assert not [one for one in engine.asked if one.startswith("UPDATE")]

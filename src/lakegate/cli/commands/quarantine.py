@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -141,6 +142,7 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
     examples=(
         "lakegate quarantine fix nyc.trips --set 'fare=abs(fare)' --check in_range_fare",
         "lakegate quarantine fix nyc.trips --set 'vendor=coalesce(vendor, 0)' --set \"note='fixed'\"",
+        "lakegate quarantine fix nyc.trips --from corrected.csv",
     ),
 )
 @table_argument()
@@ -148,13 +150,32 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
     "--set",
     "changes",
     multiple=True,
-    required=True,
     metavar="COLUMN=SQL",
     help="The column's new value, in Spark SQL about one row. Repeatable.",
 )
+@click.option(
+    "--from",
+    "corrected",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV or Parquet with corrected rows; _quarantine_id says which quarantined row each is of.",
+)
 @_which()
-def fix(app: App, /, *, table: str, changes: tuple[str, ...], **chosen: Any) -> None:
-    """Publish quarantined rows of TABLE with new values, if they pass the checks of today."""
+def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | None, **chosen: Any) -> None:
+    """Publish quarantined rows of TABLE with new values, if they pass the checks of today.
+
+    To get the rows that wait as a file: lakegate query 'SELECT * FROM TABLE__quarantine WHERE _released_by IS NULL'
+    --output csv > rows.csv
+    """
+    if corrected is not None:
+        if changes or any(chosen.values()):
+            raise click.UsageError("--from says which rows are meant and how they are; leave out the other options.")
+        with app.lake() as lake:
+            run = lake.quarantine_fix(table, corrected)
+        _show(app, run)
+        return
+    if not changes:
+        raise click.UsageError("Give --set COLUMN=SQL, or --from FILE with corrected rows.")
     new = {}
     for text in changes:
         name, equals, expression = text.partition("=")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakegate.errors import InputError
+from lakegate.sources.corrected import read_rows
+
+FIELDS: dict[str, Any] = {"id": pa.int64(), "code": pa.string(), "gone": pa.list_(pa.string())}
+SCHEMA = pa.schema(FIELDS)
+
+
+def test_text_is_read_as_the_table_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('code,id,gone,more\n0123,1,[],x\n"",,[],""\n')
+    found = read_rows(path, SCHEMA, ignore={"gone"})
+    assert found.to_pylist() == [{"code": "0123", "id": 1, "more": "x"}, {"code": None, "id": None, "more": None}]
+
+
+def test_parquet_keeps_its_types(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": pa.array([1], pa.int8()), "gone": [["x"]]}), path)
+    assert read_rows(path, SCHEMA, ignore={"gone"}).schema.field("id").type == pa.int8()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "id\nx\n", "can't be read"),
+        ("a.parquet", "x", "can't be read"),
+        ("a.txt", "", "neither"),
+        ("b.csv", None, "exist"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, text: str | None, words: str) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_rows(tmp_path / name, SCHEMA, ignore=())
