@@ -14,7 +14,6 @@ from lakegate.config import HOME_NAME, Settings, StorageSettings
 from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError
-from lakegate.iceberg.warehouse import require_own, require_writable, spark_file_io
 from lakegate.local.stack import LocalStack
 from lakegate.local.stores import SparkStores, stores_of
 from lakegate.model.batch import Batch, SourceFile
@@ -332,6 +331,8 @@ class Components:
         return bool(stores) and self.stack.switch(stores, in_transaction=in_transaction)
 
     def _spark_options(self, ref: Ref | None) -> Mapping[str, str]:
+        from lakegate.iceberg.warehouse import spark_file_io
+
         return {**self.catalog.spark_options(ref), **spark_file_io(self.warehouse, self._spark_storage)}
 
     @cached_property
@@ -345,11 +346,15 @@ class Components:
 
     def require_own_warehouse(self) -> None:
         """Raise if the warehouse belongs to another catalog."""
+        from lakegate.iceberg.warehouse import require_own
+
         require_own(self.warehouse, self.settings.storage, self.catalog.identity())
 
     def _require_writable(self) -> None:
         # Once is enough: if the permission is revoked later, the write itself fails.
         if not self._is_writable:
+            from lakegate.iceberg.warehouse import require_writable
+
             require_writable(self.warehouse, self.settings.storage, self.catalog.identity())
             self._is_writable = True
 

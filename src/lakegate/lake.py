@@ -70,7 +70,6 @@ from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction, transaction
 from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
-from lakegate.wap.verify import verify
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
@@ -1767,6 +1766,8 @@ class Lake:
         """
         self._components.require_own_warehouse()
         history = self.settings.gc.history
+        from lakegate.wap.verify import verify  # which loads the journal's parts
+
         return verify(
             self._context,
             files=self._components.files,

@@ -176,7 +176,7 @@ def show_runs(runs: Sequence[Run]) -> None:
 
 def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:
     """Return one line of markup: the tables, and how the batch ended."""
-    table = f"[bold]{safe(run.table)}[/]"
+    table = f"[bold]{safe(run.table or run.name or run.kind)}[/]"
     rows = source_rows(run)
     batch = "" if rows is None else f" {counted(rows, 'row')}"
     if run.publication is not None:

@@ -10,10 +10,12 @@ import click
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
 from lakegate.cli.options import at_option, branch_argument, complete_refs, ref_option
-from lakegate.cli.output import echo_json, safe, say, show_rows
+from lakegate.cli.output import echo_json, safe, say, show_rows, width_or
 
 if TYPE_CHECKING:
     from lakegate.model.refs import Ref
+
+_HASH = 12
 
 
 @group(
@@ -78,7 +80,9 @@ def show_refs(app: App, refs: Sequence[Ref], *, empty: str) -> None:
     if app.json:
         echo_json([ref.model_dump(mode="json") for ref in refs])
     else:
-        show_rows(("name", "kind", "commit"), ((ref.name, ref.kind, ref.hash) for ref in refs), empty=empty)
+        # A terminal may be narrow, and the first digits do wherever a commit is taken.
+        shown = _HASH if width_or(0) else None
+        show_rows(("name", "kind", "commit"), ((ref.name, ref.kind, ref.hash[:shown]) for ref in refs), empty=empty)
 
 
 def show_changed_ref(app: App, ref: Ref, done: str, preposition: str) -> None:

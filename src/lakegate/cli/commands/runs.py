@@ -28,6 +28,7 @@ from lakegate.cli.output import (
     share,
     show_rows,
     size,
+    width_or,
 )
 from lakegate.cli.report_output import RUN_FORMATS, write_run
 from lakegate.cli.run_output import journal_payload, published_text, show_next, show_outcome, show_runs, statuses_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _BAR_WIDTH = 24
+_WIDE = 90
 _OUTCOMES = {"done": "", "failed": "failed", "running": "in progress"}
 _MOST_COMMITS = 50
 _NAMED = 3
@@ -180,7 +182,7 @@ def _show_steps(steps: Sequence[RunStep]) -> None:
             moment(step.started_at),
             "" if step.finished_at is None else duration(took),
             share(round(1000 * took), round(1000 * total)),
-            bar(took, total),
+            bar(took, total)[: _BAR_WIDTH if width_or(_WIDE) >= _WIDE else 0],
             _OUTCOMES[step.outcome],
         )
         rows.append(Styled(cells, "red" if step.outcome == "failed" else None))
