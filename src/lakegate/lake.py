@@ -654,7 +654,7 @@ class Lake:
         with self.transaction(name) as tx:
             return work(tx)
 
-    def evolve_table(self, table: str, *changes: str) -> Run:
+    def evolve_table(self, table: str, *changes: str, checks: Checks = ()) -> Run:
         """Change a table's columns or partitioning by SQL, audit it, and publish the change, or publish nothing.
 
         All rows of the table are audited with the checks of its settings. If others publish to the table meanwhile, the
@@ -663,6 +663,7 @@ class Lake:
         Args:
             table: ``namespace.table``.
             *changes: What follows ``ALTER TABLE …`` in Spark SQL, such as ``"ADD COLUMN zone STRING"``.
+            checks: Checks to run in addition to the table's settings.
 
         Returns:
             The run, which can be reverted like any other.
@@ -685,6 +686,7 @@ class Lake:
         def work(tx: Transaction) -> Transaction:
             for change in changes:
                 tx.sql(f"ALTER TABLE {'.'.join(map(quote, identifier.parts))} {change}")
+            tx.check(table, *checks)
             return tx
 
         return self.transact(work).run
@@ -1378,10 +1380,14 @@ class Lake:
             return RowDifference(self._rows(added), None)
         if change.kind == "metadata":
             return RowDifference(None, None)
-        if key:
-            engine = self._components.engine
-            return RowDifference(*(Query(one, engine.fetch, engine.stream) for one in engine.compare(old, new, key)))
-        return RowDifference(self._rows(new, without=old), self._rows(old, without=new))
+        engine = self._components.engine
+        renamed = {
+            one.before: one.column
+            for one in changes_between(reader, before, after)
+            if one.before and one.change == "renamed"
+        }
+        found = engine.compare(old, new, key, renamed=renamed)
+        return RowDifference(*(Query(one, engine.fetch, engine.stream) for one in found))
 
     # Tables and queries
 
@@ -2304,9 +2310,9 @@ class Lake:
         columns = None if contract is None else contract_check(contract.terms)
         return (*([] if columns is None else [columns]), *self._checks(table, (), configured=True))
 
-    def _rows(self, wanted: Rows, *, without: TableAt | None = None) -> Query:
+    def _rows(self, wanted: Rows) -> Query:
         engine = self._components.engine
-        return Query(engine.read(wanted, without=without), engine.fetch, engine.stream)
+        return Query(engine.read(wanted), engine.fetch, engine.stream)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
         return resolve(self._components.catalog, ref, at)

@@ -525,26 +525,25 @@ class Engine(Protocol):
             QueryError: When the query can't be analysed.
         """
 
-    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
-        """Return a Spark DataFrame of rows, by the columns of their table.
+    def read(self, wanted: Rows) -> Any:
+        """Return a Spark DataFrame of rows, by the columns of their table."""
 
-        Args:
-            wanted: The rows.
-            without: Rows to leave out: each as often as it is there, compared by all columns of ``wanted``; a column
-                that it doesn't have is NULL there.
-        """
+    def compare(
+        self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]
+    ) -> Sequence[Any]:
+        """Return Spark DataFrames of the rows that differ between two states of a table.
 
-    def compare(self, before: TableAt, after: TableAt, key: Sequence[str]) -> tuple[Any, Any, Any]:
-        """Return Spark DataFrames of the rows added, removed, and changed between two states of a table.
+        Rows are compared by all columns, each as often as it is there; a column that one state lacks is NULL there.
 
         Args:
             before: The one state.
             after: The other state.
-            key: Columns that identify a row.
+            key: Columns that identify a row; none to compare whole rows.
+            renamed: Columns of ``before`` that have another name in ``after``, and which.
 
         Returns:
-            The rows added and those removed by the columns of the table; and of each row that changed what it was and
-            what it is, as the structs ``before`` and ``after``.
+            The rows added and those removed; and with a key, of each row that changed what it was and what it is, as
+            the structs ``before`` and ``after``.
         """
 
     def fetch(self, frame: Any) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.components import Components
-from lakegate.errors import NotRevertableError, SchemaError
+from lakegate.errors import AuditFailedError, NotRevertableError, QueryError, SchemaError
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
 from support.flow_support import when_reached
@@ -236,3 +236,40 @@ def test_names_decide_whatever_the_order_case_and_types_of_each_file(lake: Lake,
     assert rows(lake, f"(SELECT * FROM {table} WHERE tags IS NOT NULL)", "id, tags") == [{"id": 4, "tags": ["x"]}]
     with pytest.raises(SchemaError, match="columns without names"):
         lake.ingest(table, files.csv("bare", "1,2\n"), schema="evolve", csv=CsvOptions(header=False))
+
+
+def test_columns_change_by_hand_and_files_keep_their_names(lake: Lake, table: str, files: Files) -> None:
+    first = lake.ingest(table, files.parquet("january", id=pa.array([1, 2]), fare=pa.array([1.0, 2.0])))
+    assert first.publication is not None
+    changed = lake.evolve_table(table, "RENAME COLUMN fare TO amount", "ADD COLUMN zone STRING")
+    assert [str(change) for change in changed.staged[0].schema_changes] == [
+        "rename column fare to amount",
+        "add column zone (string)",
+    ]
+    assert (changed.status, changed.staged[0].change) == ("published", "metadata")
+    [difference] = lake.diff(first.publication.commit, "main")
+    assert difference.schema_changes == changed.staged[0].schema_changes
+
+    # A file of each name, in one batch.
+    both = (
+        files.parquet("old", id=pa.array([3]), fare=pa.array([3.0])),
+        files.parquet("new", amount=pa.array([4.0]), id=pa.array([4])),
+    )
+    lake.ingest(table, [str(path) for path in both], columns={"fare": "amount"}, schema="evolve")
+    assert rows(lake, table, "id, amount, zone") == [
+        {"id": id_, "amount": float(id_), "zone": None} for id_ in range(1, 5)
+    ]
+    with pytest.raises(AuditFailedError):
+        lake.evolve_table(table, "ADD COLUMN note STRING", checks=["row_count(max=3)"])
+    with pytest.raises(QueryError, match="nope"):
+        lake.evolve_table(table, "DROP COLUMN nope")
+
+    before = next(lake.log(limit=1)).hash
+    with lake.transaction() as tx:
+        tx.upsert(table, [{"id": 1, "amount": 9.0, "zone": None}, {"id": 5, "amount": 5.0, "zone": None}], keys=["id"])
+        tx.sql(f"DELETE FROM {table} WHERE id = 2")
+    found = lake.diff_rows(table, before[:12], "main", key=["ID"])
+    told = {kind: getattr(found, kind).to_arrow().to_pylist() for kind in ("added", "removed", "changed")}
+    assert [row["id"] for row in told["added"] + told["removed"]] == [5, 2]
+    [pair] = told["changed"]
+    assert (pair["before"]["amount"], pair["after"]["amount"]) == (1.0, 9.0)

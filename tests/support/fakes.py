@@ -229,10 +229,12 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def query(self, sql: str, ref: Ref) -> Any:
         raise NotImplementedError
 
-    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
+    def read(self, wanted: Rows) -> Any:
         raise NotImplementedError
 
-    def compare(self, before: TableAt, after: TableAt, key: Sequence[str]) -> tuple[Any, Any, Any]:
+    def compare(
+        self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]
+    ) -> Sequence[Any]:
         raise NotImplementedError
 
     def fetch(self, frame: Any) -> Any:

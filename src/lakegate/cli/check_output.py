@@ -16,7 +16,6 @@ _WIDEST_CELL = 32
 _FILE_COLUMN = "_file"
 _DEFAULT_WIDTH = 110
 _GAP = 3
-_NARROWEST = 16
 _WAYS = {"manifest": "by file metrics", "journal": "by earlier runs", "scan": "by reading rows"}
 
 
@@ -158,14 +157,10 @@ def show_all(report: AuditReport) -> None:
         style = {"fail": "red", "warn": "yellow", "skipped": "yellow"}.get(word)
         cells = (result.check, word, count(result.failing_rows), count(result.total_rows), result.evidence)
         rows.append(Styled(cells, style))
-    width = width_or(0)
-    if width:
-        # What a check claims can be long; its verdict must stay beside it.
-        others = (max(len(name), *(len(str(row.cells[at])) for row in rows)) for at, name in enumerate(columns) if at)
-        room = max(width - 2 - sum(wide + _GAP for wide in others), _NARROWEST)
-        rows = [Styled((clip(str(row.cells[0]), room), *row.cells[1:]), row.style) for row in rows]
+    # What a check claims can be long; its verdict must stay beside it.
     say("")
-    show_rows(columns, rows, right=("failing rows", "of"), indent=2)
+    drop = ("evidence", "of")
+    show_rows(columns, rows, right=("failing rows", "of"), drop=drop, cut="check", indent=2)
 
 
 def show_explanations(report: AuditReport) -> None:

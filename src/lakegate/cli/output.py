@@ -65,6 +65,9 @@ def count_at_most(number: int | None, most: int | None) -> str:
 
 
 _UNLIMITED = 100_000
+_GAP = 3
+"""Characters between two columns."""
+_NARROWEST = 16
 
 
 def out() -> Console:
@@ -143,6 +146,8 @@ def show_rows(
     *,
     right: Sequence[str] = (),
     whole: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    cut: str | None = None,
     indent: int = 0,
     empty: str | None = None,
 ) -> None:
@@ -151,9 +156,13 @@ def show_rows(
     Args:
         right: Columns that hold numbers.
         whole: Columns that are never wrapped.
+        drop: Columns that are left out where a terminal is too narrow for all, in this order.
+        cut: A column whose text is cut to the room that the others leave.
         indent: Characters from the margin.
         empty: What to print on standard error instead of a table without rows.
     """
+    if (drop or cut) and width_or(0):
+        columns, rows = _fitted(columns, list(rows), width_or(0) - indent, drop, cut)
     table = make_table(*columns, right=right, whole=whole)
     for row in rows:
         cells, style = row if isinstance(row, Styled) else (row, None)
@@ -162,6 +171,33 @@ def show_rows(
         click.echo(empty, err=True)
     else:
         show(table, indent=indent)
+
+
+def _fitted(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object] | Styled],
+    width: int,
+    drop: Sequence[str],
+    cut: str | None,
+) -> tuple[Sequence[str], Sequence[Styled]]:
+    """Return the columns that fit, and the rows with these."""
+    styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
+    wide = {name: max([len(name), *(len(str(row.cells[at])) for row in styled)]) for at, name in enumerate(columns)}
+    least = {name: min(each, _NARROWEST) if name == cut else each for name, each in wide.items()}
+    left = list(columns)
+    for name in drop:
+        if sum(least[one] + _GAP for one in left) - _GAP > width:
+            left.remove(name)
+    room = width - sum(wide[one] + _GAP for one in left if one != cut)
+    kept = [at for at, name in enumerate(columns) if name in left]
+
+    def cells(row: Styled) -> list[object]:
+        return [
+            clip(str(row.cells[at]), max(room, least[columns[at]])) if columns[at] == cut else row.cells[at]
+            for at in kept
+        ]
+
+    return left, [Styled(cells(row), row.style) for row in styled]
 
 
 def null(text: str) -> Any:

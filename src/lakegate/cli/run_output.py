@@ -171,7 +171,9 @@ def show_runs(runs: Sequence[Run]) -> None:
         cells = (run.run_id, started, run.table, run.status, _rows(run), took, ", ".join(_notes(run)))
         rows.append(Styled(cells, STYLES.get(run.status)))
     columns = ("run", "started", "table", "status", "rows", "took", "notes")
-    show_rows(columns, rows, right=("rows", "took"), whole=("started", "status", "rows", "took"))
+    numbers = ("rows", "took")
+    drop = ("took", "notes", "rows", "started")
+    show_rows(columns, rows, right=numbers, whole=("started", "status", *numbers), drop=drop, cut="notes")
 
 
 def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:

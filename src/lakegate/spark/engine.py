@@ -284,16 +284,21 @@ class SparkEngine:
         self._frames.setdefault(_query_key(ref), WeakSet()).add(frame)
         return frame
 
-    def read(self, wanted: Rows, *, without: TableAt | None = None) -> Any:
-        """Return a DataFrame of rows, without those of another state of their table."""
+    def read(self, wanted: Rows) -> Any:
+        """Return a DataFrame of rows."""
         with translated(f"reading {wanted.table} on {wanted.ref}", query=True):
-            frame = self._rows(wanted)
-            return frame if without is None else difference(frame, self._rows(without))
+            return self._rows(wanted)
 
-    def compare(self, before: TableAt, after: TableAt, key: Sequence[str]) -> tuple[Any, Any, Any]:
-        """Return DataFrames of the rows added, removed, and changed between two states of a table, by key."""
+    def compare(
+        self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]
+    ) -> Sequence[Any]:
+        """Return DataFrames of the rows added, removed, and with a key changed, between two states of a table."""
         with translated(f"comparing {after.table} on {before.ref} and {after.ref}", query=True):
             then, now = self._rows(before), self._rows(after)
+            if renamed:
+                then = then.selectExpr(*(f"{quote(name)} AS {quote(renamed.get(name, name))}" for name in then.columns))
+            if not key:
+                return difference(now, then), difference(then, now)
             for frame, rows in ((then, before), (now, after)):
                 unknown = next((one for one in key if one.lower() not in map(str.lower, frame.columns)), None)
                 if unknown is not None:

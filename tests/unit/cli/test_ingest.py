@@ -165,7 +165,7 @@ def test_ingest_passes_on_all_it_was_given() -> None:
     words = (
         "ingest nyc.trips a.csv b.csv -c not_null(id) --check unique(id) --branch b1 --on-failure drop "
         "--partition-by days(pickup) --format csv --delimiter tab --no-header --encoding cp1252 --null-value NA "
-        "--on-changed replace --on-busy skip --on-same-content refuse"
+        "--on-changed replace --on-busy skip --on-same-content refuse --column old=new"
     )
     assert invoke(words, lake).exit_code == 0
     assert lake.asked("ingest") == {
@@ -178,7 +178,7 @@ def test_ingest_passes_on_all_it_was_given() -> None:
         "on_busy": "skip",
         "on_same_content": "refuse",
         "schema": None,
-        "columns": {},
+        "columns": {"old": "new"},
         "quarantine_limit": None,
         "partition_by": ("days(pickup)",),
         "format": "csv",
@@ -208,6 +208,7 @@ def test_without_csv_flags_the_settings_decide() -> None:
         ("--format xml", "xml"),
         ("--on-changed keep", "'refuse', 'append', 'replace'"),
         ("--on-busy fail", "'wait', 'skip'"),
+        ("--column fare", "isn't OLD=NEW"),
     ],
 )
 def test_wrong_flags_are_usage_errors(flags: str, part: str) -> None:

@@ -8,10 +8,13 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.output import echo_json, safe, say, show_rows
+from lakegate.cli.output import echo_json, safe, say, show_rows, width_or
 
 if TYPE_CHECKING:
     from lakegate.checks.definition import CheckDefinition
+
+_WIDE = 100
+"""Characters of a terminal on which examples fit beside what checks claim."""
 
 
 @command("checks", examples=("lakegate checks", "lakegate checks in_range", "lakegate checks -o json"))
@@ -33,7 +36,9 @@ def checks(app: App, /, *, name: str | None) -> None:
         say(*(f"  [dim]{safe(example)}[/]" for example in one.example.split("  or  ")))
     else:
         rows = ((one.name, _plain(one.summary), one.example.partition("  or  ")[0]) for one in found)
-        show_rows(("check", "what it claims", "example"), rows)
+        columns = ("check", "what it claims", "example")
+        shown = 3 if width_or(_WIDE) >= _WIDE else 2
+        show_rows(columns[:shown], (row[:shown] for row in rows))
 
 
 def _payload(one: CheckDefinition[Any]) -> dict[str, Any]:

@@ -9,11 +9,10 @@ import click
 
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import command
-from lakegate.cli.output import Styled, duration, echo_json, safe, say, show_rows, size, width_or
+from lakegate.cli.output import Styled, duration, echo_json, safe, say, show_rows, size
 from lakegate.local import process
 
 _STYLES = {"running": "green", "stopped": "yellow", "unresponsive": "red"}
-_WIDE = 90
 
 
 @command("status", examples=("lakegate status", "lakegate status --all", "lakegate status -o json"))
@@ -81,10 +80,7 @@ def show_services(app: App) -> None:
         for service in services
     )
     columns = ("service", "state", "pid", "up", "memory", "address")
-    if 0 < width_or(0) < _WIDE:  # the address must stay whole
-        rows = (Styled((*row.cells[:2], row.cells[5]), row.style) for row in rows)
-        columns = (*columns[:2], columns[5])
-    show_rows(columns, rows, right=("pid", "up", "memory"), whole=("address",))
+    show_rows(columns, rows, right=("pid", "up", "memory"), whole=("address",), drop=("pid", "memory", "up"))
     for service in services:
         if service.state == "unresponsive":
             say(f"[red]{safe(service.name)}[/] isn't responding. See its log: {safe(service.log)}")

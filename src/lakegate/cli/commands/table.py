@@ -10,7 +10,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, ref_option, span, table_argument
+from lakegate.cli.options import at_option, check_option, ref_option, span, table_argument
 from lakegate.cli.output import (
     cell,
     count,
@@ -23,6 +23,7 @@ from lakegate.cli.output import (
     say,
     show_rows,
     size,
+    width_or,
 )
 from lakegate.cli.run_output import journal_payload, show_revert, show_run
 from lakegate.snippets import ENGINES, TITLES
@@ -75,7 +76,8 @@ def list_tables(app: App, /, *, ref: str) -> None:
         for one in tables
     )
     columns = ("table", "rows", "files", "size", "changed")
-    show_rows(columns, rows, right=("rows", "files", "size"), empty=f"No tables on {ref}.")
+    right = ("rows", "files", "size")
+    show_rows(columns, rows, right=right, drop=("files", "size", "changed"), empty=f"No tables on {ref}.")
 
 
 @table.command("show", examples=("lakegate table show nyc.trips", "lakegate table show nyc.trips --at 2026-01-31"))
@@ -127,7 +129,7 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
         return
     rows = (
         (
-            file.path,
+            file.path.rpartition("/")[2] if width_or(0) else file.path,
             count(file.rows),
             size(file.size_bytes),
             ", ".join(f"{key}={cell(value)}" for key, value in file.partition.items()),
@@ -135,7 +137,8 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
         for file in files
     )
     columns = ("file", "rows", "size", "partition")
-    show_rows(columns, rows, right=("rows", "size"), empty=f"{table} has no data files.")
+    drop, empty = ("size", "rows"), f"{table} has no data files."
+    show_rows(columns, rows, right=("rows", "size"), drop=drop, cut="file", empty=empty)
 
 
 @table.command(
@@ -149,7 +152,8 @@ def list_files(app: App, /, *, table: str, ref: str, at: str | None) -> None:
 )
 @table_argument()
 @click.argument("changes", metavar="CHANGE...", nargs=-1, required=True)
-def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...]) -> None:
+@check_option("A check that the table must pass afterwards, besides its settings'. Repeatable.")
+def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...], checks: tuple[str, ...]) -> None:
     """Change TABLE's columns or partitioning, as a run: audited, then published in one commit.
 
     A CHANGE is what follows ALTER TABLE … in Spark SQL: ADD COLUMN name TYPE, DROP COLUMN name, RENAME COLUMN a TO b,
@@ -159,7 +163,7 @@ def evolve_table(app: App, /, *, table: str, changes: tuple[str, ...]) -> None:
     All rows are audited with the table's checks. If one fails, nothing is published. To undo it: lakegate revert.
     """
     with app.lake() as lake:
-        run = lake.evolve_table(table, *changes)
+        run = lake.evolve_table(table, *changes, checks=checks)
         app.has_ended(run)
     if app.json:
         echo_json(journal_payload(run))
