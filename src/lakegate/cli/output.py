@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -162,7 +162,8 @@ def show_rows(
         empty: What to print on standard error instead of a table without rows.
     """
     if (drop or cut) and width_or(0):
-        columns, rows = _fitted(columns, list(rows), width_or(0) - indent, drop, cut)
+        wrapped = {name for name in columns[1:] if name not in (*right, *whole, cut)}
+        columns, rows = _fitted(columns, list(rows), width_or(0) - indent, drop, cut, wrapped)
     table = make_table(*columns, right=right, whole=whole)
     for row in rows:
         cells, style = row if isinstance(row, Styled) else (row, None)
@@ -179,16 +180,22 @@ def _fitted(
     width: int,
     drop: Sequence[str],
     cut: str | None,
+    wrapped: Collection[str],
 ) -> tuple[Sequence[str], Sequence[Styled]]:
     """Return the columns that fit, and the rows with these."""
     styled = [row if isinstance(row, Styled) else Styled(row, None) for row in rows]
     wide = {name: max([len(name), *(len(str(row.cells[at])) for row in styled)]) for at, name in enumerate(columns)}
     least = {name: min(each, _NARROWEST) if name == cut else each for name, each in wide.items()}
+    for at, name in enumerate(columns):
+        if name in wrapped:
+            least[name] = max([len(name), *(len(word) for row in styled for word in str(row.cells[at]).split())])
     left = list(columns)
     for name in drop:
         if sum(least[one] + _GAP for one in left) - _GAP > width:
             left.remove(name)
     room = width - sum(wide[one] + _GAP for one in left if one != cut)
+    if room < _NARROWEST:
+        room = width - sum(least[one] + _GAP for one in left if one != cut)
     kept = [at for at, name in enumerate(columns) if name in left]
 
     def cells(row: Styled) -> list[object]:

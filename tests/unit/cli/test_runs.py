@@ -141,7 +141,7 @@ def test_the_list_fits_100_characters_and_keeps_ids_whole(monkeypatch: pytest.Mo
     lines = invoke("runs", FakeLake(runs=[transaction, REJECTED, reverted, FAILED_RUN])).stdout.splitlines()
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith(RUN_ID) for line in lines) == 4
-    for word in ("published", "rejected", "reverted", "failed", "100,000", "3.2 s"):
+    for word in ("published", "rejected", "reverted", "failed", "100,000"):
         assert any(word in line for line in lines), word
 
 
