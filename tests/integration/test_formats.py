@@ -63,17 +63,17 @@ def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path)
     """Text becomes times where all of it is, numbers become what the table has; a big integer isn't rounded."""
     source = tmp_path / "[1] a b.jsonl"
     source.write_text(
-        '{"ID": 12345678901234567890, "at": "2024-01-01T10:00:00Z", "deep": {"n": [1]}}\n{"ID": null}\n',
+        '{"ID": 12345678901234567890, "At": "2024-01-01T10:00:00Z", "deep": {"n": [1]}}\n{"ID": null}\n',
         encoding="utf-8",
     )
     run = lake.ingest(f"{namespace}.inferred", source)
     assert published(lake, run) == [
         {
             "ID": Decimal(12345678901234567890),
-            "at": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC),
+            "At": dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC),
             "deep": {"n": [1]},
         },
-        {"ID": None, "at": None, "deep": None},
+        {"ID": None, "At": None, "deep": None},
     ]
     target = f"{namespace}.typed"
     lake.ingest(target, [{"id": 1, "fee": Decimal("1.20"), "d": 0.5, "day": dt.date(2024, 1, 1), "note": "x"}])

@@ -150,9 +150,9 @@ def _read_parquet(session: Any, batch: Batch) -> Any:
     # By name in any case: files of one batch may spell it differently.
     converted = {column.in_file.lower(): _converted(column) for column in batch.columns}
     if batch.format == "json":
-        texts = {name.lower() for name in _texts(frame)}
-        parsed = {name: target for name, target in _inferred(batch).items() if name in texts}
-        converted |= {name: _parsed(CsvOptions(), {name: target})[0] for name, target in parsed.items()}
+        texts = {name.lower(): name for name in _texts(frame)}
+        inferred = ((name, target) for name, target in _inferred(batch).items() if name in texts)
+        converted |= {name: _parsed(CsvOptions(), {texts[name]: target})[0] for name, target in inferred}
     if not any(converted.values()):
         return frame
     return frame.selectExpr(*(converted.get(name.lower()) or quote(name) for name in frame.columns))

@@ -85,7 +85,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         masked=context.masked,
     )
     require_runnable(resolved, schema, engine)
-    for note in _text_notes(batch, schema, resolved, exists=pointer is not None):
+    for note in text_notes(batch, schema, resolved, exists=pointer is not None):
         context.narrator.note(note)
     if sets_aside(resolved):
         require_quarantinable(context, request.table, schema, base)
@@ -101,7 +101,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     )
 
 
-def _text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:
+def text_notes(batch: Batch, schema: Schema, checks: Sequence[Check], *, exists: bool) -> Iterator[str]:
     """Yield what CSV's text may mean otherwise than it is taken, a sentence each."""
     not_null = {column.lower() for check in checks if check.kind == "not_null" for column in check.columns}
     for text in batch.texts:

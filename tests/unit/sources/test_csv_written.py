@@ -9,10 +9,14 @@ import pytest
 
 from lakegate.errors import InputError, LakegateError
 from lakegate.model.batch import Batch, ColumnText, CsvOptions
+from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema
 from lakegate.sources import discover
+from lakegate.wap.plan import text_notes
 from lakegate.wap.schema_fit import fit
+
+TYPES = ("string", "string", "double")
 
 
 def read(tmp_path: Path, content: str, **options: Any) -> Batch:
@@ -97,3 +101,16 @@ def test_words_for_missing_values_in_text_are_noted(tmp_path: Path) -> None:
     batch = read(tmp_path, "a;b\nx;1\nNA;NA\n")
     assert [text.words for text in batch.texts if text.name == "a"] == [("NA",)]
     assert types(batch) == {"a": "string", "b": "int64"}
+
+
+def test_what_text_may_mean_otherwise_is_noted(tmp_path: Path) -> None:
+    batch = read(tmp_path, "a;b;c\nx;1,5;0.1234567890123456789012\nNA;2;1\n")
+    schema = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in zip("abc", TYPES, strict=True)))
+    checks = (Check(kind="not_null", columns=("a",)),)
+    notes = list(text_notes(batch, schema, checks, exists=False))
+    assert [note.split(";")[0] for note in notes] == [
+        "Column 'a' is text and holds 'NA', which isn't NULL there, so not_null passes it",
+        "Column 'b' is text ('1,5' is among its values: if its comma is a decimal comma, pass --decimal ',').",
+        "Column 'c' holds numbers of up to 23 digits",
+    ]
+    assert not list(text_notes(batch, schema, (), exists=True))[1:]
