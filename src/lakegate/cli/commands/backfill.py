@@ -225,11 +225,17 @@ def _show_plan(app: App, plan: BackfillPlan, problems: Mapping[str, LakegateErro
     files_to_do = sum(len(chunk.to_do) for chunk in to_do)
     size_bytes = sum(chunk.size_bytes for chunk in to_do)
     say(f"{counted(len(to_do), 'chunk')} to ingest: {counted(files_to_do, 'file')}, {size(size_bytes)}.")
-    for name, error in list(problems.items())[:_SHOWN]:
-        say("", f"[red]{safe(name)} would be refused:[/] {safe(error.message)}")
-        say(*([f"  [dim]{safe(error.hint)}[/]"] if error.hint else []))
-    if len(problems) > _SHOWN:
-        say("", f"  [dim]… {len(problems) - _SHOWN} more; --output json lists them all[/]")
+    alike: dict[str, list[str]] = {}  # the files of a year often have one and the same fault
+    for name, error in problems.items():
+        alike.setdefault(error.message, []).append(name)
+    for message, names in list(alike.items())[:_SHOWN]:
+        others = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        first, *rest = message.splitlines() or [""]
+        say("", f"[red]{safe(names[0])}{others} would be refused:[/] {safe(first)}", *map(safe, rest))
+        hint = problems[names[0]].hint
+        say(*([f"  [dim]{safe(hint)}[/]"] if hint else []))
+    if len(alike) > _SHOWN:
+        say("", f"  [dim]… {len(alike) - _SHOWN} more; --output json lists them all[/]")
     next_commands(("Do it", app.command_without("--dry-run")))
 
 
