@@ -16,6 +16,7 @@ from benchmarks import (
     ingest,
     listing,
     manifest,
+    modes,
     package,
     reading,
     replay,
@@ -81,6 +82,10 @@ class _Bench:
 
 def _ingest(bench: _Bench) -> Iterator[Figure]:
     return ingest.measure(bench.lake, bench.engine, bench.lake.home, bench.rounds)
+
+
+def _modes(bench: _Bench) -> Iterator[Figure]:
+    return modes.measure(bench.lake, bench.engine, bench.lake.home / "modes", bench.rounds)
 
 
 def _manifest(bench: _Bench) -> Iterator[Figure]:
@@ -151,6 +156,7 @@ def _browser(bench: _Bench) -> Iterator[Figure]:
 _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "package": lambda bench: package.measure(bench.rounds * 3),
     "ingest": _ingest,
+    "modes": _modes,
     "manifest": _manifest,
     "batches": _batches,
     "command": _command,

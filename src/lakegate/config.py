@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import quote, urlsplit
 
 from pydantic import (
@@ -33,7 +33,7 @@ from lakegate.model.downstream import DownstreamKind
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.notices import Event, Level
 from lakegate.model.quarantine import parse_limit
-from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode
+from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode, TableMode, WriteMode
 from lakegate.model.secrets import FORMS, SecretReference, is_loopback
 from lakegate.model.words import nearest, parse_duration
 
@@ -245,6 +245,16 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         """
         schema: SchemaMode | None = None  # type: ignore[assignment]
         """As ``ingest.schema``, for this table. Default: ``ingest.schema``."""
+        write_mode: TableMode = "append"
+        """What a batch does to the rows that are there.
+
+        ``append`` adds its rows; ``overwrite`` puts them in the place of all rows, ``replace-partitions`` in the place
+        of those in the same partitions; ``upsert`` updates the rows with the same ``key`` and inserts the others.
+        """
+        key: tuple[str, ...] = ()
+        """Columns that identify a row, for ``upsert``."""
+        delete_when: str | None = None
+        """For ``upsert``: of which rows of a batch the key's row is deleted, as a predicate, such as ``op = 'D'``."""
         csv: CsvOptions = CsvOptions()
         """How to read CSV."""
         quarantine_limit: Tolerance | None = None
@@ -252,6 +262,19 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
 
         Default: any number.
         """
+
+        @property
+        def mode(self) -> WriteMode:
+            """What a batch does to the rows that are there."""
+            return WriteMode(name=self.write_mode, key=self.key, delete_when=self.delete_when)
+
+        @model_validator(mode="after")
+        def _check_mode(self) -> Self:
+            if self.write_mode != "upsert" and (self.key or self.delete_when is not None):
+                raise ValueError("'key' and 'delete_when' go with write_mode = \"upsert\"")
+            if self.write_mode == "upsert" and not self.key:
+                raise ValueError("write_mode \"upsert\" needs 'key', the columns that identify a row")
+            return self
 
         @field_validator("quarantine_limit", mode="before")
         @classmethod

@@ -33,7 +33,17 @@ from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
 from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
 from lakegate.model.refs import Commit, Ref, TableAt, TableDifference, TablePointer
-from lakegate.model.request import IngestPlan, IngestRequest, OnBusy, OnChanged, OnFailure, OnSameContent, SchemaMode
+from lakegate.model.request import (
+    IngestPlan,
+    IngestRequest,
+    ModeName,
+    OnBusy,
+    OnChanged,
+    OnFailure,
+    OnSameContent,
+    SchemaMode,
+    WriteMode,
+)
 from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
@@ -62,6 +72,7 @@ from lakegate.wap.downstream import check, send
 from lakegate.wap.gc import drop_orphaned_branches, gc
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import Stage, ingest, resume, undo
+from lakegate.wap.modes import choose_mode
 from lakegate.wap.plan import contract_check, plan
 from lakegate.wap.published import audit_state
 from lakegate.wap.recover import rebuild, recover, recover_now
@@ -104,6 +115,10 @@ class IngestOptions(TypedDict, total=False):
     quarantine_limit: Tolerance | None
     schema: SchemaMode | None
     columns: Mapping[str, str]
+    mode: ModeName | None
+    key: Sequence[str]
+    delete_when: str | None
+    merge_sql: str | None
     format: FileFormat | None
     csv: CsvOptions | None
     timeout_s: float | None
@@ -215,7 +230,7 @@ class Lake:
 
     # Ingest
 
-    def ingest(
+    def ingest(  # noqa: PLR0913 - keywords, each with a default
         self,
         table: str,
         paths: Paths | Frame,
@@ -231,6 +246,10 @@ class Lake:
         quarantine_limit: Tolerance | None = None,
         schema: SchemaMode | None = None,
         columns: Mapping[str, str] = MappingProxyType({}),
+        mode: ModeName | None = None,
+        key: Sequence[str] = (),
+        delete_when: str | None = None,
+        merge_sql: str | None = None,
         format: FileFormat | None = None,  # noqa: A002 - as on the command line
         csv: CsvOptions | None = None,
         timeout_s: float | None = None,
@@ -264,6 +283,13 @@ class Lake:
                 table lacks (``ignore_extra``). Default: the table's settings, else ``ingest.schema``.
             columns: Columns that the files call otherwise: their names there, and in the table. They're added to those
                 of the table's settings.
+            mode: What the batch does to the rows that are there: ``append`` its rows; ``overwrite`` all rows by them;
+                ``replace-partitions`` that they're in; ``upsert``: update the rows with the same ``key``, insert the
+                others; or ``merge-sql``. Default: the table's settings, else ``append``.
+            key: Columns that identify a row, for ``upsert``. Default: the table's settings.
+            delete_when: Predicate about the batch's rows, such as ``"op = 'D'"``: for which ``upsert`` deletes the row
+                with their key. Default: the table's settings.
+            merge_sql: A ``MERGE`` statement in Spark SQL, which reads the batch as ``batch``, for ``merge-sql``.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV. Default: the table's settings.
             timeout_s: Seconds after which the run is suspended, to be resumed by the next call with its ``run_id``.
@@ -273,7 +299,7 @@ class Lake:
             The run: ``published``, ``rejected`` by its audit, or ``skipped`` because no file was new.
 
         Raises:
-            InputError: A file, name or check is wrong. Nothing was written.
+            InputError: A file, name or check is wrong, or a key repeats or is NULL. Nothing was written.
             RetryableError: The catalog or the engine can't be reached, or ``main`` kept changing. Nothing was
                 published. With ``timeout_s`` also when time ran out; the run is suspended then.
             OutcomeUnknownError: The connection to the catalog broke during the commit. :meth:`recover` finds out.
@@ -297,6 +323,10 @@ class Lake:
             quarantine_limit=quarantine_limit,
             schema=schema,
             columns=columns,
+            mode=mode,
+            key=key,
+            delete_when=delete_when,
+            merge_sql=merge_sql,
             format=format,
             csv=csv,
             timeout_s=timeout_s,
@@ -374,6 +404,29 @@ class Lake:
             storage=self.settings.storage,
             narrator=self._components.narrator,
             rows=rows,
+        )
+
+    def mode_of(self, table: str, **options: Unpack[IngestOptions]) -> WriteMode:
+        """Return what a batch would do to the rows of a table that are there.
+
+        Args:
+            table: ``namespace.table``.
+            **options: The keywords of :meth:`ingest`.
+
+        Raises:
+            InputError: They don't go together.
+
+        Example:
+            >>> lake.mode_of("nyc.trips").name
+            'append'
+        """
+        _require_known("mode_of", options)
+        return choose_mode(
+            self._components.contracts.settings_of(TableIdentifier.parse(table)).mode,
+            options.get("mode"),
+            key=options.get("key", ()),
+            delete_when=options.get("delete_when"),
+            merge_sql=options.get("merge_sql"),
         )
 
     def propose_contract(
@@ -690,6 +743,36 @@ class Lake:
             return tx
 
         return self.transact(work).run
+
+    def delete_rows(self, table: str, where: str) -> Run:
+        """Delete rows of a table on ``main``, if what is left passes the table's checks.
+
+        Args:
+            table: ``namespace.table``.
+            where: Condition in Spark SQL, such as ``"pickup < '2019-01-01'"``.
+
+        Returns:
+            The run, a transaction, which can be reverted: ``published``, or ``skipped`` if no row meets the condition.
+
+        Raises:
+            AuditFailedError: What would be left fails one of the table's checks. Nothing was published.
+            ConflictError: The table kept changing. Nothing was published.
+            NotFoundError: The table doesn't exist.
+            QueryError: The condition can't be used.
+
+        Example:
+            >>> lake.delete_rows("nyc.trips", "trip_id < 0").status
+            'skipped'
+        """
+        identifier = TableIdentifier.parse(table)
+        if self._components.catalog.get_table(identifier, self._components.catalog.get_ref(MAIN)) is None:
+            raise unknown_table(self._components.catalog, table, self._components.catalog.get_ref(MAIN))
+
+        def work(tx: Transaction) -> Transaction:
+            tx.delete(table, where)
+            return tx
+
+        return self.transact(work, name=f"delete rows of {identifier}").run
 
     # Quarantine
 
@@ -2232,7 +2315,8 @@ class Lake:
         defaults, contract = self.settings.ingest, self._components.contracts.find(identifier)
         configured = self._components.contracts.settings_of(identifier)
         run_id = validate_run_id(options.get("run_id") or new_run_id())
-        mode = options.get("schema") or configured.schema or defaults.schema
+        schema_mode = options.get("schema") or configured.schema or defaults.schema
+        mode = self.mode_of(table, **options)
         reads, reads_at = self._read_by.get(run_id, ((), ""))
         return IngestRequest(
             run_id=run_id,
@@ -2244,7 +2328,7 @@ class Lake:
                 options.get("format"),
                 options.get("csv") or configured.csv,
                 run_id,
-                may_differ=mode != "strict",
+                may_differ=schema_mode != "strict",
                 columns=configured.columns,
                 given=options.get("columns") or {},
             ),
@@ -2254,10 +2338,12 @@ class Lake:
             contract=None if contract is None else contract.terms,
             target=MAIN,
             on_failure=options.get("on_failure") or defaults.on_failure,
-            on_changed=options.get("on_changed") or defaults.on_changed,
+            # Only what is appended is there twice when its file is taken again.
+            on_changed=options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
             on_busy=options.get("on_busy") or defaults.on_busy,
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
-            schema_mode=mode,
+            schema_mode=schema_mode,
+            mode=mode,
             wait_s=defaults.wait_s,
             quarantine_limit=_limit(options.get("quarantine_limit"), configured.quarantine_limit),
             masked=("*",) if self.settings.ui.examples == 0 else (*self.settings.ui.masked, *self.settings.audit.mask),

@@ -16,6 +16,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.notices import Notice
 from lakegate.model.quarantine import FileCount, Provenance, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
+from lakegate.model.request import WriteMode
 from lakegate.model.run import Notification, Run
 from lakegate.model.schema import Schema
 from lakegate.model.tables import (
@@ -257,6 +258,12 @@ class TableReader(Protocol):
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         """Yield the live data files of the snapshot at ``pointer``."""
 
+    def has_other_specs(self, pointer: TablePointer) -> bool:
+        """Return whether live data files at ``pointer`` are partitioned by another spec than the table's current one.
+
+        Only manifest lists are read, so files that were deleted may count.
+        """
+
     def read_rows(
         self,
         pointer: TablePointer,
@@ -438,6 +445,21 @@ class Engine(Protocol):
 
         Raises:
             QueryError: When the engine refuses one of them.
+        """
+
+    def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
+        """Write ``batch`` to ``target`` by a mode other than append, in one snapshot; else as :meth:`append`.
+
+        Raises:
+            InputError: When a key of an upsert is NULL or occurs twice; nothing is written then.
+            QueryError: When the ``MERGE`` statement can't be run, or reads more than :meth:`used_by_merge` said.
+        """
+
+    def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
+        """Return the tables that a ``MERGE`` over a batch reads, and those it changes, by its text.
+
+        Raises:
+            QueryError: When it's another statement, or names anything but the branch's tables and ``batch``.
         """
 
     def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:

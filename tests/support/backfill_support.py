@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from lakegate.errors import NotFoundError
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.request import IngestPlan
+from lakegate.model.request import IngestPlan, WriteMode
 from lakegate.model.run import Run
 from lakegate.model.schema import Column, Schema
 from lakegate.sources.listing import FoundFile, list_files
@@ -92,6 +92,9 @@ class ArchiveLake:
 
     def close(self) -> None:
         self.closed = True
+
+    def mode_of(self, table: str, **options: Any) -> WriteMode:
+        return WriteMode(name=options.get("mode") or "append")
 
     def list_files(self, paths: Sequence[str], **options: Any) -> Iterator[FoundFile]:
         return list_files(paths, **options)

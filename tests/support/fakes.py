@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,8 @@ from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TablePointer
+from lakegate.model.request import WriteMode
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
 from lakegate.model.tables import (
     OWN_BATCH,
@@ -182,6 +184,21 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def analyze(self, schema: Schema, predicates: Sequence[Any], queries: Sequence[str]) -> None:
         pass
 
+    def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
+        rows = [row for uri in batch.uris for row in self.sources[uri]]
+        writing = self.transaction(target.ref, target.snapshot_properties[RUN_ID_PROPERTY])
+        if mode.name == "overwrite":
+            writing.overwrite(target.table, rows, target.create)
+        else:
+            assert mode.name == "upsert", mode
+            writing.upsert(target.table, rows, mode.key, target.create)
+
+    def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
+        """Of the statement ``MERGE INTO a.t USING a.u``."""
+        _, _, into, _, *using = sql.split()
+        table = TableIdentifier.parse(into)
+        return (table, *map(TableIdentifier.parse, using)), (table,)
+
     def count_failing(self, rows: AddedRows, predicates: Sequence[str], *, key: IntegerKey | None = None) -> ScanResult:
         self.scans += 1
         counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
@@ -301,6 +318,9 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         del walked
         yield from (file.path for file in self.files(pointer))
         yield pointer.metadata_location
+
+    def has_other_specs(self, pointer: TablePointer) -> bool:
+        return False
 
     def read_rows(self, pointer: TablePointer, *, columns: Sequence[str] | None = None, **_: Any) -> Any:
         version = self.versions[pointer.metadata_location]

@@ -17,7 +17,7 @@ from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.notices import GivenUpFile
-from lakegate.model.request import IngestRequest
+from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.run import Run
 from lakegate.sources.listing import FoundFile
 from support.cli_support import PUBLICATION, make_run
@@ -63,6 +63,9 @@ class FolderLake:
         for name in names:
             uri = name if "://" in name else f"file://{FOLDER}/{name}"
             self.files[uri] = FoundFile(uri, size_bytes, str(version), modified_at)
+
+    def mode_of(self, table: str, **options: Any) -> WriteMode:
+        return WriteMode(name=options.get("mode") or "append")
 
     def list_files(self, paths: Sequence[str], **_: object) -> Iterator[FoundFile]:
         for path in paths:

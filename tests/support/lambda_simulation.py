@@ -61,7 +61,7 @@ from lakegate.model.batch import Batch, KnownFile, SourceFile
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import FileCheckpoint
 from lakegate.model.notices import GivenUpFile
-from lakegate.model.request import IngestRequest
+from lakegate.model.request import IngestRequest, WriteMode
 from lakegate.model.run import Run
 from lakegate.progress import LogNarrator
 from lakegate.sources.listing import FoundFile
@@ -300,6 +300,9 @@ class SimulatedLake:
         self.drained_s = 0.0
 
     # What is asked of a lake ------------------------------------------------------------------------------------------
+
+    def mode_of(self, table: str, **_: object) -> WriteMode:
+        return WriteMode()
 
     def list_files(self, paths: Sequence[str], **_: object) -> Iterator[FoundFile]:
         for path in paths:

@@ -124,6 +124,13 @@ def _columns(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
     return names
 
 
+def _text_of(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> str | None:
+    try:
+        return None if value is None else value.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"Can't read '{value}': {error}.") from None
+
+
 def file_option() -> Callable[[F], F]:
     """Add ``--file``/``-f``: where a report goes."""
     return click.option(
@@ -143,7 +150,7 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         branch_of: Whose branch ``--on-failure`` is about, such as "batch".
     """
     from lakegate.model.batch import FileFormat
-    from lakegate.model.request import OnChanged, OnFailure, OnSameContent, SchemaMode
+    from lakegate.model.request import ModeName, OnChanged, OnFailure, OnSameContent, SchemaMode
 
     options: tuple[Callable[[F], F], ...] = (
         check_option(f"A check that {checked} must pass, such as 'in_range(fare, 0, 500)'. Repeatable."),
@@ -180,6 +187,22 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
             metavar="OLD=NEW",
             callback=_columns,
             help="Write the files' column OLD to the table's column NEW. Repeatable.",
+        ),
+        click.option(
+            "--mode",
+            type=click.Choice(get_args(ModeName)),
+            help="What the rows do to those that are there. Default: the table's settings, else append.",
+        ),
+        click.option("--key", multiple=True, metavar="COLUMN", help="Upsert: what identifies a row. Repeatable."),
+        click.option(
+            "--delete-when", metavar="SQL", help="Upsert: delete the key's row if this holds, such as \"op = 'D'\"."
+        ),
+        click.option(
+            "--merge-sql",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            callback=_text_of,
+            metavar="FILE",
+            help="Run the MERGE statement in FILE, which reads the rows as 'batch'.",
         ),
         click.option("--format", type=click.Choice(get_args(FileFormat)), help="Default: taken from the file names."),
     )

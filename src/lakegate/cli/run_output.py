@@ -72,6 +72,7 @@ def run_payload(run: Run) -> dict[str, Any]:
         "table": run.table,
         "tables": list(run.tables),
         "status": run.status,
+        "mode": run.request.mode.name if run.request else None,
         "branch": standing_branch(run),
         "commit": published.commit if published else None,
         "replayed": list(published.replayed) if published else [],
@@ -127,9 +128,10 @@ def show_run(app: App, run: Run, statuses: Statuses = NO_STATUSES) -> None:
 def show_outcome(run: Run, statuses: Statuses) -> None:
     """Print how a run ended."""
     say(f"[bold {STYLES.get(run.status, 'cyan')}]{run.status}[/]  {headline(run, statuses)}")
+    mode = "" if run.request is None or run.request.mode.appends else f", {run.request.mode.name}"
     took = "" if run.seconds is None else f", {duration(run.seconds)}"
     checks = f", {safe(summary(*run.reports))}" if run.reports else ""
-    say(f"  [dim]run {run.run_id}{took}{checks}[/]")
+    say(f"  [dim]run {run.run_id}{mode}{took}{checks}[/]")
     if run.publication is not None and run.publication.replayed:
         say(f"  rebased onto newer changes to {safe(', '.join(run.publication.replayed))}; no data was rewritten")
     for staged in run.staged:

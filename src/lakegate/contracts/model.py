@@ -112,8 +112,6 @@ class Contract(TableOptions):
     """Who looks after the table. Checks without an owner of their own have this one."""
     tags: tuple[str, ...] = ()
     """Words to find the contract by."""
-    write_mode: Literal["append"] = "append"
-    """How a batch changes the table: ``append`` adds its rows, the only way there is."""
     freshness: Annotated[str, AfterValidator(_interval)] | None = None
     """How often something should be published to the table, such as ``1d``; ``lakegate notify late`` reports it."""
     extra_columns: Literal["allow", "refuse"] = "allow"

@@ -33,6 +33,7 @@ _PASSING = frozenset(
 )
 """Parts of a metadata file that do not say how the table's rows are read, or that are compared on their own."""
 _COMMIT_PROPERTY = "nessie.commit.id"
+_COPIED = "spark.merge-into.num-target-rows-copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +213,14 @@ def _same_snapshots(before: TableState, after: TableState) -> bool:
 def _rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]:
     if chain is None:
         return None, None
-    added = [_number(one, "added-records", missing=0) for one in chain]
-    removed = [_removed(one) for one in chain]
+    added, removed = [], []
+    for one in chain:
+        more, gone = _number(one, "added-records", missing=0), _removed(one)
+        # Rows that a MERGE wrote anew as they were, beside those that it changed.
+        copied = _number(one, _COPIED, missing=0) or 0
+        same = copied if more is not None and gone is not None and 0 <= copied <= min(more, gone) else 0
+        added.append(None if more is None else more - same)
+        removed.append(None if gone is None else gone - same)
     return _sum(added), _sum(removed)
 
 

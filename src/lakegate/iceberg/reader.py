@@ -141,6 +141,17 @@ class IcebergTableReader:
                     if entry.status != ManifestEntryStatus.DELETED:
                         yield decoder.decode(entry.data_file)
 
+    def has_other_specs(self, pointer: TablePointer) -> bool:
+        """Return whether data files of the snapshot at ``pointer`` are partitioned by another spec than the table."""
+        snapshot = metadata.snapshot_of(self._files.metadata(pointer).document, pointer)
+        return any(
+            manifest.content == ManifestContent.DATA
+            and manifest.partition_spec_id != pointer.spec_id
+            # Version 1 may leave the counts out.
+            and (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
+            for manifest in (() if snapshot is None else self._manifests(snapshot, pointer))
+        )
+
     def read_rows(
         self,
         pointer: TablePointer,

@@ -287,8 +287,16 @@ class Backfill:
                 lake.table(self._table)
             except NotFoundError:
                 creates = True
+            mode = lake.mode_of(self._table, **self._options).name
+        if mode == "overwrite":
+            raise InputError(
+                f"Each chunk would replace all rows of {self._table}, those of the chunks before it, too.",
+                hint="Backfill with --mode append, upsert or replace-partitions; or ingest one batch with overwrite.",
+                table=self._table,
+            )
         default = "day" if self._by == "modified" else finest_unit(files)
-        return make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
+        made = make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
+        return made.model_copy(update={"in_order": mode in {"upsert", "merge-sql"}})
 
     def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:
         """Return why chunks would be refused before anything is written, by their names. Changes nothing.
@@ -351,7 +359,8 @@ class Backfill:
 
         A chunk that fails stops no other; if the catalog or engine stays unreachable, no more are started. The first
         chunk of a new table runs alone: it decides the table's columns. Ctrl-C lets running chunks finish; a second
-        one leaves them to the next command, which finishes or undoes them.
+        one leaves them to the next command, which finishes or undoes them. Chunks that may change rows of those before
+        them, by their mode, go one at a time, and none goes after one that wasn't published.
 
         Args:
             plan: From :meth:`plan`.
@@ -359,8 +368,9 @@ class Backfill:
             stop_on_failure: Start no more chunks after one that wasn't published.
             watcher: Shows the progress.
         """
-        pool = WorkerPool(self._factory, self._ingest, plan, stop_on_failure=stop_on_failure, watcher=watcher)
-        return pool.run(parallel)
+        stop = stop_on_failure or plan.in_order
+        pool = WorkerPool(self._factory, self._ingest, plan, stop_on_failure=stop, watcher=watcher)
+        return pool.run(1 if plan.in_order else parallel)
 
     def _ingest(self, lake: Lake, chunk: BackfillChunk, run_id: str | None = None) -> ChunkResult:
         began = time.monotonic()

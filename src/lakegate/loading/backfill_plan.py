@@ -80,6 +80,7 @@ class BackfillPlan(Value):
         creates: Whether the table doesn't exist yet.
         chunks: Oldest first.
         beyond: Number of files that extend past the range: they're ingested whole.
+        in_order: Whether a chunk may change rows of those before it, so that they go one after the other.
     """
 
     table: str
@@ -88,6 +89,7 @@ class BackfillPlan(Value):
     creates: bool
     chunks: tuple[BackfillChunk, ...]
     beyond: int = 0
+    in_order: bool = False
 
     @property
     def to_do(self) -> tuple[BackfillChunk, ...]:

@@ -282,8 +282,16 @@ class Intake:
                 by_table[table].append(file)
         for table, group in by_table.items():
             known = self.lake.file_checkpoints(table, [file.uri for file in group])
+            alone = self._goes_alone(table)
             for file in group:
-                self._place(Ready(table, file, alone=False), known, look)
+                self._place(Ready(table, file, alone=alone), known, look)
+
+    def _goes_alone(self, table: str) -> bool:
+        """Return whether each file of a table must be a batch: two may have the same key, or replace the same rows."""
+        try:
+            return self.lake.mode_of(table, **self._options).name not in {"append", "replace-partitions"}
+        except LakegateError:
+            return False  # their ingest says what is wrong
 
     def _table(self, file: FoundFile, look: _Look) -> str | None:
         try:
@@ -311,7 +319,7 @@ class Intake:
                 look.found.given_up.append(checkpoint)
             return
         look.open.add(file.uri)
-        alone = checkpoint is not None or self._backoff.wants_apart(file.uri)
+        alone = one.alone or checkpoint is not None or self._backoff.wants_apart(file.uri)
         left_s = self._stable.left_s(file)
         seen = Ready(one.table, file, alone, 0 if checkpoint is None else checkpoint.tries)
         if 0.0 < left_s <= _SECOND_LOOK_S:

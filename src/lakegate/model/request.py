@@ -27,6 +27,44 @@ column is missing. ``ignore_extra`` leaves out the columns that the table lacks.
 """
 
 
+ModeName = Literal["append", "overwrite", "replace-partitions", "upsert", "merge-sql"]
+"""What a batch does to the rows that are there.
+
+``append`` adds its rows. ``overwrite`` puts them in the place of all rows, ``replace-partitions`` in the place of those
+in the same partitions. ``upsert`` updates the rows with the same key and inserts the others. ``merge-sql`` is a
+``MERGE`` of your own.
+"""
+
+
+TableMode = Literal["append", "overwrite", "replace-partitions", "upsert"]
+"""The modes that a table can have by its settings."""
+
+
+class WriteMode(Value):
+    """What a batch does to the rows that are there, and what that takes.
+
+    Attributes:
+        key: Columns that identify a row; of an upsert only.
+        delete_when: Predicate about the batch's rows, in Spark SQL, for which an upsert deletes; of an upsert only.
+        merge_sql: The ``MERGE`` statement, which reads the batch as ``batch``; of ``merge-sql`` only.
+    """
+
+    name: ModeName = "append"
+    key: tuple[str, ...] = ()
+    delete_when: str | None = None
+    merge_sql: str | None = None
+
+    @property
+    def appends(self) -> bool:
+        """Whether the rows that are there don't matter."""
+        return self.name == "append"
+
+    @property
+    def writes_each_row(self) -> bool:
+        """Whether each row of the batch becomes a row of the table."""
+        return self.name not in {"upsert", "merge-sql"}
+
+
 class ContractTerms(Value):
     """What a contract says about a table's columns.
 
@@ -60,6 +98,7 @@ class IngestRequest(Value):
         schema_changes: What the run changes of the table's columns; empty before planning.
         reads: Tables that the batch was computed from: the run fails if one changes before it is published.
         reads_at: Commit of ``target`` that they were read at.
+        mode: What the batch does to the rows that are there.
     """
 
     run_id: str
@@ -84,6 +123,7 @@ class IngestRequest(Value):
     schema_changes: tuple[SchemaChange, ...] = ()
     reads: tuple[str, ...] = ()
     reads_at: str = ""
+    mode: WriteMode = WriteMode()
 
 
 class IngestPlan(Value):

@@ -229,6 +229,7 @@ class WriteTarget(Value):
         create: How to create the table; ``None`` when it exists.
         snapshot_properties: Extra entries of the snapshot's summary.
         in_order: Whether rows are written file by file, in their order, as far as the table's layout leaves them so.
+        masked: Patterns of columns whose values aren't in messages.
     """
 
     table: TableIdentifier
@@ -238,6 +239,7 @@ class WriteTarget(Value):
     create: CreateTable | None = None
     snapshot_properties: dict[str, str] = Field(default_factory=dict)
     in_order: bool = False
+    masked: tuple[str, ...] = ()
 
 
 class IntegerKey(Value):

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,11 @@ from weakref import WeakSet
 
 from lakegate.errors import InputError, QueryError
 from lakegate.model.batch import Batch
-from lakegate.model.identifiers import quote
+from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
 from lakegate.model.refs import Ref, TableAt
+from lakegate.model.request import WriteMode
+from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import MASK, PartitionTransform, Schema
 from lakegate.model.sqltext import sql_string
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
@@ -151,6 +153,27 @@ class SparkEngine:
             for sql in queries:
                 with _view(frame) as view:
                     self.session.sql(f"{_named(view)} SELECT count(1) FROM ({sql}\n)").schema  # noqa: B018, S608
+
+    def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
+        """Write ``batch`` to ``target`` by a mode other than append, in one snapshot."""
+        doing = f"writing {target.table} on branch {target.ref}"
+        with translated(doing, source=True):
+            self._source(batch)  # Spark may have to be restarted for its files
+            self._change_schema(target)
+        writing = self.transaction(target.ref, target.snapshot_properties[RUN_ID_PROPERTY])
+        try:
+            with _progress(writing.session, step):
+                writing.write(batch, target, mode)
+        finally:
+            writing.close()
+
+    def used_by_merge(self, sql: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
+        """Return the tables that a ``MERGE`` over a batch reads, and those it changes, by its text."""
+        from lakegate.spark.transaction import catalogs_of, parse_merge
+
+        with translated("analysing the MERGE statement"):
+            found = parse_merge(sql, catalogs_of(self.session))
+        return found.read, found.written
 
     def count_failing(self, rows: AddedRows, predicates: Sequence[Any], *, key: IntegerKey | None = None) -> ScanResult:
         """Count the rows for which each predicate is true, in one aggregation, which also proves ``key`` unique."""

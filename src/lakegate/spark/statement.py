@@ -78,7 +78,7 @@ class Statement:
     created: frozenset[TableIdentifier] = frozenset()
 
 
-def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
+def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collection[str] = ()) -> Statement:
     """Check a statement of a transaction.
 
     Allowed are queries, ``INSERT``, ``MERGE``, ``UPDATE``, ``DELETE``, ``CREATE``, ``ALTER`` and ``DROP TABLE``, on
@@ -89,6 +89,7 @@ def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
 
     Args:
         catalogs: The session's other Spark catalogs: ``nyc.trips`` would be a table in catalog ``nyc``.
+        views: Names of ours, without a namespace, that it may read besides.
 
     Raises:
         QueryError: When it is several statements, of another kind, or names anything but the branch's tables.
@@ -105,7 +106,8 @@ def parse_statement(sql: str, catalogs: Collection[str] = ()) -> Statement:
     tree = _parse(tokens)
     target = _target(tree)
     _require_names(tokens, others)
-    read = frozenset(_name(table, others) for table in _tables(tree) if table is not target)
+    tables = (table for table in _tables(tree) if not (len(table.parts) == 1 and table.name.lower() in views))
+    read = frozenset(_name(table, others) for table in tables if table is not target)
     if target is None:
         return Statement(parenthesized(tokens), read)
     _require_same_target(tokens, target)

@@ -9,19 +9,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from lakegate.errors import InputError, SchemaError
+from lakegate.errors import InputError, QueryError, SchemaError
+from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
-from lakegate.model.schema import Column, Schema, reserved_names
+from lakegate.model.schema import Column, Schema, is_masked, reserved_names
 from lakegate.model.sqltext import sql_string
-from lakegate.model.tables import CreateTable
+from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.spark.dataframes import to_frame
 from lakegate.spark.failures import condition_of, first_sentence, translated
-from lakegate.spark.guard import PLAN_SETTINGS, require_harmless
-from lakegate.spark.scans import collected
+from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, tokens_of
+from lakegate.spark.reader import read_as, read_batch
+from lakegate.spark.scans import collected, free_names
 from lakegate.spark.sessions import CATALOG, end_session, is_connect
 from lakegate.spark.statement import Statement, parse_statement
 
+BATCH = "batch"
+"""What a user's ``MERGE`` calls the rows of its batch."""
 _EXAMPLES = 5
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
@@ -74,7 +79,7 @@ class SparkTransaction:
         with translated(f"opening a transaction on branch {branch}"):
             # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
             session.sql(f"SET CATALOG {CATALOG}")
-            self._catalogs = _catalogs(session)
+            self._catalogs = catalogs_of(session)
 
     def table(self, table: TableIdentifier) -> Any:
         """Return a DataFrame of ``table`` on the branch."""
@@ -117,7 +122,7 @@ class SparkTransaction:
             frame = self._checkpointed(fitted)
             self._require_unique(table, frame, names)
             if create is None:
-                self._merge(table, frame, names)
+                self._merge(table, frame, names, [name for name in frame.columns if name not in names])
             else:
                 self._create(frame.writeTo(table.sql(CATALOG)), create)
 
@@ -154,6 +159,75 @@ class SparkTransaction:
                 f"{condition} GROUP BY 1"
             )
             return {row["part"]: (row["rows"], row["hash"]) for row in collected(found)}
+
+    @property
+    def session(self) -> Any:
+        """The session, in which plain names mean the branch's tables."""
+        return self._session
+
+    def write(self, batch: Batch, target: WriteTarget, mode: WriteMode) -> None:
+        """Write the files of a batch by a mode other than append; see :meth:`lakegate.ports.Engine.rewrite`."""
+        doing = f"writing {target.table} on branch {self._branch}"
+        with translated(doing, source=True):
+            frame, source = read_batch(self._session, batch)
+        if mode.merge_sql is not None:
+            with translated(doing, source=True, query=True):
+                self._run_merge(mode.merge_sql, frame)
+            return
+        with translated(doing, source=True):
+            extra: tuple[Column, ...] = ()
+            if target.table_schema is not None:
+                if mode.delete_when is not None:
+                    extra = tuple(one for one in source.columns if target.table_schema.find(one.name) is None)
+                wanted = Schema(columns=(*target.table_schema.columns, *extra))
+                frame = read_as(self._session, batch, wanted, frame=frame, source=source)
+            if mode.name == "upsert":
+                self._upsert_batch(frame, source, target, mode, without=[one.name for one in extra])
+                return
+            writer = frame.writeTo(target.table.sql(CATALOG))
+            if target.create is not None:
+                self._create(writer, target.create)
+            elif mode.name == "overwrite":
+                writer.overwrite(self._true())
+            else:
+                writer.overwritePartitions()
+
+    def _upsert_batch(
+        self, frame: Any, source: Schema, target: WriteTarget, mode: WriteMode, *, without: Sequence[str]
+    ) -> None:
+        """Update, insert and delete by the rows of a frame; the columns ``without`` only say which of them delete."""
+        table, columns = target.table, [name for name in frame.columns if name not in without]
+        self._require_unique(table, frame, mode.key, masked=target.masked)
+        deletes = None
+        if mode.delete_when is not None:
+            (deletes,) = free_names("deletes", 1, taken=frame.columns)
+            with translated(f"evaluating {mode.delete_when!r}", query=True):
+                flag = f"coalesce(({mode.delete_when}), false) AS {deletes}"
+                frame = frame.selectExpr(*map(quote, columns), flag)
+                frame.schema  # noqa: B018 - as in table()
+        if target.create is None:
+            # What the batch lacks stays as it is in the rows that are updated.
+            changed = [name for name in columns if name not in mode.key and source.find(name) is not None]
+            self._merge(table, frame, mode.key, changed, deletes)
+            return
+        if deletes is not None:
+            frame = frame.where(f"NOT {deletes}").drop(deletes)
+        self._create(frame.writeTo(table.sql(CATALOG)), target.create)
+
+    def _run_merge(self, statement: str, frame: Any) -> None:
+        """Run a user's ``MERGE`` over a batch; what it would do is looked at with an empty one, which reads no file."""
+        parsed = parse_merge(statement, self._catalogs)
+        view = self._session.createDataFrame([], frame.schema)
+        try:
+            view.createOrReplaceTempView(BATCH)
+            unnamed = require_harmless(self._session, parsed.sql, is_query=False) - parsed.read
+            if unnamed:
+                raise QueryError(f"The MERGE statement reads {min(map(str, unnamed))} without naming it.")
+            frame.createOrReplaceTempView(BATCH)
+            self._session.sql(parsed.sql).schema  # noqa: B018 - as in table()
+        finally:
+            with suppress(Exception):
+                self._session.catalog.dropTempView(BATCH)
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the names of tables that ``statement`` reads, and of those it changes; raises as :meth:`sql`."""
@@ -256,7 +330,9 @@ class SparkTransaction:
         finally:
             active.session = before
 
-    def _require_unique(self, table: TableIdentifier, frame: Any, keys: Sequence[str]) -> None:
+    def _require_unique(
+        self, table: TableIdentifier, frame: Any, keys: Sequence[str], *, masked: Sequence[str] = ()
+    ) -> None:
         aliases = [f"k{index}" for index in range(len(keys))]
         null = " OR ".join(f"{alias} IS NULL" for alias in aliases)
         columns = (f"{quote(key)} AS {alias}" for key, alias in zip(keys, aliases, strict=True))
@@ -265,7 +341,11 @@ class SparkTransaction:
         if not wrong:
             return
         has_null = any(value is None for row in wrong for value in row[:-1])
-        examples = ", ".join(f"({', '.join(map(_shown, row[:-1]))}) in {row[-1]:,} rows" for row in wrong)
+        hidden = [is_masked(masked, key) for key in keys]
+        examples = ", ".join(
+            f"({', '.join(map(_shown, row[:-1], hidden))}) in {row[-1]:,} row{'' if row[-1] == 1 else 's'}"
+            for row in wrong
+        )
         what = "holds NULL" if has_null else "is not unique"
         raise InputError(
             f"The key {_listed(keys)} {what} in the rows given for {table} on branch {self._branch}: {examples}.",
@@ -274,11 +354,23 @@ class SparkTransaction:
             branch=self._branch,
         )
 
-    def _merge(self, table: TableIdentifier, frame: Any, keys: Sequence[str]) -> None:
+    def _merge(
+        self,
+        table: TableIdentifier,
+        frame: Any,
+        keys: Sequence[str],
+        changed: Sequence[str],
+        deletes: str | None = None,
+    ) -> None:
+        """Merge a frame's rows: set the columns ``changed`` where the keys match, insert the others.
+
+        Rows for which the column ``deletes`` is true delete the row with their key instead.
+        """
         view = f"lakegate_rows_{uuid.uuid4().hex}"
+        columns = [name for name in frame.columns if name != deletes]
         frame.createOrReplaceTempView(view)
         try:
-            self._session.sql(_merge_statement(table, view, frame.columns, keys))
+            self._session.sql(_merge_statement(table, view, columns, keys, changed, deletes))
         finally:
             with suppress(Exception):
                 self._session.catalog.dropTempView(view)
@@ -332,7 +424,8 @@ def _users_faults() -> tuple[type[Exception], ...]:
     )
 
 
-def _catalogs(session: Any) -> frozenset[str]:
+def catalogs_of(session: Any) -> frozenset[str]:
+    """Return the names of a session's Spark catalogs."""
     names = (key.removeprefix(_CATALOG_SETTING) for key in session.conf.getAll if key.startswith(_CATALOG_SETTING))
     return frozenset(name for name in names if "." not in name)
 
@@ -399,18 +492,42 @@ def _same_values(given: str, target: str) -> bool:
     return narrow is not None and wide is not None and int(narrow[1]) <= int(wide[1])
 
 
-def _merge_statement(table: TableIdentifier, view: str, columns: Sequence[str], keys: Sequence[str]) -> str:
+def parse_merge(sql: str, catalogs: Collection[str]) -> Statement:
+    """Check a ``MERGE`` over a batch, which it calls ``batch``; otherwise as :func:`parse_statement`.
+
+    Raises:
+        QueryError: When it's anything else.
+    """
+    first = tokens_of(sql, "statement")[0]
+    if first.upper != "MERGE":
+        raise QueryError(
+            f"The statement starts with {first.text!r}, and only MERGE can be run here.",
+            hint="Write MERGE INTO namespace.table AS t USING batch AS s ON …",
+        )
+    return parse_statement(sql, catalogs, views=(BATCH,))
+
+
+def _merge_statement(
+    table: TableIdentifier,
+    view: str,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    changed: Sequence[str],
+    deletes: str | None,
+) -> str:
     same = " AND ".join(f"target.{quote(key)} = source.{quote(key)}" for key in keys)
-    changed = ", ".join(f"target.{quote(name)} = source.{quote(name)}" for name in columns if name not in keys)
-    update = f"WHEN MATCHED THEN UPDATE SET {changed} " if changed else ""
+    sets = ", ".join(f"target.{quote(name)} = source.{quote(name)}" for name in changed)
+    delete = "" if deletes is None else f"WHEN MATCHED AND source.{deletes} THEN DELETE "
+    update = f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else ""
+    new = "" if deletes is None else f"AND NOT source.{deletes} "
     values = ", ".join(f"source.{quote(name)}" for name in columns)
-    insert = f"WHEN NOT MATCHED THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"  # noqa: S608 - all quoted
-    return f"MERGE INTO {table.sql(CATALOG)} AS target USING {quote(view)} AS source ON {same} {update}{insert}"
+    insert = f"WHEN NOT MATCHED {new}THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"  # noqa: S608 - all quoted
+    return f"MERGE INTO {table.sql(CATALOG)} AS target USING {view} AS source ON {same} {delete}{update}{insert}"
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
 
 
-def _shown(value: object) -> str:
-    return "NULL" if value is None else str(value)
+def _shown(value: object, hidden: bool = False) -> str:  # noqa: FBT001, FBT002 - given by map()
+    return "NULL" if value is None else "•••" if hidden else str(value)

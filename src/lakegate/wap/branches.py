@@ -237,9 +237,10 @@ def _require_whole(context: Context, run: Run, branch: str, snapshots: Sequence[
     half = run.status in {"running", "failed"} and not run.staged
     gone, number = False, ""
     if run.request is not None:
-        own = (one for one in snapshots if one.summary.get(RUN_ID_PROPERTY) == run.run_id)
+        own = [one for one in snapshots if one.summary.get(RUN_ID_PROPERTY) == run.run_id]
         rows, wanted = sum(int(one.summary.get("added-records", 0)) for one in own), run.request.batch.rows
-        half = rows != wanted or (run.status == "failed" and not run.staged)
+        wrong = rows != wanted if run.request.mode.writes_each_row else not own
+        half = wrong or (run.status == "failed" and not run.staged)
         gone, number = half and bool(run.staged), f" ({rows:,} of {wanted:,} rows)"
         # Halfway through a split, rows that are there twice may stand for others that aren't there.
         half = half or (not run.reports and ends_aside(context, branch, base))

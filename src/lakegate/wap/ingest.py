@@ -30,7 +30,7 @@ from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import audit_and_quarantine
 from lakegate.wap.recover import recover, settle
-from lakegate.wap.stage import stage, wrote_since
+from lakegate.wap.stage import NothingChangedError, stage, wrote_since
 
 Stage = Literal["write", "audit", "publish"]
 """How far to bring a run."""
@@ -203,6 +203,8 @@ def _advance(
             return
         except (ConflictError, NotFoundError) as error:
             if attempt == _ATTEMPTS or not _is_void(context, progress.run, error):
+                if isinstance(error, NotReplayableError) and not request.mode.appends:
+                    discard_own(context, progress.run)  # what was computed from a table that has changed is void
                 raise
             # Another journal's lakegate may have published it, from what the branch carries.
             found = find_publication(context, progress.run)
@@ -226,8 +228,13 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
         request = _planned(progress.run).model_copy(update={"batch": batch, "replaces": claimed.replaces})
         progress.update(request=request, skipped_files=claimed.skipped, same_content_as=claimed.same_content)
         failpoints.reach("after-claim")
-        with progress.step("write"):
-            staged = stage(context, request)
+        try:
+            with progress.step("write"):
+                staged = stage(context, request)
+        except NothingChangedError as nothing:
+            discard_own(context, progress.run)
+            progress.end(status="skipped", branch="", branch_kept=False, detail=nothing.message)
+            return False
         progress.update(status="staged", staged=(staged,), branch_kept=True)
     if until == "write":
         return False
@@ -276,7 +283,8 @@ def _begin_again(context: Context, progress: Progress, request: IngestRequest) -
         order=kept,
         detail=None,
     )
-    progress.update(request=plan(context, request, base=base).request, base=base.hash)
+    planned = plan(context, request, base=base).request
+    progress.update(request=planned, reads=planned.reads, base=base.hash)
 
 
 def _reject(context: Context, progress: Progress) -> None:

@@ -14,6 +14,7 @@ from lakegate.model.schema import UNKNOWN, PartitionTransform, Schema
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
+from lakegate.wap.modes import require_mode, resolved_mode, tables_read, to_write
 from lakegate.wap.quarantine import require_not_reserved, require_quarantinable, sets_aside
 from lakegate.wap.schema_fit import Fit, because, fit, fits, rounding
 from lakegate.wap.stage import missing_namespaces
@@ -39,7 +40,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         AlreadyExistsError: When the branch exists.
         InputError: When the engine can't see the files, or the partitioning is wrong.
         SchemaError: When the batch doesn't fit the table.
-        CheckError: When a check can't be run on the batch.
+        CheckError: When a check can't be run on the batch, or its severity not combined with the request's mode.
+        QueryError: When the request's ``MERGE`` statement isn't one that may be run.
     """
     validate_ref_name(request.branch)
     require_not_reserved(request.table)
@@ -60,20 +62,33 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     _require_unchanged(context, request, base)
     _require_new(context, request)
     pointer = context.catalog.get_table(request.table, base)
+    mode = request.mode
+    partition_by = request.partition_by if pointer is None else context.reader.metadata(pointer).partition_by
+    require_mode(context, request, pointer, partition_by)
     if pointer is None:
         missing_namespaces(context, request.table.namespace, base)  # raises when one of them is a table
         if request.contract is not None:
             batch = batch.named_like(tuple(one.name for one in request.contract.columns))
         source = engine.source_schema(batch)
+        to_write(mode, source, None, request.table)
         schema = _schema_to_create(request, batch, source)
         if request.contract is not None and schema != source:
             planned["create_as"] = schema
     else:
         schema = context.reader.metadata(pointer).table_schema
         batch = batch.named_like(schema.names)
-        _require_named(request.table, batch, schema)
-        source, mode = engine.source_schema(batch), request.schema_mode
-        found = fit(source, schema, name=request.table, file_format=batch.format, mode=mode, texts=batch.texts)
+        source = engine.source_schema(batch)
+        if mode.name != "merge-sql":  # the statement says which column goes where
+            _require_named(request.table, batch, schema)
+            source = to_write(mode, source, schema, request.table)
+            found = fit(
+                source,
+                schema,
+                name=request.table,
+                file_format=batch.format,
+                mode=request.schema_mode,
+                texts=batch.texts,
+            )
         schema = schema.changed(found.changes)
         if request.contract is not None:
             require_contract(schema, request.contract, name=request.table)
@@ -90,6 +105,10 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     if sets_aside(resolved):
         require_quarantinable(context, request.table, schema, base)
     planned |= {"base": base.hash, "batch": batch, "checks": resolved, "schema_changes": found.changes}
+    planned |= {
+        "mode": resolved_mode(mode, schema, request.table),
+        "reads": tuple(dict.fromkeys((*request.reads, *tables_read(context, request, base)))),
+    }
     if pointer is not None:
         planned["partition_by"] = ()
     return IngestPlan(

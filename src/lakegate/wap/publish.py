@@ -44,6 +44,7 @@ from lakegate.wap.history import (
     AUDIT_PROPERTY,
     BRANCH_PROPERTY,
     FILES_PROPERTY,
+    MODE_PROPERTY,
     READS_PROPERTY,
     REVERTS_PROPERTY,
     SCHEMA_PROPERTY,
@@ -299,7 +300,7 @@ class _Rebased:
         if self._run.reads and head.hash != self._base:
             moved = self._moved(self._run.reads, self._base)
             if moved:
-                raise not_replayable(self._context, self._run, moved[0], "this run read it")
+                raise not_replayable(self._context, self._run, moved[0], _why_read(self._run))
 
     def _audit_again(self, head: Ref) -> None:
         """Rerun the checks that read a table which has changed since."""
@@ -343,6 +344,8 @@ class _Rebased:
         changes = [str(change) for one in staged for change in one.schema_changes]
         if changes and all(one.change == "metadata" for one in staged):
             changed = ", ".join(changes[:_MOST_NAMED]) + (", …" if len(changes) > _MOST_NAMED else "")
+        mode = _mode_of(run)
+        changed = f"{mode}: {changed}" if mode else changed
         aside = f", {run.quarantined:,} quarantined" if run.quarantined else ""
         what = f"{len(runs)} runs to {run.table}" if others else run.name or run.table
         return CommitRequest(
@@ -373,10 +376,21 @@ class _Rebased:
         changes = [f"{one.table}: {change}" for one in run.staged for change in one.schema_changes]
         if changes:
             properties[SCHEMA_PROPERTY] = "; ".join(changes)
+        properties[MODE_PROPERTY] = _mode_of(run) or ""
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.batch.files)
             properties[REVERTS_PROPERTY] = " ".join(run.request.replaces)
         return {key: value for key, value in properties.items() if value}
+
+
+def _mode_of(run: Run) -> str | None:
+    """Return the mode that a run wrote by, if it did more than append."""
+    return None if run.request is None or run.request.mode.appends else run.request.mode.name
+
+
+def _why_read(run: Run) -> str:
+    mode = _mode_of(run)
+    return "this run read it" if mode is None else f"what mode {mode} writes depends on its rows"
 
 
 def _states_after(states: States, newest_first: Sequence[Commit]) -> States:

@@ -29,6 +29,10 @@ from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
 
 
+class NothingChangedError(InputError):
+    """A batch that only changes rows found none to change."""
+
+
 def stage(context: Context, request: IngestRequest) -> StagedTable:
     """Write the request's batch to its branch, once.
 
@@ -38,6 +42,8 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         AlreadyExistsError: When the branch exists and belongs to something else.
         ConfigurationError: When the warehouse can't be written to.
         EngineError: When fewer or more rows arrived than the files hold.
+        InputError: When a key repeats or is NULL.
+        NothingChangedError: When nothing was to be written.
         RetryableError: When catalog or engine are away.
     """
     failpoints.reach("before-stage")
@@ -54,12 +60,16 @@ def stage(context: Context, request: IngestRequest) -> StagedTable:
         pointer = tables[request.table]
         written = _written(context, pointer, request.run_id)
     if pointer is None or not written:
+        if pointer == before and not request.mode.writes_each_row:
+            raise NothingChangedError(f"The batch changes nothing in {request.table}.")
         raise EngineError(f"The write to {request.table} on branch {request.branch} left no snapshot of this run.")
     change = _checked_change(context, before, pointer, branch, evolves=bool(request.schema_changes))
     staged = staged_table(request.run_id, request.target, request.base, branch, before, pointer, change)
-    if change.kind == "evolve":
+    if request.schema_changes:
         staged = staged.model_copy(update={"schema_changes": request.schema_changes})
-    _require_all_rows(context, staged, request)
+    if request.mode.writes_each_row:
+        _require_all_rows(staged, request)
+    _require_unchanged(context, request)
     failpoints.reach("after-stage")
     return staged
 
@@ -115,7 +125,9 @@ def staged_table(
         snapshot_ids=change.snapshot_ids,
         change=change.kind,
         reason=change.reason,
-        rows=sum(int(snapshot.summary.get("added-records", 0)) for snapshot in written),
+        rows=sum(int(snapshot.summary.get("added-records", 0)) for snapshot in written)
+        if change.rows_added is None
+        else change.rows_added,
         rows_removed=change.rows_removed,
         data_files=sum(int(snapshot.summary.get("added-data-files", 0)) for snapshot in written),
     )
@@ -216,11 +228,15 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         snapshot_properties={RUN_ID_PROPERTY: request.run_id},
         in_order=len(request.batch.files) <= MOST_IN_ORDER
         and any(check.severity == "quarantine" for check in request.checks),
+        masked=context.masked,
     )
     files = "file" if len(request.batch.files) == 1 else "files"
     text = f"Writing {request.batch.rows:,} rows of {len(request.batch.files)} {files} to branch {request.branch}"
     with context.narrator.step(text) as step:
-        context.engine().append(request.batch, target, step)
+        if request.mode.appends:
+            context.engine().append(request.batch, target, step)
+        else:
+            context.engine().rewrite(request.batch, target, request.mode, step)
 
 
 def fresh_location(context: Context, table: TableIdentifier, run_id: str) -> str:
@@ -277,8 +293,8 @@ def missing_namespaces(context: Context, namespace: tuple[str, ...], ref: Ref) -
     return missing
 
 
-def _require_all_rows(context: Context, staged: StagedTable, request: IngestRequest) -> None:
-    """Check that all rows of the files arrived, and that the files haven't changed since they were inspected."""
+def _require_all_rows(staged: StagedTable, request: IngestRequest) -> None:
+    """Check that all rows of the files arrived."""
     if staged.rows != request.batch.rows:
         raise EngineError(
             f"{staged.rows:,} rows arrived in {request.table} on branch {request.branch}, "
@@ -288,6 +304,10 @@ def _require_all_rows(context: Context, staged: StagedTable, request: IngestRequ
             branch=request.branch,
             run_id=request.run_id,
         )
+
+
+def _require_unchanged(context: Context, request: IngestRequest) -> None:
+    """Check that the files haven't changed since they were inspected."""
     changed = context.changed_files(request.batch)
     if changed:
         raise EngineError(

@@ -11,7 +11,7 @@ from typing import Any
 from lakegate.checks import parse_checks
 from lakegate.errors import AuditFailedError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
-from lakegate.model.identifiers import TableIdentifier, validate_ref_name
+from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Run, StagedTable
@@ -120,6 +120,21 @@ class Transaction:
         # What is updated and what is inserted depends on the rows that are there.
         self._reads[identifier] = None
         self.engine.upsert(identifier, rows, keys, create)
+
+    def delete(self, table: str, where: str) -> None:
+        """Delete the rows of a table that meet a condition.
+
+        Args:
+            table: ``namespace.table``.
+            where: The condition in Spark SQL. It may read other tables, which the publish then relies on.
+
+        Raises:
+            QueryError: The condition is invalid, or names another branch or catalog.
+        """
+        chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE ({where}\n)"
+        # A delete of nothing would leave a snapshot all the same.
+        if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
+            self.sql(f"DELETE {chosen}")
 
     def sql(self, statement: str) -> Any:
         """Run one Spark SQL statement and return its DataFrame. Plain table names mean the branch's tables.

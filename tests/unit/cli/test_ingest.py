@@ -165,7 +165,8 @@ def test_ingest_passes_on_all_it_was_given() -> None:
     words = (
         "ingest nyc.trips a.csv b.csv -c not_null(id) --check unique(id) --branch b1 --on-failure drop "
         "--partition-by days(pickup) --format csv --delimiter tab --no-header --encoding cp1252 --null-value NA "
-        "--on-changed replace --on-busy skip --on-same-content refuse --column old=new"
+        "--on-changed replace --on-busy skip --on-same-content refuse --column old=new "
+        "--mode upsert --key id --key n --delete-when gone"
     )
     assert invoke(words, lake).exit_code == 0
     assert lake.asked("ingest") == {
@@ -179,6 +180,10 @@ def test_ingest_passes_on_all_it_was_given() -> None:
         "on_same_content": "refuse",
         "schema": None,
         "columns": {"old": "new"},
+        "mode": "upsert",
+        "key": ("id", "n"),
+        "delete_when": "gone",
+        "merge_sql": None,
         "quarantine_limit": None,
         "partition_by": ("days(pickup)",),
         "format": "csv",

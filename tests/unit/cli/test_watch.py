@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 from lakegate.errors import CatalogUnavailableError, SourceError
+from lakegate.model.request import WriteMode
 from lakegate.sources.listing import list_files
 from support.cli_support import FakeLake, invoke
 from support.intake_support import FolderLake
@@ -29,6 +30,9 @@ class CliLake(FolderLake):
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def mode_of(self, table: str, **_: object) -> WriteMode:
+        return WriteMode()
 
     def list_files(self, paths: Sequence[str], **options: Any) -> Any:
         return list_files(paths, **options)

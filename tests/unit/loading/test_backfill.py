@@ -228,6 +228,18 @@ def test_stop_on_failure_begins_no_more(archive: Archive, tmp_path: Path) -> Non
     assert report.again
 
 
+def test_chunks_that_may_change_rows_of_others_go_in_order_and_stop_at_a_failure(
+    archive: Archive, tmp_path: Path
+) -> None:
+    day_files(tmp_path, 1, 2, 3)
+    archive.troubles = {"green_2024-01-02.parquet": "rejected"}
+    work = backfill(archive, tmp_path, options={"mode": "upsert", "key": ("id",)})
+    report = work.run_all(work.plan(), parallel=4)
+    assert outcomes(report) == {"01": "published", "02": "rejected", "03": "waiting"}
+    with pytest.raises(InputError, match="would replace all rows"):
+        backfill(archive, tmp_path, options={"mode": "overwrite"}).plan()
+
+
 def test_when_the_catalog_is_gone_for_good_the_rest_waits(archive: Archive, tmp_path: Path) -> None:
     days = range(1, 8)
     day_files(tmp_path, *days)

@@ -67,6 +67,13 @@ def test_files_come_in_chunks_by_table_number_and_size(lake: FolderLake, clock: 
     ]
 
 
+def test_files_that_may_change_the_same_rows_go_one_after_the_other(lake: FolderLake, clock: FakeClock) -> None:
+    lake.put("1.csv", "2.csv", "3.csv")
+    found = take_all(make_intake(lake, clock, settle_s=0.0, options={"mode": "upsert", "key": ("id",)}))
+    assert names(found) == lake.names() == [["1.csv"], ["2.csv"], ["3.csv"]]
+    assert lake.options[0]["key"] == ("id",)
+
+
 def test_what_is_published_is_not_taken_again(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv", "2.csv")
     assert take_all(make_intake(lake, clock)).done == 0

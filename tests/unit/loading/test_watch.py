@@ -18,6 +18,7 @@ from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
 from lakegate.loading.watch import EventFeed, Feed, PollingFeed, Summary, Watch
 from lakegate.model.journal import FileCheckpoint
+from lakegate.model.request import WriteMode
 from lakegate.model.run import Run
 from lakegate.sources.files import to_uri
 from lakegate.sources.listing import list_files
@@ -286,6 +287,9 @@ def test_polling() -> None:
 
 class RealFolderLake(FolderLake):
     """Like its base, with files that are there."""
+
+    def mode_of(self, table: str, **_: object) -> WriteMode:
+        return WriteMode()
 
     def list_files(self, paths: Sequence[str], **options: Any) -> Any:
         return list_files(paths, **options)

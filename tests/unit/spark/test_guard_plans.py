@@ -123,7 +123,7 @@ def test_what_runs_while_it_is_analysed_is_not_analysed(monkeypatch: pytest.Monk
     engine = SparkEngine(lambda _: session, lambda _: {}, shares_files=True)
     with pytest.raises(QueryError):
         engine.query(sql, Ref(name="main", hash="0", kind="branch"))
-    monkeypatch.setattr("lakegate.spark.transaction._catalogs", lambda _: frozenset())
+    monkeypatch.setattr("lakegate.spark.transaction.catalogs_of", lambda _: frozenset())
     monkeypatch.setattr("lakegate.spark.transaction.require_harmless", lambda *_, **__: asked.append(sql))
     tx = SparkTransaction(session, "b", create=lambda *_: None, ended=lambda: None)
     for run in (tx.used_by, tx.sql):

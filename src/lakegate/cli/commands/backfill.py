@@ -147,6 +147,7 @@ def _backfill(app: App, given: dict[str, Any]) -> Backfill:
         for key in (
             *("checks", "on_failure", "on_changed", "on_same_content"),
             *("schema", "columns", "quarantine_limit", "partition_by", "format"),
+            *("mode", "key", "delete_when", "merge_sql"),
         )
     }
     return Backfill(

@@ -32,6 +32,8 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
         "lakegate ingest nyc.trips trips/ -c 'unique(trip_id)' --partition-by 'days(pickup)' -o json",
         "lakegate ingest nyc.trips landing/ --on-changed replace --on-busy skip",
         "lakegate ingest nyc.daily --sql 'SELECT date(pickup) AS day, count(*) AS trips FROM nyc.trips GROUP BY 1'",
+        "lakegate ingest nyc.drivers changes.csv --mode upsert --key driver_id --delete-when \"op = 'D'\"",
+        "lakegate ingest nyc.daily daily/ --mode replace-partitions",
     ),
 )
 @table_argument()
@@ -55,6 +57,10 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
 
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
     already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
+
+    By default, the rows are appended. --mode overwrite puts them in the place of all rows of the table,
+    replace-partitions in the place of the partitions they're in; upsert updates the rows with the same --key and
+    inserts the others. The whole table is audited then, as it would be.
 
     Exits with 0 if the batch was published (or there was nothing to publish), and with 1 if its audit failed: then
     nothing is published, and the batch stays on its branch for you to inspect.
@@ -120,6 +126,8 @@ def _dry_run(app: App, arguments: dict[str, Any]) -> None:
     policies = _Policies(*(arguments[name] or getattr(defaults, name) for name in _Policies._fields))
     with app.lake(begins=True) as lake:
         plan = lake.plan(**_sourced(lake, arguments))
+    if not plan.request.mode.appends:
+        policies = policies._replace(on_changed=plan.request.on_changed)
     if app.json:
         echo_json(_plan_payload(plan, policies))
         return
@@ -170,6 +178,8 @@ def _plan_payload(plan: IngestPlan, policies: _Policies) -> dict[str, Any]:
             {"name": check.name, "check": str(check), "severity": check.severity, "description": description}
             for check, description in zip(request.checks, plan.descriptions, strict=True)
         ],
+        "mode": request.mode.name,
+        "key": list(request.mode.key),
         "on_failure": request.on_failure,
         **policies._asdict(),
         "published_files": skipped_payload(known.published),
@@ -196,7 +206,7 @@ def _headline(plan: IngestPlan, policies: _Policies) -> str:
     rows = sum(file.rows for file in batch.files if file.uri not in skipped)
     if len(skipped) == len(batch.files):
         return f"would skip all {counted(len(skipped), 'file')} for {table}"
-    what = f"would {'append to' if plan.exists else 'create'} {table}: {counted(rows, 'row')}"
+    what = f"would {_DOING[plan.request.mode.name] if plan.exists else 'create'} {table}: {counted(rows, 'row')}"
     return what + (f", {len(skipped):,} of {counted(len(batch.files), 'file')} skipped" if skipped else "")
 
 
@@ -210,6 +220,13 @@ def _show_files(plan: IngestPlan, policies: _Policies) -> None:
     show_rows(titles, rows, right=("rows", "size"), indent=2)
 
 
+_DOING = {
+    "append": "append to",
+    "overwrite": "overwrite",
+    "replace-partitions": "replace partitions of",
+    "upsert": "upsert into",
+    "merge-sql": "merge into",
+}
 _CHANGED = {
     "refuse": ("would be refused", "red"),
     "append": ("its rows would be added", "yellow"),

@@ -1,4 +1,4 @@
-"""List, inspect, compact, restore and drop tables."""
+"""List, inspect, compact, restore and drop tables, and change their columns and rows."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _SNAPSHOTS = 10
     default="list",
 )
 def table() -> None:
-    """List tables, show one's columns, snapshots and files, change its columns, maintain, restore or drop it.
+    """List tables, show one's columns, snapshots and files, change its columns or rows, maintain, restore or drop it.
 
-    Only evolve and optimize need Spark.
+    Only evolve, delete and optimize need Spark.
     """
 
 
@@ -267,6 +267,34 @@ def drop_table(app: App, /, *, table: str) -> None:
         echo_json(journal_payload(run))
     else:
         show_revert(app, run, "dropped", table)
+
+
+@table.command(
+    "delete",
+    examples=(
+        "lakegate table delete nyc.trips --where \"pickup < '2019-01-01'\"",
+        "lakegate table delete nyc.trips --where 'fare < 0' --output json",
+    ),
+)
+@table_argument()
+@click.option("--where", required=True, metavar="SQL", help="Which rows: a condition in Spark SQL.")
+def delete_rows(app: App, /, *, table: str, where: str) -> None:
+    """Delete rows of TABLE on main, if what is left passes its checks.
+
+    It's a run like any other: written to a branch, audited as the whole table, published in one commit. To get the rows
+    back: lakegate revert RUN. Their data stays in the warehouse until `lakegate gc` may delete it.
+
+    Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
+    """
+    with app.lake(begins=True) as lake:
+        run = lake.delete_rows(table, where)
+        app.has_ended(run)
+    if app.json:
+        echo_json(journal_payload(run))
+    elif run.status == "skipped":
+        say(f"[bold yellow]skipped[/]  no row of [bold]{safe(table)}[/] meets the condition; nothing to delete")
+    else:
+        show_run(app, run)
 
 
 @table.command(

@@ -156,6 +156,10 @@ def _options(given: dict[str, Any]) -> IngestOptions:
         "quarantine_limit": given["quarantine_limit"],
         "schema": given["schema"],
         "columns": given["columns"],
+        "mode": given["mode"],
+        "key": given["key"],
+        "delete_when": given["delete_when"],
+        "merge_sql": given["merge_sql"],
         "format": given["format"],
     }
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from lakegate.errors import InputError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.lake import IngestOptions, Lake, connect
 from lakegate.model.checks import CheckResult
-from lakegate.model.request import OnBusy, OnChanged, OnFailure, OnSameContent
+from lakegate.model.request import ModeName, OnBusy, OnChanged, OnFailure, OnSameContent
 from lakegate.model.run import Run
 from lakegate.ports import Narrator, Step
 from lakegate.progress import SilentNarrator
@@ -44,6 +44,9 @@ class Order(TypedDict, total=False):
     on_changed: OnChanged
     on_busy: OnBusy
     on_same_content: OnSameContent
+    mode: ModeName
+    key: Sequence[str]
+    delete_when: str
     run_id: str
 
 

@@ -30,6 +30,7 @@ from lakegate.integrations.aws_lambda.work import Function, take_in
 from lakegate.journal.factory import open_journal
 from lakegate.lake import Lake
 from lakegate.model.notices import Notice
+from lakegate.model.request import WriteMode
 from lakegate.progress import LogNarrator
 from lakegate.sources.listing import FoundFile
 from lakegate.wap.deadline import NEVER, Deadline, DeadlineReachedError
@@ -50,6 +51,9 @@ AWAY = CatalogUnavailableError("Away.")
 
 class StoreLake(SteppingLake):
     """One whose bucket has objects that may not be looked at."""
+
+    def mode_of(self, table: str, **_: object) -> WriteMode:
+        return WriteMode()
 
     def list_files(self, paths: Sequence[str], **options: object) -> Iterator[FoundFile]:
         for path in paths:

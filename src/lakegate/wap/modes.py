@@ -1,0 +1,244 @@
+"""Modes: what a batch does to the rows that are there, and all about it that can be found wrong without writing.
+
+What isn't a pure append is audited as the whole table, and is never rebased: it depends on the rows that are there. A
+run whose table moved meanwhile plans, writes and audits again (docs/decisions/0072).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakegate.errors import CheckError, InputError, NotFoundError, QueryError, SchemaError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.request import IngestRequest, ModeName, WriteMode
+from lakegate.model.schema import Schema
+from lakegate.model.words import did_you_mean
+from lakegate.wap.context import Context
+from lakegate.wap.quarantine import sets_aside
+
+if TYPE_CHECKING:
+    from lakegate.checks.predicates import Predicate
+    from lakegate.model.checks import Check
+
+
+def choose_mode(
+    default: WriteMode,
+    mode: ModeName | None = None,
+    *,
+    key: Sequence[str] = (),
+    delete_when: str | None = None,
+    merge_sql: str | None = None,
+) -> WriteMode:
+    """Return the mode of a batch: the one that is asked for, else the table's.
+
+    Args:
+        default: What the table's settings say.
+        mode: What is asked for. A statement for ``merge_sql`` asks for that mode.
+        key: Columns that identify a row. Default: the table's.
+        delete_when: Predicate for rows that delete. Default: the table's.
+        merge_sql: A ``MERGE`` statement.
+
+    Raises:
+        InputError: When they don't go together.
+    """
+    if isinstance(key, str):
+        raise InputError(f"key={key!r} is a text.", hint=f"Name the columns as a list: key=[{key!r}].")
+    name = mode or ("merge-sql" if merge_sql is not None else default.name)
+    if name != "upsert" and (key or delete_when is not None):
+        given = "--key" if key else "--delete-when"
+        raise InputError(f"{given} belongs to mode upsert, not to {name}.", hint="Add --mode upsert, or leave it out.")
+    if (name == "merge-sql") != (merge_sql is not None):
+        raise InputError(
+            "Mode merge-sql needs a MERGE statement."
+            if merge_sql is None
+            else f"A MERGE statement can't be combined with mode {name}.",
+            hint="Name the file with the statement, and no other mode: --merge-sql FILE",
+        )
+    if name != "upsert":
+        return WriteMode(name=name, merge_sql=merge_sql)
+    found = WriteMode(
+        name=name,
+        key=tuple(key) or default.key,
+        delete_when=default.delete_when if delete_when is None else delete_when,
+    )
+    if not found.key:
+        raise InputError(
+            "Mode upsert needs the columns that identify a row.", hint="Name them: --key id (repeat it for several)"
+        )
+    return found
+
+
+def require_mode(
+    context: Context, request: IngestRequest, pointer: TablePointer | None, partition_by: Sequence[str]
+) -> None:
+    """Check that the batch may be written by its mode.
+
+    Args:
+        context: The lake's context.
+        request: The request.
+        pointer: The table; ``None`` if it's to be created.
+        partition_by: Its partitioning, or that of the table to create.
+
+    Raises:
+        CheckError: When rows would have to be quarantined.
+        InputError: When the mode can't be used with the table, or with ``on_changed``.
+        NotFoundError: When it needs a table that doesn't exist.
+        QueryError: When the ``MERGE`` statement isn't one that may be run.
+    """
+    mode, table = request.mode, request.table
+    if mode.appends:
+        return
+    _require_no_quarantine(request.checks, mode.name)
+    if request.on_changed == "replace":
+        raise InputError(
+            f"--on-changed replace takes back what an earlier file appended, which mode {mode.name} can't tell.",
+            hint="Leave it out: a file with new content is written by the mode, as any other.",
+            table=str(table),
+        )
+    if mode.name == "merge-sql" and pointer is None:
+        raise NotFoundError(
+            f"Table {table} doesn't exist, so there's nothing to merge into.",
+            hint=f"Create it with a first batch: lakegate ingest {table} FILE",
+            table=str(table),
+        )
+    if mode.name == "replace-partitions":
+        _require_partitions(context, table, pointer, partition_by)
+
+
+def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str, ...]:
+    """Return the tables whose rows decide what the mode writes; the table itself is always one.
+
+    Args:
+        context: The lake's context.
+        request: The request.
+        at: The target's commit that the run starts from.
+
+    Raises:
+        InputError: When a ``MERGE`` statement is about another table.
+        QueryError: When it isn't one that may be run.
+    """
+    mode, table = request.mode, request.table
+    if mode.appends:
+        return ()
+    if mode.merge_sql is None:
+        return (str(table),)
+    read, written = context.engine().used_by_merge(mode.merge_sql)
+    if set(written) != {table}:
+        raise InputError(
+            f"The MERGE statement changes {', '.join(map(str, written))}, not {table}.",
+            hint=f"Write MERGE INTO {table} … USING batch …",
+            table=str(table),
+        )
+    others = sorted((one for one in read if one != table), key=str)
+    for one in others:
+        # Iceberg takes what follows a table's name for what it shall read of it, other states of it included.
+        if context.catalog.get_table(one, at) is None:
+            raise QueryError(
+                f"The MERGE statement reads {one}, which is no table of {request.target}.",
+                hint=f"See which there are: lakegate table list --ref {request.target}",
+                table=str(one),
+            )
+    return (str(table), *map(str, others))
+
+
+def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> WriteMode:
+    """Return the mode with its key's columns as the table's ``schema`` spells them, and a predicate that may be run.
+
+    Raises:
+        SchemaError: When the table lacks one of the columns.
+    """
+    if mode.name != "upsert":
+        return mode
+    predicate = None if mode.delete_when is None else _predicate(mode.delete_when).sql
+    return mode.model_copy(update={"key": _key_in(schema, mode.key, table), "delete_when": predicate})
+
+
+def _key_in(schema: Schema, key: Sequence[str], table: TableIdentifier) -> tuple[str, ...]:
+    names = []
+    for name in key:
+        column = schema.find(name)
+        if column is None:
+            raise SchemaError(
+                f"There is no key column '{name}' in {table}.",
+                hint=f"{did_you_mean(name, schema.names)}Columns: {', '.join(schema.names)}.",
+                table=str(table),
+                column=name,
+            )
+        names.append(column.name)
+    return tuple(dict.fromkeys(names))
+
+
+def to_write(mode: WriteMode, batch: Schema, table: Schema | None, name: TableIdentifier) -> Schema:
+    """Return the columns of a batch that are written: those that only say what to delete aren't.
+
+    Args:
+        mode: The mode.
+        batch: The batch's columns.
+        table: The table's; ``None`` if it's to be created, with all of them.
+        name: The table, for messages.
+
+    Raises:
+        InputError: When ``delete_when`` isn't a predicate about one row.
+        SchemaError: When the batch lacks a column that the mode needs.
+    """
+    _key_in(batch, mode.key, name)
+    if mode.delete_when is None:
+        return batch
+    named = _predicate(mode.delete_when).columns
+    unknown = [column for column in named if batch.find(column) is None]
+    if unknown:
+        raise SchemaError(
+            f"The batch has no column '{unknown[0]}', which --delete-when {mode.delete_when!r} needs.",
+            hint=f"{did_you_mean(unknown[0], batch.names)}Columns: {', '.join(batch.names)}.",
+            table=str(name),
+            column=unknown[0],
+        )
+    if table is None:
+        return batch
+    lower = {column.lower() for column in named}
+    return Schema(
+        columns=tuple(one for one in batch.columns if one.name.lower() not in lower or table.find(one.name) is not None)
+    )
+
+
+def _predicate(predicate: str) -> Predicate:
+    from lakegate.checks.predicates import PredicateError, read_predicate
+
+    try:
+        return read_predicate(predicate)
+    except (PredicateError, RecursionError) as error:
+        reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InputError(
+            f"--delete-when {predicate!r} {reason}.", hint="Write a condition about one row of the batch: \"op = 'D'\""
+        ) from None
+
+
+def _require_no_quarantine(checks: Sequence[Check], mode: str) -> None:
+    if sets_aside(checks):
+        named = next(check for check in checks if check.severity == "quarantine")
+        raise CheckError(
+            f"Rows can't be quarantined in mode {mode}, and {named} has severity 'quarantine'.",
+            hint="Use severity='error' or 'warn' for it, or append.",
+            check=str(named),
+        )
+
+
+def _require_partitions(
+    context: Context, table: TableIdentifier, pointer: TablePointer | None, partition_by: Sequence[str]
+) -> None:
+    if not partition_by:
+        raise InputError(
+            f"{table} isn't partitioned, so mode replace-partitions would replace all of it.",
+            hint="Replace the table with --mode overwrite"
+            + (", or partition it: --partition-by 'days(pickup)'" if pointer is None else "."),
+            table=str(table),
+        )
+    if pointer is not None and context.reader.has_other_specs(pointer):
+        raise InputError(
+            f"{table} holds files that were written with an earlier partitioning; replace-partitions would leave their "
+            "rows beside the new ones.",
+            hint="Use --mode upsert, --mode overwrite or a MERGE statement (--merge-sql FILE).",
+            table=str(table),
+        )

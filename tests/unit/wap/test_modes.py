@@ -1,0 +1,207 @@
+"""Batches that do more than append, on a lakehouse in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakegate.errors import CheckError, InputError, NotFoundError, NotReplayableError, QueryError, SchemaError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import WriteMode
+from lakegate.model.run import Run
+from lakegate.wap import failpoints
+from lakegate.wap.ingest import ingest
+from lakegate.wap.modes import choose_mode
+from lakegate.wap.plan import plan
+from lakegate.wap.recover import recover
+from lakegate.wap.revert import revert
+from lakegate.wap.review import accepted, publish_branch
+from support.fakes import FakeLakehouse
+from support.flow_support import CLEAN, MORE, MOST, TRIPS, WITH_NULLS, branches, ordered, when_reached
+
+OVERWRITE = WriteMode(name="overwrite")
+UPSERT = WriteMode(name="upsert", key=("id",))
+NEWER = [{"id": 2, "passengers": 9}, {"id": 7, "passengers": 7}]
+MODES = pytest.mark.parametrize(
+    ("mode", "rows", "left"),
+    [
+        (OVERWRITE, NEWER, NEWER),
+        (UPSERT, NEWER, [CLEAN[0], *NEWER]),
+        (UPSERT, MORE, [*CLEAN, *MORE]),
+    ],
+    ids=["overwrite", "upsert", "an upsert that only inserts"],
+)
+
+
+def into(house: FakeLakehouse, rows: Any, run: str, **options: Any) -> Run:
+    return ingest(house.context, ordered(house, rows, run=run, **options))
+
+
+def by_id(house: FakeLakehouse, ref: str = "main") -> list[Any]:
+    return sorted(house.rows_on(ref, "nyc.trips"), key=lambda row: row["id"])
+
+
+@MODES
+def test_each_mode_publishes_its_rows_once_and_takes_them_back(
+    house: FakeLakehouse, mode: WriteMode, rows: Any, left: Any
+) -> None:
+    into(house, CLEAN, "r1")
+    run = into(house, rows, "r2", mode=mode)
+
+    assert (run.status, run.reads, by_id(house), branches(house)) == ("published", ("nyc.trips",), left, ["main"])
+    assert into(house, rows, "again", file="r2", mode=mode).status == "skipped"
+    commit = next(house.catalog.history("main"))
+    assert commit.message.startswith(f"Publish nyc.trips ({mode.name}: ")
+    assert commit.properties["lakegate.mode"] == mode.name
+
+    revert(house.context, "r2", new_run_id="r3")
+    assert by_id(house) == CLEAN
+    assert into(house, rows, "r4", file="r2", mode=mode).status == "published"
+    assert by_id(house) == left
+
+
+@MODES
+def test_what_was_appended_between_write_and_publish_is_worked_on_too(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, mode: WriteMode, rows: Any, left: Any
+) -> None:
+    into(house, CLEAN, "r1")
+    with when_reached(monkeypatch, "before-publish", lambda: into(house, MOST, "other")):
+        run = into(house, rows, "r2", mode=mode)
+
+    kept = [] if mode.name == "overwrite" else MOST
+    assert run.status == "published"
+    assert by_id(house) == sorted([*left, *kept], key=lambda row: row["id"])
+    assert run.publication is not None
+    assert run.publication.replayed == ()
+
+
+def test_an_overwrite_of_an_empty_table_leaves_nothing_beside_it(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It's an append by its snapshot, which would be rebased."""
+    with when_reached(monkeypatch, "before-publish", lambda: into(house, MOST, "other")):
+        into(house, CLEAN, "r1", mode=OVERWRITE)
+    assert by_id(house) == CLEAN
+
+
+def test_a_table_that_never_stands_still_ends_in_a_clear_error(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into(house, CLEAN, "r1")
+    reach = failpoints.reach
+    others = iter(range(10, 99))
+
+    def append_first(point: str) -> None:
+        if point == "before-publish":
+            with monkeypatch.context() as patch:
+                patch.setattr(failpoints, "reach", reach)
+                number = next(others)
+                into(house, [{"id": number, "passengers": 1}], f"o{number}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", append_first)
+        with pytest.raises(NotReplayableError, match="what mode upsert writes depends on its rows") as refused:
+            into(house, NEWER, "r2", mode=UPSERT)
+    assert (int(refused.value.exit_code), branches(house)) == (3, ["main"])
+    assert "when fewer runs publish to nyc.trips" in str(refused.value.hint)
+    assert {row["id"] for row in by_id(house)}.isdisjoint({7})
+    assert into(house, NEWER, "r3", file="r2", mode=UPSERT).status == "published"
+
+
+def test_a_rejected_audit_is_about_the_whole_table_and_leaves_main_alone(house: FakeLakehouse) -> None:
+    into(house, WITH_NULLS, "r1", checks=())
+    run = into(house, MORE, "r2", mode=WriteMode(name="upsert", key=("id",)))
+    assert run.status == "published", "an upsert that only inserts is audited by its own rows"
+
+    run = into(house, [{"id": 4, "passengers": 2}], "r3", mode=UPSERT)
+    assert run.status == "rejected"
+    assert [(one.failing_rows, one.total_rows) for one in run.failures] == [(1, 3)]
+    assert by_id(house) == [*WITH_NULLS, *MORE]
+    publish_branch(house.context, run.branch, configured=lambda _: (), acceptance=accepted("known"))
+    assert by_id(house) == [WITH_NULLS[0], {"id": 4, "passengers": 2}, *MORE]
+
+
+@pytest.mark.parametrize("point", ["after-branch", "after-stage", "after-audit", "before-publish", "after-publish"])
+def test_a_killed_upsert_is_finished_or_undone_and_done_once(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    into(house, CLEAN, "r1")
+    house.dies_at(monkeypatch, point, lambda: into(house, NEWER, "r2", mode=UPSERT))
+    recover(house.context)
+    again = into(house, NEWER, "r3", file="r2", mode=UPSERT)
+
+    assert again.status == ("skipped" if point in {"before-publish", "after-publish"} else "published")
+    assert (by_id(house), branches(house)) == ([CLEAN[0], *NEWER], ["main"])
+
+
+def test_keys_that_repeat_or_are_null_are_refused_and_nothing_stays(house: FakeLakehouse) -> None:
+    into(house, CLEAN, "r1")
+    for rows in ([*MORE, *MORE], [*MORE, {"id": None, "passengers": 1}]):
+        with pytest.raises(InputError, match="NULL or not unique"):
+            into(house, rows, "r2", mode=UPSERT)
+    assert (by_id(house), branches(house)) == (CLEAN, ["main"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "error", "text"),
+    [
+        (UPSERT, {"checks": ("not_null(passengers, severity='quarantine')",)}, CheckError, "mode upsert"),
+        (UPSERT, {"on_changed": "replace"}, InputError, "mode upsert can't tell"),
+        (WriteMode(name="upsert", key=("idd",)), {}, SchemaError, "no key column 'idd' in nyc.trips"),
+        (UPSERT.model_copy(update={"delete_when": "op = 'D'"}), {}, SchemaError, "no column 'op'"),
+        (UPSERT.model_copy(update={"delete_when": "max(id) = 1"}), {}, InputError, "which is about many rows"),
+        (UPSERT.model_copy(update={"delete_when": "id = 1; DROP TABLE x"}), {}, InputError, "--delete-when"),
+        (WriteMode(name="replace-partitions"), {}, InputError, "isn't partitioned"),
+        (WriteMode(name="merge-sql", merge_sql="MERGE INTO nyc.other USING"), {}, InputError, "changes nyc.other"),
+        (WriteMode(name="merge-sql", merge_sql="MERGE INTO nyc.trips USING nyc.no"), {}, QueryError, "nyc.no"),
+        (
+            WriteMode(name="merge-sql", merge_sql="MERGE INTO nyc.new USING"),
+            {"table": TableIdentifier.parse("nyc.new")},
+            NotFoundError,
+            "nothing to merge into",
+        ),
+    ],
+)
+def test_what_can_not_be_is_refused_before_anything_is_written(
+    house: FakeLakehouse, mode: WriteMode, options: Any, error: type[Exception], text: str
+) -> None:
+    into(house, CLEAN, "r1")
+    with pytest.raises(error, match=text):
+        plan(house.context, ordered(house, NEWER, run="r2", mode=mode, **options))
+
+
+def test_a_column_that_only_says_what_to_delete_is_no_difference(house: FakeLakehouse) -> None:
+    into(house, CLEAN, "r1")
+    rows = [{"Id": 1, "passengers": 1, "op": "D"}]
+    mode = WriteMode(name="upsert", key=("ID",), delete_when="op = 'D'")
+    planned = plan(house.context, ordered(house, rows, run="r2", mode=mode))
+    assert (planned.request.mode.key, planned.request.reads) == (("id",), (str(TRIPS),))
+    with pytest.raises(SchemaError, match="'op'"):
+        plan(house.context, ordered(house, rows, run="r3", mode=UPSERT))
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "expected"),
+    [
+        (WriteMode(), {}, WriteMode()),
+        (WriteMode(), {"mode": "overwrite"}, OVERWRITE),
+        (WriteMode(), {"mode": "upsert", "key": ["id"]}, UPSERT),
+        (UPSERT, {}, UPSERT),
+        (UPSERT, {"key": ["a", "b"]}, WriteMode(name="upsert", key=("a", "b"))),
+        (UPSERT, {"mode": "append"}, WriteMode()),
+        (UPSERT, {"merge_sql": "MERGE"}, WriteMode(name="merge-sql", merge_sql="MERGE")),
+        (WriteMode(), {"key": ["id"]}, "--key belongs to mode upsert, not to append"),
+        (WriteMode(), {"mode": "overwrite", "delete_when": "x"}, "--delete-when belongs to mode upsert"),
+        (WriteMode(), {"mode": "upsert"}, "needs the columns that identify a row"),
+        (WriteMode(), {"mode": "merge-sql"}, "needs a MERGE statement"),
+        (WriteMode(), {"mode": "append", "merge_sql": "MERGE"}, "can't be combined with mode append"),
+        (WriteMode(), {"mode": "upsert", "key": "id"}, "is a text"),
+    ],
+)
+def test_the_mode_is_what_is_asked_for_else_the_tables(default: WriteMode, given: Any, expected: Any) -> None:
+    if isinstance(expected, WriteMode):
+        assert choose_mode(default, **given) == expected
+    else:
+        with pytest.raises(InputError, match=expected):
+            choose_mode(default, **given)
