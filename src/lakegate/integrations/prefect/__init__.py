@@ -44,10 +44,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "announced": ("LANDED", "announce", "landed_trigger"),
-    "backfill": ("backfill_flow",),
-    "flows": ("wap_flow",),
-    "intake": ("deployments", "intake_flow", "serve_flows"),
+    "flows": ("backfill_flow", "wap_flow"),
+    "intake": ("LANDED", "announce", "deployments", "intake_flow", "landed_trigger", "serve_flows"),
     "steps": ("audit", "publish", "write"),
 }
 
