@@ -174,7 +174,8 @@ def _take_folder(folder: str, suffixes: Sequence[str], problems: list[InputError
         if file is not None:
             yield file
     if is_empty and len(problems) == before:
-        endings = " or ".join(filter(None, (", ".join(suffixes[:-1]), suffixes[-1])))
+        plain = [suffix for suffix in suffixes if suffix.count(".") == 1]  # compressed ones go without saying
+        endings = " or ".join(filter(None, (", ".join(plain[:-1]), plain[-1])))
         what = f"holds no file that ends in {endings}" if any(Path(folder).iterdir()) else "is empty"
         problems.append(
             SourceError(

@@ -236,8 +236,9 @@ def _nothing(text: str, suffixes: Sequence[str]) -> SourceError:
             "Quote it in the shell so that lakegate expands it."
         )
         return SourceError(f"No object matches '{text}'.", hint=hint, path=text)
+    plain = ", ".join(suffix for suffix in suffixes if suffix.count(".") == 1)  # compressed ones go without saying
     return SourceError(
-        f"'{text}' is neither an object nor the folder of one that ends in {', '.join(suffixes)}.",
+        f"'{text}' is neither an object nor the folder of one that ends in {plain}.",
         hint="Check the path, or name files of other endings by a pattern together with --format. "
         "Names that start with '_' or '.' are left out, and so are uploads that were not completed.",
         path=text,

@@ -132,7 +132,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         "missing.csv' does not exist",
         "No file matches",
         "empty' is empty",
-        "other' holds no file that ends in .parquet, .csv, .csv.gz, .tsv or .tsv.gz",
+        "other' holds no file that ends in .parquet, .csv, .tsv, .json, .jsonl",
         "zero.csv' is empty (0 bytes)",
         "_x.csv' has a name that Spark takes for a hidden",
         "link to a file that does not exist",
