@@ -151,9 +151,9 @@ def _peers(
     command = [str(python), str(Path(__file__).with_name("peers.py")), *files]
     java = _java_home(components.home / "java")
     home = {"JAVA_HOME": str(java), "PYSPARK_PYTHON": str(python), "GX_ANALYTICS_ENABLED": "false"}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **home}
-    ) as process:
+    # What pyspark has set here would have the peers ask for a server.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")} | home
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as process:
         found: dict[str, Callable[[], object]] = {}
         for peer in ("cuallee", "gx"):
             for name in KEYS:
