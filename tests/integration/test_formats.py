@@ -20,6 +20,7 @@ from pyarrow import orc
 from lakegate.components import Components
 from lakegate.errors import ConflictError, InputError
 from lakegate.lake import Lake
+from lakegate.model.batch import CsvOptions
 from lakegate.model.run import Run
 
 pytestmark = pytest.mark.jvm
@@ -133,3 +134,34 @@ def test_a_query_is_a_source_that_relies_on_what_it_read(lake: Lake, namespace: 
     with pytest.raises(ConflictError, match=f"{source} changed on main after the query read it"):
         lake.ingest(target, query)
     assert lake.table(target).rows == 1
+
+
+def test_csv_as_germans_write_it_arrives_as_they_mean_it(lake: Lake, namespace: str, tmp_path: Path) -> None:
+    source = tmp_path / "a.csv"
+    source.write_text(
+        "id;betrag;tag;zeit;plz\n1;1.234,56;31.1.2024;1.2.2024 7:05;00501\n2;-0,5;NA;;12345\n", encoding="utf-8"
+    )
+    csv = CsvOptions(
+        delimiter=";",
+        decimal=",",
+        date_format="%d.%m.%Y",
+        timestamp_format="%d.%m.%Y %H:%M",
+        types={"betrag": "decimal(9, 2)", "plz": "string"},
+    )
+    wanted = [
+        {
+            "id": 1,
+            "betrag": Decimal("1234.56"),
+            "tag": dt.date(2024, 1, 31),
+            "zeit": dt.datetime(2024, 2, 1, 7, 5),
+            "plz": "00501",
+        },
+        {"id": 2, "betrag": Decimal("-0.50"), "tag": None, "zeit": None, "plz": "12345"},
+    ]
+    run = lake.ingest(f"{namespace}.german", source, csv=csv)
+    assert published(lake, run) == wanted
+    again = lake.ingest(run.table, source, csv=csv.model_copy(update={"types": {}}), on_changed="append")
+    assert again.status == "skipped"
+    (tmp_path / "b.csv").write_text("id;betrag;tag;zeit;plz\n3;7,25;1.1.2024;1.1.2024 0:00;1\n", encoding="utf-8")
+    more = lake.ingest(run.table, tmp_path / "b.csv", csv=csv.model_copy(update={"types": {}}))
+    assert published(lake, more)[2]["betrag"] == Decimal("7.25")
