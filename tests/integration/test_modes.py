@@ -32,7 +32,7 @@ def table(namespace: str) -> str:
 
 @pytest.fixture
 def parquet(tmp_path: Path) -> Parquet:
-    def write(name: str, **columns: Any) -> Path:
+    def write(name: str, /, **columns: Any) -> Path:
         path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table(columns), path)
         return path
