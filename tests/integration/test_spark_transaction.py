@@ -182,7 +182,7 @@ def test_rows_that_are_computed_anew_each_time_are_upserted_as_they_were_checked
     ("rows", "said"),
     [
         ([{"id": 1, "v": "x"}, {"id": 1, "v": "y"}], r"key 'id' is not unique .*: \(1\) in 2 rows"),
-        ([{"id": None, "v": "x"}, {"id": 5, "v": "y"}], r"key 'id' holds NULL .*: \(NULL\) in 1 rows"),
+        ([{"id": None, "v": "x"}, {"id": 5, "v": "y"}], r"key 'id' holds NULL .*: \(NULL\) in 1 row"),
         ([{"id": 1.5, "v": "x"}], "Key 'id' .* is of type bigint, the given rows have double"),
     ],
 )
