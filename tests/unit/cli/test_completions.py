@@ -38,7 +38,7 @@ def test_names_are_completed_when_the_catalog_is_up() -> None:
     assert complete(["publish"], "", lake, up) == ["main"]
     assert complete(["query", "x", "--ref"], "ma", lake, up) == ["main", "march"]
     assert complete(["runs"], "2026", lake, up) == [RUN_ID]
-    assert complete([], "in", lake, up) == ["ingest"]
+    assert complete([], "ing", lake, up) == ["ingest"]
     assert complete(["ingest", "--on-changed"], "re", lake, up) == ["refuse", "replace"]
     assert complete(["runs", "--kind"], "re", lake, up) == ["revert", "restore"]
 

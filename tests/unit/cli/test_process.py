@@ -48,7 +48,7 @@ sys.argv = ["lakegate", *sys.argv[1:]]
 main.main()
 """
 # More than a pipe holds (64 KiB), and no more: making a table of it is slow.
-MANY = "from lakegate.model.refs import Ref; return [Ref(name=f'b{n}', hash='0' * 64) for n in range(2000)]"
+MANY = "from lakegate.model.refs import Ref; return [Ref(name=f'b{n}', hash='0' * 64) for n in range(5000)]"
 WAIT = """try:
             print("ready", flush=True)
             signal.pause()

@@ -35,6 +35,8 @@ class Stack:
         address = f"http://127.0.0.1:{self.port}/api/v2"
         return (ServiceStatus(name="nessie", state=self.state, log="nessie.log", address=address),)
 
+    def keep(self) -> None: ...
+
     def release(self) -> None: ...
 
 

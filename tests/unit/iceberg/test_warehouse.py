@@ -136,7 +136,7 @@ def test_a_lake_tries_its_warehouse_until_it_works_and_then_no_more(
         if len(asked) == 1:
             raise StorageUnavailableError("S3 is away.")
 
-    monkeypatch.setattr(components, "require_writable", refuse_first)
+    monkeypatch.setattr(warehouse, "require_writable", refuse_first)
     settings = Settings(catalog=CatalogSettings(warehouse=ROOT))
     made = components.Components(tmp_path, settings, session=None, narrator=SilentNarrator())
     owner = made.__dict__["catalog"] = MemoryCatalog()

@@ -1,4 +1,4 @@
-"""List, inspect, compact, restore and drop tables, and change their columns and rows."""
+"""List, inspect, change, compact, restore and drop tables."""
 
 from __future__ import annotations
 
