@@ -195,7 +195,7 @@ class Components:
         from lakegate.alerts.dispatch import Dispatcher
 
         notify = self.settings.notify.model_copy(update={"report_url": self.settings.run_url})
-        return Dispatcher(notify, lambda: self.journal)
+        return Dispatcher(notify, lambda: self.journal, masked=self.settings.ui.masked)
 
     @cached_property
     def downstreams(self) -> tuple[Subscriber, ...]:

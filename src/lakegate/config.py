@@ -414,6 +414,15 @@ class TableSettings(TableOptions):
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns that the files call otherwise: ``{ "name in files" = "name in table" }``."""
 
+    @field_validator("columns")
+    @classmethod
+    def _validate_columns(cls, value: dict[str, str]) -> dict[str, str]:
+        names: dict[str, str] = {}
+        for old, new in value.items():
+            if names.setdefault(old.lower(), new) != new:
+                raise ValueError(f"'{old}' can't be both '{names[old.lower()]}' and '{new}'; case doesn't matter")
+        return value
+
 
 class ChannelSettings(_Section):
     """One place that gets alerts, and about what."""

@@ -45,6 +45,7 @@ def test_tables_hold_checks_and_partitioning(tmp_path: Path) -> None:
         ("[local]\nspark_memory = 'lots'", ["'local.spark_memory'", "such as '512m'"]),
         ("[ingest]\non_failure = 'explode'", ["'ingest.on_failure'", "'keep' or 'drop'"]),
         ("[catalog]\ntimeout_s = 'x'", ["'catalog.timeout_s'", "number"]),
+        ("[tables.'nyc.trips'.columns]\nFare = 'a'\nfare = 'b'", ["'fare' can't be both 'a' and 'b'"]),
         ("catalog = ", ["not valid TOML"]),
     ],
 )

@@ -256,10 +256,12 @@ class Dispatcher:
     Args:
         settings: Channels and rules.
         journal: Opens the journal, which counts repeated messages.
+        masked: Patterns of columns whose values aren't shown.
     """
 
-    def __init__(self, settings: NotifySettings, journal: Callable[[], Journal]) -> None:
+    def __init__(self, settings: NotifySettings, journal: Callable[[], Journal], *, masked: Sequence[str] = ()) -> None:
         self._settings = settings
+        self._masked = masked
         self._grouping = Grouping(journal, settings.timeout_s + _SPARE_S)
 
     def send(
@@ -326,7 +328,13 @@ class Dispatcher:
         try:
             sender = _sender(queue[0].channel)
             for delivery in queue:
-                message = compose(delivery.notice, self._settings, delivery.place, window_s=delivery.window_s)
+                message = compose(
+                    delivery.notice,
+                    self._settings,
+                    delivery.place,
+                    window_s=delivery.window_s,
+                    masked=self._masked,
+                )
                 thread = None if delivery.place.number == 1 else delivery.place.thread
                 delivery.thread = deliver(sender, message, deadline, thread)
                 delivery.end("sent")

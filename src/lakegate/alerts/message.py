@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -155,16 +155,19 @@ class Message:
     beside: str
 
 
-def compose(notice: Notice, settings: NotifySettings, group: AlertGroup, *, window_s: float) -> Message:
+def compose(
+    notice: Notice, settings: NotifySettings, group: AlertGroup, *, window_s: float, masked: Sequence[str] = ()
+) -> Message:
     """Return the message for a notice.
 
     Args:
         settings: Whether rows may be shown, and where reports are.
         group: The message's place among those that say the same.
         window_s: Seconds for which it covers them.
+        masked: Patterns of columns whose values aren't shown.
     """
     run = notice.run
-    found = [] if run is None else list(_failures(run, examples=settings.examples))
+    found = [] if run is None else list(_failures(run, examples=settings.examples, masked=masked))
     return Message(
         key=f"msg_{secrets.token_hex(12)}",
         notice=notice,
@@ -273,11 +276,11 @@ def _facts_of_run(run: Run) -> Iterator[tuple[str, str]]:
         yield "Hint", without_secrets(run.error.hint)
 
 
-def _failures(run: Run, *, examples: bool) -> Iterator[Failure]:
+def _failures(run: Run, *, examples: bool, masked: Sequence[str]) -> Iterator[Failure]:
     for severity in ("error", "warn"):
         for report in run.reports:
             for result in report.failures if severity == "error" else report.warnings:
-                shown = result.shown(rows=MAX_EXAMPLES if examples else 0)
+                shown = result.shown(rows=MAX_EXAMPLES if examples else 0, masked=masked)
                 kept = tuple(map(_shown, shown.examples))
                 yield Failure(report.table, shown.model_copy(update={"examples": kept}))
 

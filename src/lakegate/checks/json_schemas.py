@@ -8,6 +8,7 @@ skipped would let texts pass that aren't valid. Each value is bound once, with i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -191,7 +192,7 @@ class _Compiler:
             raise ValueError(f"{at}: the pattern {value!r} {EXPLODES}.")
         limits = [one for one in (self.longest_text, longest_text(value)) if one is not None]
         self.longest_text = min(limits, default=None)
-        return _if_is("string", name, f"{_as_text(name)} RLIKE {sql_string(value)}")
+        return _if_is("string", name, f"{_as_text(name)} RLIKE {sql_string(_at_end(value))}")
 
     def _format(self, value: Any, name: str, at: str, _: Any) -> str:
         pattern = FORMATS.get(value) if isinstance(value, str) else None
@@ -232,7 +233,10 @@ class _Compiler:
         return _if_is("object", name, " AND ".join(terms) or "TRUE")
 
     def _additional_properties(self, value: Any, name: str, at: str, schema: Mapping[str, Any]) -> str:
-        known = ", ".join(map(sql_string, schema.get("properties", {})))
+        properties = schema.get("properties", {})
+        if not isinstance(properties, dict):
+            raise ValueError(f"{at.removesuffix('additionalProperties')}properties: it isn't an object of schemas.")  # noqa: TRY004 - of what a user wrote
+        known = ", ".join(map(sql_string, properties))
         entry = f"{name}e"
         is_known = f"{entry}.key IN ({known}) OR " if known else ""
         valid = self.bound(value, f"{entry}.value", at)
@@ -250,6 +254,10 @@ _KEYWORDS = (
     "if", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength", "minProperties",
     "minimum", "not", "oneOf", "pattern", "properties", "required", "type",
 )  # fmt: skip
+
+
+_DOLLAR = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+"""A ``$``, or what is longer than a character and may hold one that means itself."""
 
 
 def _snake(keyword: str) -> str:
@@ -314,6 +322,16 @@ def _number(value: Any, at: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 10**300:
         raise ValueError(f"{at}: {value!r} isn't a number.")
     return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+def _at_end(pattern: str) -> str:
+    r"""Return a pattern whose ``$`` is the text's end only, as in JSON Schema; Java's is before a last line break, too.
+
+    Example:
+        >>> print(_at_end(r"^[$]\$\d+$"))
+        ^[$]\$\d+\z
+    """
+    return _DOLLAR.sub(lambda found: r"\z" if found.group() == "$" else found.group(), pattern)
 
 
 def _count(value: Any, at: str) -> str:

@@ -205,6 +205,14 @@ def _column_problems(document: Document, contract: Contract) -> Iterator[EntryEr
         if index and list(seen).index(column.name.lower()) < index and earlier is not column.name:
             _, mark = document.root.find(("columns", index, "name"))
             yield EntryError(mark, f"column '{column.name}' is listed twice.", "List each column once, in any case.")
+    owners: dict[str, str] = {}
+    for index, column in enumerate(contract.columns):
+        for place, old in enumerate(column.was):
+            owner = owners.setdefault(old.lower(), column.name)
+            if owner != column.name:
+                _, mark = document.root.find(("columns", index, "was", place))
+                said = f"'{old}' can't have been both '{owner}' and '{column.name}'."
+                yield EntryError(mark, said, "Keep it in 'was' of one of them, in any case.")
 
 
 def _problems(document: Document, error: ValidationError) -> Iterator[EntryError]:

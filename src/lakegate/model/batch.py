@@ -230,9 +230,11 @@ class Batch(Value):
         """Return the batch with its columns called ``names``, by position, where the files themselves name none.
 
         CSV without a header has made-up names (``_c0``, ``_c1`` …); a table's own say what the columns are. A batch
-        with names of its own, or with another number of columns, is returned as it is.
+        with names of its own, with names that were mapped, or with another number of columns, is returned as it is.
         """
         if self.csv is None or self.csv.header or len(names) != len(self.columns):
+            return self
+        if any(column.file_name is not None for column in self.columns):
             return self
         pairs = dict(zip((column.name for column in self.columns), names, strict=True))
         columns = tuple(column.model_copy(update={"name": pairs[column.name]}) for column in self.columns)

@@ -20,6 +20,7 @@ from lakegate.config import ChannelSettings, NotifySettings
 from lakegate.model.checks import CheckResult
 from lakegate.model.notices import AlertGroup, LateTable, Notice
 from lakegate.model.run import Run, RunError
+from lakegate.model.schema import MASK
 from support.cli_support import (
     BRANCH,
     EXAMPLES,
@@ -243,3 +244,12 @@ def test_what_says_the_same_has_one_key() -> None:
     )
     keys = [alert_of(notice(run)) for run in (REJECTED, other_check, other_table, engine, input_, PUBLISHED)]
     assert len({*keys, alert_of(notice(PUBLISHED, recovered=True))}) == 7
+
+
+def test_examples_hide_what_the_dashboard_hides() -> None:
+    told = notice(REJECTED)
+    rules, first = NotifySettings(examples=True), message(told, examples=True)
+    hidden = compose(told, rules, FIRST, window_s=0, masked=["*"])
+    rows = [[row for failure in one.failures for row in failure.result.examples] for one in (first, hidden)]
+    assert rows[0]
+    assert rows[1] == [dict.fromkeys(row, MASK) for row in rows[0]]

@@ -10,6 +10,7 @@ from lakegate.checks import json_schema, validate_checks
 from lakegate.checks.json_schemas import json_predicate, read_schema
 from lakegate.errors import CheckError
 from lakegate.model.schema import Column, Schema
+from lakegate.model.sqltext import sql_string
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,7 @@ from lakegate.model.schema import Column, Schema
         ('{"minimum": "1"}', "isn't a number"),
         ('{"format": "hostname"}', "'hostname' isn't one of date, date-time, uuid"),
         ('{"pattern": "(a+)+$"}', "can take forever"),
+        ('{"additionalProperties": false, "properties": 3}', "#/properties: it isn't an object of schemas"),
         ('{"required": "a"}', "isn't a list of names"),
         ('{"$ref": "https://example.org/x"}', "only references within the schema"),
         ('{"$ref": "#/$defs/x"}', "there is no #/$defs/x"),
@@ -44,6 +46,11 @@ def test_a_schema_that_cannot_be_kept_to_is_refused(schema: str, problem: str) -
 def test_patterns_limit_the_texts_that_they_are_tried_on() -> None:
     _, longest = json_predicate(read_schema('{"items": {"pattern": "\\\\s+$"}, "pattern": "^a"}'), "`doc`")
     assert longest == 10_000
+
+
+def test_a_pattern_ends_where_the_text_does() -> None:
+    sql, _ = json_predicate({"pattern": r"^[$]\$[0-9]$"}, "`doc`")
+    assert sql_string(r"^[$]\$[0-9]\z") in sql
 
 
 def test_it_is_for_text() -> None:

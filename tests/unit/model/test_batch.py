@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import Batch, FileColumns, SourceColumn, SourceFile
+from lakegate.model.batch import Batch, CsvOptions, FileColumns, SourceColumn, SourceFile
 
 OLD, NEW = SourceColumn(name="Fare", type="double"), SourceColumn(name="fare_amount", type="double")
 ID = SourceColumn(name="id", type="int64")
@@ -41,3 +41,11 @@ def test_files_with_the_old_name_and_the_new_one_are_alike() -> None:
 def test_a_file_with_both_names_is_refused() -> None:
     with pytest.raises(SchemaError, match="both 'Fare' and 'fare_amount'"):
         batch(OLD, NEW).renamed({"fare": "fare_amount"})
+
+
+def test_names_that_were_mapped_stay_where_the_files_have_none() -> None:
+    made_up = tuple(SourceColumn(name=name, type="double") for name in ("_c0", "_c1"))
+    given = Batch(format="csv", files=FILES, columns=made_up, csv=CsvOptions(header=False))
+    assert [one.name for one in given.named_like(("tip", "fare")).columns] == ["tip", "fare"]
+    swapped = given.renamed({"_c0": "fare", "_c1": "tip"}).named_like(("tip", "fare"))
+    assert [(one.in_file, one.name) for one in swapped.columns] == [("_c0", "fare"), ("_c1", "tip")]

@@ -165,7 +165,8 @@ def json_schema(column: ColumnName, schema: str, **options: Unpack[CheckOptions]
     counts), ``items``, ``minItems``, ``maxItems``, ``properties``, ``required``, ``additionalProperties``,
     ``minProperties``, ``maxProperties``, ``allOf``, ``anyOf``, ``oneOf``, ``not``, ``if``/``then``/``else``, and
     ``$ref`` within the schema, without recursion. Any other keyword is refused: none is skipped. Numbers are compared
-    as doubles; patterns are those of ``match_regex``. Spark answers it in its own SQL, by type ``VARIANT``.
+    as doubles; patterns are those of ``match_regex``, but ``$`` is the very end. A leap second (``23:59:60``) is no
+    ``date-time``. Spark answers it in its own SQL, by type ``VARIANT``.
 
     Example:
         >>> str(json_schema("payload", '{"type": "object"}'))
