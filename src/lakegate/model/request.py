@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from lakegate.model.base import Value
-from lakegate.model.batch import Batch, Claim
+from lakegate.model.batch import Batch, Claim, SourceFile
 from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema, SchemaChange
@@ -40,6 +41,9 @@ TableMode = Literal["append", "overwrite", "replace-partitions", "upsert"]
 """The modes that a table can have by its settings."""
 
 
+_BY_SOURCE = re.compile(r"\bBY(?:\s|/\*.*?\*/|--[^\n]*\n)+SOURCE\b", re.IGNORECASE | re.DOTALL)
+
+
 class WriteMode(Value):
     """What a batch does to the rows that are there, and what that takes.
 
@@ -58,6 +62,13 @@ class WriteMode(Value):
     def appends(self) -> bool:
         """Whether the rows that are there don't matter."""
         return self.name == "append"
+
+    @property
+    def needs_all_files(self) -> bool:
+        """Whether rows that aren't in the batch go, so that no file of it may be left out."""
+        if self.merge_sql is not None:
+            return _BY_SOURCE.search(self.merge_sql) is not None
+        return self.name in {"overwrite", "replace-partitions"}
 
     @property
     def writes_each_row(self) -> bool:
@@ -91,6 +102,8 @@ class IngestRequest(Value):
         create_as: Columns to create the table with, where they aren't those of the files; found by planning.
         wait_s: Seconds to wait for another run that is working on the same file.
         replaces: Runs whose rows in the table go when this one is published.
+        again: URIs of files of the batch that other runs have published, and that are written once more, because what
+            isn't in the batch goes. They stay those runs' own.
         quarantine_limit: Rows that may be quarantined, a number or a share of the batch's; more reject the batch.
             ``None``: any number.
         masked: Patterns of columns whose values aren't written into the reasons of quarantined rows.
@@ -117,6 +130,7 @@ class IngestRequest(Value):
     on_same_content: OnSameContent = "append"
     wait_s: float = 600.0
     replaces: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
     quarantine_limit: Tolerance | None = None
     masked: tuple[str, ...] = ()
     schema_mode: SchemaMode = "strict"
@@ -124,6 +138,11 @@ class IngestRequest(Value):
     reads: tuple[str, ...] = ()
     reads_at: str = ""
     mode: WriteMode = WriteMode()
+
+    @property
+    def own_files(self) -> tuple[SourceFile, ...]:
+        """The files that the run publishes: those that aren't written ``again``."""
+        return tuple(file for file in self.batch.files if file.uri not in self.again)
 
 
 class IngestPlan(Value):

@@ -14,7 +14,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import files_in, find_commit, tables_in
+from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, tables_in
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1
@@ -31,6 +31,7 @@ class ClaimedFiles:
         same_content: Those of ``files`` with the same bytes as another file, and which one.
         busy: Whether some of ``skipped`` aren't published yet but left to a run that is working on them.
         replaces: Runs whose rows this batch replaces when it is published.
+        again: URIs of those of ``files`` that other runs have published, and keep.
     """
 
     files: tuple[SourceFile, ...]
@@ -38,6 +39,7 @@ class ClaimedFiles:
     same_content: tuple[KnownFile, ...] = ()
     busy: bool = False
     replaces: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
 
 def claim_files(context: Context, request: IngestRequest, token: str, deadline: Deadline = NEVER) -> ClaimedFiles:
@@ -49,8 +51,9 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
 
     Raises:
         InputError: When a file's path was published with other content, or its content from another path, and the
-            request doesn't say what to do then.
-        RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allow.
+            request doesn't say what to do then; or when a file would be left out of a batch that must be whole.
+        RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allow; or when a batch
+            that must be whole has a file of it.
     """
     claim = _claim(context, request, token)
     if claim.busy and request.on_busy == "wait":
@@ -61,8 +64,11 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
         raise _same_content(request, claim.same_content)
     _note_same_content(context, claim.same_content)
     files, replaces = _with_replaced(context, request, claim)
+    again: tuple[str, ...] = ()
+    if files and request.mode.needs_all_files:
+        files, again = _whole(request, claim)
     skipped = tuple(known for known in (*claim.published, *claim.busy) if known.file.uri not in {f.uri for f in files})
-    return ClaimedFiles(files, skipped, claim.same_content, bool(claim.busy), replaces)
+    return ClaimedFiles(files, skipped, claim.same_content, bool(claim.busy), replaces, again)
 
 
 def _claim(context: Context, request: IngestRequest, token: str) -> Claim:
@@ -155,6 +161,8 @@ def _with_replaced(
     again: list[SourceFile] = []
     for run_id in replaces:
         commit = find_commit(context, run_id, base)
+        if commit.properties.get(MODE_PROPERTY):
+            raise _rewrote(request, run_id, commit.properties[MODE_PROPERTY])
         if any(map(is_quarantine, tables_in(commit))):
             raise _quarantined(request, run_id)
         published = {uri for uri, _ in files_in(commit)}
@@ -166,6 +174,47 @@ def _with_replaced(
     return tuple(file for file in request.batch.files if file.uri in files), replaces
 
 
+def _whole(request: IngestRequest, claim: Claim) -> tuple[tuple[SourceFile, ...], tuple[str, ...]]:
+    """Return all files of a batch whose mode takes away what isn't in it, and the URIs of those of other runs.
+
+    A file with the same bytes as another one of the batch may be left out.
+    """
+    if claim.busy:
+        other = claim.busy[0]
+        raise RetryableError(
+            f"Run {other.run_id} is working on {other.file.uri}, and mode {request.mode.name} needs all files of its "
+            "batch. Nothing was written.",
+            hint=f"Run it again when that run has ended: lakegate runs {other.run_id}",
+            table=str(request.table),
+            file=other.file.uri,
+            other_run_id=other.run_id,
+        )
+    given = {(file.uri, file.version) for file in request.batch.files}
+    twins = [one for one in claim.published if one.same_content_as or one.same_file_as]
+    for one in twins:
+        if one.same_content_as and (one.same_content_as, one.file.version) not in given:
+            raise _same_content(request, [one])
+    left_out = {one.file.uri for one in twins if (one.same_content_as or one.same_file_as, one.file.version) in given}
+    if request.mode.merge_sql is not None and claim.published:
+        raise _not_all_new(request, claim.published)
+    claimed = {file.uri for file in claim.claimed}
+    files = tuple(file for file in request.batch.files if file.uri not in left_out)
+    return files, tuple(file.uri for file in files if file.uri not in claimed)
+
+
+def _not_all_new(request: IngestRequest, published: Sequence[KnownFile]) -> InputError:
+    # Written again, a file's rows would be counted twice by a MERGE that adds; left out, they'd be taken for gone.
+    first = published[0]
+    return InputError(
+        f"The MERGE statement changes rows that aren't in the batch (NOT MATCHED BY SOURCE), and {first.file.uri} was "
+        f"published by run {first.run_id}: without it, its rows would be taken for missing. Nothing was written.",
+        hint=f"Ingest only new files, which hold everything; or take the other back: lakegate revert {first.run_id}",
+        table=str(request.table),
+        file=first.file.uri,
+        other_run_id=first.run_id,
+    )
+
+
 def _quarantined(request: IngestRequest, run_id: str) -> InputError:
     # Only a revert knows of the runs that released some of them, whose rows would else be there twice.
     return InputError(
@@ -173,6 +222,18 @@ def _quarantined(request: IngestRequest, run_id: str) -> InputError:
         "rows of them; --on-changed replace can't take those back, nor what was released of them since.",
         hint=f"Take back all rows of that run, then ingest the files again: lakegate revert {run_id} "
         "(with --cascade if rows of it were released or dropped since; --dry-run shows what that takes back)",
+        table=str(request.table),
+        other_run_id=run_id,
+    )
+
+
+def _rewrote(request: IngestRequest, run_id: str, mode: str) -> InputError:
+    # Its data files hold rows of other runs, too: what it didn't change of a file is in the new one.
+    return InputError(
+        f"Run {run_id}, which published files of this batch to {request.table} with other content, did so by mode "
+        f"{mode}; --on-changed replace can't tell its rows from those of others.",
+        hint=f"Take that run back, then ingest the files again: lakegate revert {run_id} --dry-run. Or ingest them by "
+        f"that mode.",
         table=str(request.table),
         other_run_id=run_id,
     )

@@ -39,6 +39,8 @@ ACCEPTED_BY_PROPERTY = "lakegate.accepted-by"
 TABLES_PROPERTY = "lakegate.tables"
 FILES_PROPERTY = "lakegate.files"
 READS_PROPERTY = "lakegate.reads"
+KEYS_PROPERTY = "lakegate.keys"
+"""Of the tables that a run published to, those in which it found its keys to be new: no rows may come back to them."""
 REVERTS_PROPERTY = "lakegate.reverts"
 MODE_PROPERTY = "lakegate.mode"
 """What an ingest did to the rows that were there, if it did more than append."""
@@ -203,6 +205,11 @@ def tables_in(commit: Commit) -> tuple[str, ...]:
 def reads_in(commit: Commit) -> tuple[str, ...]:
     """Return the tables that the run of ``commit`` relied on."""
     return tuple(commit.properties.get(READS_PROPERTY, "").split())
+
+
+def keys_in(commit: Commit) -> tuple[str, ...]:
+    """Return the tables of ``commit`` in which its run found its keys to be new."""
+    return tuple(commit.properties.get(KEYS_PROPERTY, "").split())
 
 
 def encode_files(files: Iterable[SourceFile]) -> str:

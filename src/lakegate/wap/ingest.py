@@ -26,6 +26,7 @@ from lakegate.wap.deadline import NEVER, Deadline, held_to
 from lakegate.wap.discard import discard_own
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 from lakegate.wap.lifecycle import Progress, running
+from lakegate.wap.modes import require_same_columns
 from lakegate.wap.plan import plan
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.quarantine import audit_and_quarantine
@@ -225,7 +226,10 @@ def _write_and_audit(context: Context, progress: Progress, until: Stage, *, retr
             _skip(progress, claimed)
             return False
         batch = _planned(progress.run).batch.only(claimed.files)
-        request = _planned(progress.run).model_copy(update={"batch": batch, "replaces": claimed.replaces})
+        require_same_columns(_planned(progress.run), batch)
+        request = _planned(progress.run).model_copy(
+            update={"batch": batch, "replaces": claimed.replaces, "again": claimed.again}
+        )
         progress.update(request=request, skipped_files=claimed.skipped, same_content_as=claimed.same_content)
         failpoints.reach("after-claim")
         try:

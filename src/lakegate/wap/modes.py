@@ -20,6 +20,7 @@ from lakegate.wap.quarantine import sets_aside
 
 if TYPE_CHECKING:
     from lakegate.checks.predicates import Predicate
+    from lakegate.model.batch import Batch
     from lakegate.model.checks import Check
 
 
@@ -153,6 +154,35 @@ def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> Wr
         return mode
     predicate = None if mode.delete_when is None else _predicate(mode.delete_when).sql
     return mode.model_copy(update={"key": _key_in(schema, mode.key, table), "delete_when": predicate})
+
+
+def require_same_columns(request: IngestRequest, batch: Batch) -> None:
+    """Check that all files of an upsert have the same columns.
+
+    What a batch lacks stays as it is in the rows that are updated; in a file that lacks a column which others have, it
+    would be NULL.
+
+    Args:
+        request: The request, as planned.
+        batch: The files to write.
+
+    Raises:
+        SchemaError: When a file lacks a column.
+    """
+    if request.mode.name != "upsert":
+        return
+    parts = batch.parts()
+    for name in {column.name.lower(): column.name for part in parts for column in part.columns}.values():
+        lacking = next((one for one in parts if all(c.name.lower() != name.lower() for c in one.columns)), None)
+        if lacking is not None:
+            raise SchemaError(
+                f"{lacking.files[0].uri} has no column '{name}', which other files of the batch have: an upsert would "
+                "set it to NULL. Nothing was written.",
+                hint="Ingest files with different columns one after the other: what a file lacks then stays as it is.",
+                table=str(request.table),
+                column=name,
+                file=lacking.files[0].uri,
+            )
 
 
 def _key_in(schema: Schema, key: Sequence[str], table: TableIdentifier) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ from lakegate.wap.history import (
     AUDIT_PROPERTY,
     BRANCH_PROPERTY,
     FILES_PROPERTY,
+    KEYS_PROPERTY,
     MODE_PROPERTY,
     READS_PROPERTY,
     REVERTS_PROPERTY,
@@ -284,6 +285,16 @@ class _Rebased:
         ]
         return tuple(dict.fromkeys([*self._run.reads, *by_checks]))
 
+    def _new_keys(self) -> tuple[str, ...]:
+        """Return the run's own tables in which it found its keys to be new, unlike what comes back to them."""
+        found = (
+            report.table
+            for report in self._reports
+            for result in report.results
+            if report.table in result.reads and result.check.startswith("unique(")
+        )
+        return tuple(dict.fromkeys(found))
+
     def _learn(self, commits: Sequence[Commit]) -> None:
         """Find out from ``commits``, newest first, whether we are too late, or already done."""
         own = next((commit for commit in commits if self._run.run_id in runs_of(commit)), None)
@@ -370,6 +381,7 @@ class _Rebased:
             TABLES_PROPERTY: " ".join(run.tables),
             AUDIT_PROPERTY: _summary(self._reports),
             READS_PROPERTY: " ".join(self._relied_on()),
+            KEYS_PROPERTY: " ".join(self._new_keys()),
         }
         if run.accepted is not None:
             properties |= {ACCEPTED_PROPERTY: run.accepted.reason, ACCEPTED_BY_PROPERTY: run.accepted.actor}
@@ -378,7 +390,7 @@ class _Rebased:
             properties[SCHEMA_PROPERTY] = "; ".join(changes)
         properties[MODE_PROPERTY] = _mode_of(run) or ""
         if run.request is not None:
-            properties[FILES_PROPERTY] = encode_files(run.request.batch.files)
+            properties[FILES_PROPERTY] = encode_files(run.request.own_files)
             properties[REVERTS_PROPERTY] = " ".join(run.request.replaces)
         return {key: value for key, value in properties.items() if value}
 

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from lakegate.errors import CheckError, InputError, NotFoundError, NotReplayableError, QueryError, SchemaError
+from lakegate.errors import (
+    CheckError,
+    InputError,
+    NotFoundError,
+    NotReplayableError,
+    QueryError,
+    RetryableError,
+    SchemaError,
+)
+from lakegate.model.batch import FileColumns
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import WriteMode
 from lakegate.model.run import Run
@@ -205,3 +214,69 @@ def test_the_mode_is_what_is_asked_for_else_the_tables(default: WriteMode, given
     else:
         with pytest.raises(InputError, match=expected):
             choose_mode(default, **given)
+
+
+def both(house: FakeLakehouse, run: str, *versions: str, mode: WriteMode = OVERWRITE, **options: Any) -> Run:
+    """Ingest files p1 and p2 together, in these versions."""
+    batches = [
+        house.batch(f"p{number}", [{"id": number, "passengers": int(version)}], version=version)
+        for number, version in enumerate(versions, 1)
+    ]
+    request = ordered(house, run=run, mode=mode, **options)
+    batch = batches[0].only(tuple(file for one in batches for file in one.files))
+    return ingest(house.context, request.model_copy(update={"batch": batch}))
+
+
+def test_an_overwrite_writes_all_its_files_when_one_of_them_is_new(house: FakeLakehouse) -> None:
+    both(house, "r1", "1", "1", mode=WriteMode())
+    run = both(house, "r2", "1", "2", on_changed="append")
+    assert (run.status, run.skipped_files) == ("published", ())
+    assert by_id(house) == [{"id": 1, "passengers": 1}, {"id": 2, "passengers": 2}]
+    assert both(house, "r3", "1", "2", on_changed="append").status == "skipped"
+
+    revert(house.context, "r2", new_run_id="x")
+    assert by_id(house) == [{"id": 1, "passengers": 1}, {"id": 2, "passengers": 1}]
+    for _ in range(2):
+        assert both(house, "again", "1", mode=WriteMode()).status == "skipped", "it is r1's, as before"
+        house.lose_journal()
+
+
+def test_an_overwrite_leaves_no_file_to_another_run(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    into(house, CLEAN, "r0")
+
+    def meanwhile() -> None:
+        with pytest.raises(RetryableError, match="mode overwrite needs all files"):
+            both(house, "r1", "1", "1", on_busy="skip")
+
+    with when_reached(monkeypatch, "after-claim", meanwhile):
+        into(house, MORE, "other", file="p1")
+    assert (by_id(house), branches(house)) == ([*CLEAN, *MORE], ["main"])
+
+
+@pytest.mark.parametrize(
+    ("clause", "refused"), [("WHEN NOT MATCHED BY\n SOURCE THEN DELETE", True), ("USING batch AS source", False)]
+)
+def test_a_merge_that_deletes_what_its_batch_lacks_needs_all_of_it(clause: str, refused: bool) -> None:
+    mode = WriteMode(name="merge-sql", merge_sql=f"MERGE INTO nyc.trips {clause}")
+    assert mode.needs_all_files is refused
+
+
+def test_files_that_an_upsert_published_are_not_replaced_with_all_that_it_wrote(house: FakeLakehouse) -> None:
+    """What is copied on write holds the rows of others, too."""
+    into(house, CLEAN, "r1")
+    into(house, [{"id": 2, "passengers": 9}], "r2", file="day", mode=UPSERT)
+    newer = [{"id": 2, "passengers": 8}]
+    with pytest.raises(InputError, match="did so by mode upsert"):
+        into(house, newer, "r3", file="day", version="2", on_changed="replace")
+    assert by_id(house) == [CLEAN[0], {"id": 2, "passengers": 9}]
+
+
+def test_an_upsert_refuses_files_of_which_only_some_have_a_column(house: FakeLakehouse) -> None:
+    into(house, CLEAN, "r1")
+    whole, part = house.batch("a", [CLEAN[0]]), house.batch("b", [{"id": 2}])
+    variants = tuple(FileColumns(columns=one.columns, uris=one.uris) for one in (whole, part))
+    batch = whole.model_copy(update={"files": (*whole.files, *part.files), "variants": variants})
+    request = ordered(house, run="r2", mode=UPSERT).model_copy(update={"batch": batch})
+    with pytest.raises(SchemaError, match=r"b.parquet has no column 'passengers'"):
+        ingest(house.context, request)
+    assert (by_id(house), branches(house)) == (CLEAN, ["main"])
