@@ -21,6 +21,7 @@ from lakegate.wap.history import (
     files_of_snapshots,
     find_commit,
     identities_in,
+    keys_in,
     kind_of,
     only_of,
     parts_of,
@@ -318,6 +319,9 @@ class _Planner:
             # What was published since was audited without the rows that come back now.
             self._depend(later, "was audited without the rows it took from")
             return ()
+        if reset.change.rows_removed != 0:
+            keyed = [one for one in later if str(one.table) in keys_in(one.commit)]
+            self._depend(keyed, "looked for its keys without the rows it took from")
         movable = tuple(one for one in later if one.only_adds and one.before is not None)
         self._depend([one for one in later if one not in movable], "changed what it left of")
         return movable

@@ -527,3 +527,16 @@ def _before_commit(house: House, monkeypatch: pytest.MonkeyPatch, do: Callable[[
 
     monkeypatch.setattr(house.catalog, "commit", overtaken)
     return pending  # type: ignore[return-value]
+
+
+def test_keys_that_were_new_without_the_rows_that_come_back_go_with_them(house: House) -> None:
+    house.add("r1", [*A, *B])
+    house.work("gone", lambda tx: tx.overwrite("nyc.trips", B))
+    house.add("r2", A, file="again", checks=("unique(id, scope='table')",))
+    house.add("r3", C)
+    with pytest.raises(NotRevertableError, match="run r2 looked for its keys without the rows it took") as refused:
+        house.undo("gone")
+    assert refused.value.context["dependents"] == ["r2"]
+
+    house.undo("gone", cascade=True)
+    assert house.rows() == [*A, *B, *C]
