@@ -296,7 +296,7 @@ class Backfill:
             )
         default = "day" if self._by == "modified" else finest_unit(files)
         made = make_plan(self._table, files, self._wanted, self._chunking or default, known, creates=creates)
-        return made.model_copy(update={"in_order": mode in {"upsert", "merge-sql"}})
+        return made.model_copy(update={"in_order": mode != "append"})
 
     def find_problems(self, plan: BackfillPlan) -> Mapping[str, InputError]:
         """Return why chunks would be refused before anything is written, by their names. Changes nothing.

@@ -289,7 +289,7 @@ class Intake:
     def _goes_alone(self, table: str) -> bool:
         """Return whether each file of a table must be a batch: two may have the same key, or replace the same rows."""
         try:
-            return self.lake.mode_of(table, **self._options).name not in {"append", "replace-partitions"}
+            return self.lake.mode_of(table, **self._options).name != "append"
         except LakegateError:
             return False  # their ingest says what is wrong
 

@@ -338,3 +338,9 @@ def test_an_orchestrator_runs_chunks_itself_with_run_ids_of_its_own(archive: Arc
     with pytest.raises(EngineError):
         work.run(chunk)
     assert all(lake.closed for lake in archive.lakes)
+
+
+def test_chunks_that_replace_partitions_go_in_order_too(archive: Archive, tmp_path: Path) -> None:
+    day_files(tmp_path, 1, 2)
+    assert backfill(archive, tmp_path, options={"mode": "replace-partitions"}).plan().in_order
+    assert not backfill(archive, tmp_path).plan().in_order

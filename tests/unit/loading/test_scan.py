@@ -18,6 +18,7 @@ from lakegate.errors import (
     RetryableError,
     SourceError,
 )
+from lakegate.lake import IngestOptions
 from lakegate.loading.file_outcomes import Ready, in_chunks
 from lakegate.loading.routes import Routes
 from lakegate.loading.scan import Chunk, Intake, Scan
@@ -67,11 +68,14 @@ def test_files_come_in_chunks_by_table_number_and_size(lake: FolderLake, clock: 
     ]
 
 
-def test_files_that_may_change_the_same_rows_go_one_after_the_other(lake: FolderLake, clock: FakeClock) -> None:
+@pytest.mark.parametrize("options", [{"mode": "upsert", "key": ("id",)}, {"mode": "replace-partitions"}])
+def test_files_that_may_change_the_same_rows_go_one_after_the_other(
+    lake: FolderLake, clock: FakeClock, options: IngestOptions
+) -> None:
     lake.put("1.csv", "2.csv", "3.csv")
-    found = take_all(make_intake(lake, clock, settle_s=0.0, options={"mode": "upsert", "key": ("id",)}))
+    found = take_all(make_intake(lake, clock, settle_s=0.0, options=options))
     assert names(found) == lake.names() == [["1.csv"], ["2.csv"], ["3.csv"]]
-    assert lake.options[0]["key"] == ("id",)
+    assert lake.options[0]["mode"] == options["mode"]
 
 
 def test_what_is_published_is_not_taken_again(lake: FolderLake, clock: FakeClock) -> None:
