@@ -48,6 +48,7 @@ from lakegate.spark.scans import (
 from lakegate.spark.sessions import (
     CATALOG,
     SessionFactory,
+    always,
     end_session,
     hang_up,
     is_alive,
@@ -127,6 +128,9 @@ class SparkEngine:
 
     def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
         """Append ``batch`` to ``target`` in one write."""
+        self._write(batch, target, step, lambda writer: writer.append())
+
+    def _write(self, batch: Batch, target: WriteTarget, step: Step | None, finish: Callable[[Any], None]) -> None:
         with translated(f"writing {target.table} on branch {target.ref}", source=True), _progress(self.session, step):
             frame, schema = self._source(batch)
             self._change_schema(target)
@@ -139,7 +143,7 @@ class SparkEngine:
                 frame = self._as(batch, target, frame, schema, wanted=schema)
             writer = _writer(frame, target)
             if target.create is None:
-                writer.append()
+                finish(writer)
             else:
                 self._create(writer, target.create)
 
@@ -156,6 +160,12 @@ class SparkEngine:
 
     def rewrite(self, batch: Batch, target: WriteTarget, mode: WriteMode, step: Step | None = None) -> None:
         """Write ``batch`` to ``target`` by a mode other than append, in one snapshot."""
+        if mode.name == "overwrite":
+            self._write(batch, target, step, lambda writer: writer.overwrite(always(self.session)))
+            return
+        if mode.name == "replace-partitions":
+            self._write(batch, target, step, lambda writer: writer.overwritePartitions())
+            return
         doing = f"writing {target.table} on branch {target.ref}"
         with translated(doing, source=True):
             self._source(batch)  # Spark may have to be restarted for its files

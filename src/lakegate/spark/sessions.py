@@ -126,6 +126,15 @@ def is_connect(session: Any) -> bool:
     return ".connect." in type(session).__module__
 
 
+def always(session: Any) -> Any:
+    """Return a column that is true in every row."""
+    if is_connect(session):
+        from pyspark.sql.connect.functions import lit
+    else:
+        from pyspark.sql.functions import lit
+    return lit(True)  # noqa: FBT003 - it is the value
+
+
 def end_session(session: Any) -> None:
     """End one of our sessions. A classic one is left alone: it is part of the user's application."""
     if is_connect(session):

@@ -22,7 +22,7 @@ from lakegate.spark.failures import condition_of, first_sentence, translated
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, tokens_of
 from lakegate.spark.reader import read_as, read_batch
 from lakegate.spark.scans import collected, free_names
-from lakegate.spark.sessions import CATALOG, end_session, is_connect
+from lakegate.spark.sessions import CATALOG, always, end_session, is_connect
 from lakegate.spark.statement import Statement, parse_statement
 
 BATCH = "batch"
@@ -102,7 +102,7 @@ class SparkTransaction:
         with self._writing(table):
             writer = self._fitted(table, rows, create).writeTo(table.sql(CATALOG))
             if create is None:
-                writer.overwrite(self._true())
+                writer.overwrite(always(self._session))
             else:
                 self._create(writer, create)
 
@@ -166,7 +166,10 @@ class SparkTransaction:
         return self._session
 
     def write(self, batch: Batch, target: WriteTarget, mode: WriteMode) -> None:
-        """Write the files of a batch by a mode other than append; see :meth:`lakegate.ports.Engine.rewrite`."""
+        """Merge the files of a batch into a table: an upsert, or a statement of the user's.
+
+        A ``MERGE`` gets the run's id into its snapshot by the session's settings only.
+        """
         doing = f"writing {target.table} on branch {self._branch}"
         with translated(doing, source=True):
             frame, source = read_batch(self._session, batch)
@@ -181,16 +184,7 @@ class SparkTransaction:
                     extra = tuple(one for one in source.columns if target.table_schema.find(one.name) is None)
                 wanted = Schema(columns=(*target.table_schema.columns, *extra))
                 frame = read_as(self._session, batch, wanted, frame=frame, source=source)
-            if mode.name == "upsert":
-                self._upsert_batch(frame, source, target, mode, without=[one.name for one in extra])
-                return
-            writer = frame.writeTo(target.table.sql(CATALOG))
-            if target.create is not None:
-                self._create(writer, target.create)
-            elif mode.name == "overwrite":
-                writer.overwrite(self._true())
-            else:
-                writer.overwritePartitions()
+            self._upsert_batch(frame, source, target, mode, without=[one.name for one in extra])
 
     def _upsert_batch(
         self, frame: Any, source: Schema, target: WriteTarget, mode: WriteMode, *, without: Sequence[str]
@@ -374,13 +368,6 @@ class SparkTransaction:
         finally:
             with suppress(Exception):
                 self._session.catalog.dropTempView(view)
-
-    def _true(self) -> Any:
-        if is_connect(self._session):
-            from pyspark.sql.connect.functions import lit
-        else:
-            from pyspark.sql.functions import lit
-        return lit(True)  # noqa: FBT003 - it is the value
 
     @contextmanager
     def _writing(self, table: TableIdentifier) -> Iterator[None]:
