@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -67,10 +68,10 @@ def to_batches(rows: Any) -> tuple[pa.Schema, Iterator[Any]]:
     if isinstance(first, Mapping):
         table = _some(to_arrow([first, *parts]))
         return table.schema, iter(table.to_batches())
-    head = _some(to_arrow(first))
-    others = (made for part in parts if (made := to_arrow(part)) is not None)
-    tables = chain([head], others)
-    return head.schema, (_same(one, head.schema, number) for number, one in enumerate(tables, start=1))
+    tables = (made for part in chain([first], parts) if (made := to_arrow(part)) is not None)
+    head = _some(next(tables, None))
+    all_of_them = enumerate(chain([head], tables), start=1)
+    return head.schema, (_same(one, head.schema, number) for number, one in all_of_them)
 
 
 def to_arrow(rows: Any) -> pa.Table | None:
@@ -111,13 +112,45 @@ def _is_known(rows: Any) -> bool:
 def _same(table: pa.Table, schema: pa.Schema, number: int) -> pa.Table:
     import pyarrow as pa
 
+    hint = "Give every part the same columns, in types that the first one's hold."
+    different = {*table.column_names} ^ {*schema.names}
+    if different:
+        listed = ", ".join(f"'{name}'" for name in sorted(different))
+        raise InputError(f"Part {number} has other columns than part 1: {listed}.", hint=hint)
     try:
-        return table.select(schema.names).cast(schema)
+        found = table.select(schema.names)
+        for mine, first in zip(found.schema, schema, strict=True):
+            if not _widens(mine.type, first.type):
+                raise InputError(
+                    f"Part {number} has other columns than part 1: '{mine.name}' is {mine.type}, but was {first.type}.",
+                    hint="The first part has no value to tell its type by: give it one (pa.table with a schema)."
+                    if pa.types.is_null(first.type)
+                    else hint,
+                )
+        return found.cast(schema)
     except (KeyError, ValueError, pa.ArrowException) as error:
-        raise InputError(
-            f"Part {number} has other columns than part 1: {first_line(error)}",
-            hint="Give every part the same columns, in types that the first one's hold.",
-        ) from error
+        raise InputError(f"Part {number} has other columns than part 1: {first_line(error)}", hint=hint) from error
+
+
+def _widens(narrow: Any, wide: Any) -> bool:  # noqa: PLR0911 - a line for each type
+    """Return whether a cast keeps each value that fits, and refuses the others."""
+    from pyarrow import types
+
+    if narrow == wide or types.is_null(narrow):
+        return True
+    if types.is_integer(narrow):
+        return types.is_integer(wide) or types.is_floating(wide)
+    if types.is_floating(narrow):
+        return types.is_floating(wide) and narrow.bit_width <= wide.bit_width
+    if types.is_decimal(narrow):
+        return types.is_decimal(wide)
+    if types.is_timestamp(narrow):
+        return types.is_timestamp(wide) and (narrow.tz is None) == (wide.tz is None)
+    if types.is_list(narrow):
+        return types.is_list(wide) and _widens(narrow.value_type, wide.value_type)
+    if types.is_struct(narrow) and types.is_struct(wide) and narrow.num_fields == wide.num_fields:
+        return all(a.name == b.name and _widens(a.type, b.type) for a, b in zip(narrow, wide, strict=True))
+    return False
 
 
 def _some(table: pa.Table | None) -> pa.Table:
@@ -137,6 +170,9 @@ def _arrow(rows: Any) -> pa.Table:
         return rows
     pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
     if pandas is not None and isinstance(rows, pandas.DataFrame):
+        for name in (name for name, kind in zip(rows.columns, rows.dtypes, strict=True) if kind.kind == "O"):
+            if rows.columns.is_unique:
+                _require_one_kind(str(name), rows[name])
         return pa.Table.from_pandas(rows, preserve_index=False)
     if polars is not None and isinstance(rows, (polars.DataFrame, polars.LazyFrame)):
         frame = rows.lazy().collect()
@@ -164,11 +200,47 @@ def _arrow_of_dicts(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
             )
     columns = {}
     for name in names:
+        values = [row[name] for row in rows]
+        _require_one_kind(str(name), values)
         try:
-            columns[str(name)] = pa.array([row[name] for row in rows])
+            columns[str(name)] = pa.array(values)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise InputError(f"The values of '{name}' are not of one type: {first_line(error)}") from error
     return pa.table(columns)
+
+
+def _require_one_kind(name: str, values: Iterable[Any]) -> None:
+    """Refuse values of kinds that Arrow would make one of, and so lose what only the other has."""
+    seen = set(map(type, values)) - {type(None)}
+    if len(seen) <= 1 and not any(issubclass(kind, (Mapping, list, tuple, dt.datetime)) for kind in seen):
+        return
+    first: dict[str, tuple[str, int]] = {}
+    for number, value in enumerate(values, start=1):
+        for at, kind in _kinds(value, name):
+            known, row = first.setdefault(at, (kind, number))
+            if kind != known:
+                raise InputError(
+                    f"The values of '{at}' are not of one type: row {row} has {known}, row {number} {kind}.",
+                    hint="Make them one type first.",
+                )
+
+
+def _kinds(value: Any, at: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield at, "a text"
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        yield at, "bytes"
+    elif isinstance(value, dt.datetime):
+        if value == value:  # noqa: PLR0124 - pandas' NaT is a time, too, and equals nothing
+            yield at, "a time without a zone" if value.tzinfo is None else "a time with a zone"
+    elif isinstance(value, dt.date):
+        yield at, "a date"
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _kinds(part, f"{at}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _kinds(part, f"{at}[]")
 
 
 def _unwritable(rows: object, error: Exception) -> InputError:

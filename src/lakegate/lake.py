@@ -1512,7 +1512,7 @@ class Lake:
         pointer = self._components.catalog.get_table(identifier, resolved)
         if pointer is None:
             raise unknown_table(self._components.catalog, name, resolved)
-        return Table(pointer, self._components.reader)
+        return Table(pointer, self._components.reader, commit=resolved.hash if ref == MAIN and at is None else "")
 
     def snippet(
         self,
@@ -1613,7 +1613,7 @@ class Lake:
         query_text(sql)  # before Spark is started for it
         resolved = self._resolve(ref, at)
         engine = self._components.engine
-        reads = tables_of(sql) if ref == MAIN else ()
+        reads = tables_of(sql) if ref == MAIN and at is None else ()
         return Query(engine.query(sql, resolved), engine.fetch, engine.stream, reads=reads, commit=resolved.hash)
 
     # Runs
@@ -2258,19 +2258,29 @@ class Lake:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
         given = cache(lambda: self._paths(paths, wanted))  # a generator can be taken once only
-        run = resume(
-            self._context,
-            run_id,
-            until=until,
-            table=TableIdentifier.parse(table),
-            request=lambda: self._request(table, given(), wanted),
-            suspends=suspends,
-            deadline=Deadline.after(options.get("timeout_s")),
-        )
+        try:
+            run = resume(
+                self._context,
+                run_id,
+                until=until,
+                table=TableIdentifier.parse(table),
+                request=lambda: self._request(table, given(), wanted),
+                suspends=suspends,
+                deadline=Deadline.after(options.get("timeout_s")),
+            )
+        except Exception:
+            with suppress(LakegateError):  # what went wrong first counts
+                known = self._components.journal.get(run_id)
+                if known is None or known.finished_at is not None:
+                    self._read_by.pop(run_id, None)
+                    drop_copies(self.home, run_id)
+            raise
         return self._ended(run)
 
     def _paths(self, given: Paths | Frame, options: IngestOptions) -> Paths:
         """Return the paths of files as they were given, or that of a file which is made of rows, for this run."""
+        # Of an earlier call of this run, which may have had other rows.
+        self._read_by.pop(options["run_id"] or "", None)
         if isinstance(given, (str, Path)):
             return given
         from lakegate.frames import are_rows, spark_frame, to_batches
@@ -2278,9 +2288,19 @@ class Lake:
         if not are_rows(given):
             return list(given)
         from lakegate.sources.copies import write
+        from lakegate.sources.inspection import combine
+        from lakegate.sources.parquet import schema_problems
 
-        if isinstance(given, Query) and given.reads:
-            self._read_by[options["run_id"] or ""] = given.reads, given.commit
+        reads = given.reads if isinstance(given, Query) else ()
+        if isinstance(given, Table) and given.commit:
+            reads = (str(given.metadata.table),)
+        if reads and isinstance(given, (Query, Table)):
+            self._read_by[options["run_id"] or ""] = reads, given.commit
+        elif reads is None:
+            self._components.narrator.note(
+                "The query doesn't say for sure which tables it reads: if one changes before the rows are published, "
+                "they are published all the same."
+            )
         frame = spark_frame(given)
         if frame is not None:
             from lakegate.spark.dataframes import to_batches as from_spark
@@ -2292,6 +2312,9 @@ class Lake:
         kind = type(given)
         target = folder / f"{kind.__module__.partition('.')[0].strip('_')}-{kind.__name__.lower()}.parquet"
         with self._components.narrator.step(f"Taking the rows of this {kind.__name__}"):
+            problems = list(schema_problems(f"rows of this {kind.__name__}", schema))
+            if problems:
+                raise combine(problems)
             write(batches, schema, target)
         return target
 
@@ -2382,7 +2405,9 @@ class Lake:
                 hint = guess.strip() or f"Their columns: {', '.join(there)}."
                 raise SchemaError(f"The files have no column '{old}'.", hint=hint, column=old)
         batch = batch.renamed(names)
-        return batch if may_differ or batch.has_one_shape else found(may_differ=False)  # which raises
+        if not may_differ and not batch.has_one_shape:
+            found(may_differ=False)  # which raises, unless what differs was only inferred
+        return batch
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
         contract = self._components.contracts.find(table) if configured else None

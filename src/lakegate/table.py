@@ -58,8 +58,10 @@ class Table:
     - ``limit``: maximum number of rows.
     """
 
-    def __init__(self, pointer: TablePointer, reader: TableReader) -> None:
+    def __init__(self, pointer: TablePointer, reader: TableReader, *, commit: str = "") -> None:
         self._pointer = pointer
+        self.commit = commit
+        """The commit of ``main`` that it's read at as it is now; empty for another ref or time."""
         self._reader = reader
         self.metadata: TableMetadata = reader.metadata(pointer)
 
@@ -205,13 +207,13 @@ class Query:
         fetch: Callable[[Any], pa.Table],
         stream: Callable[[Any], Iterator[pa.RecordBatch]],
         *,
-        reads: tuple[str, ...] = (),
+        reads: tuple[str, ...] | None = (),
         commit: str = "",
     ) -> None:
         self.dataframe = frame
         """The Spark DataFrame. Its methods raise Spark's own exceptions."""
         self.reads = reads
-        """The tables that it reads."""
+        """The tables that it reads as they are now on ``main``; ``None`` if its text doesn't say which."""
         self.commit = commit
         """The commit that it reads them at."""
         self._fetch = fetch

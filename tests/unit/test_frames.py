@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,44 @@ def test_parts_have_the_columns_of_the_first() -> None:
     _, batches = to_batches(iter([TABLE, TABLE.rename_columns(["id", "other"])]))
     with pytest.raises(InputError, match="Part 2 has other columns than part 1"):
         list(batches)
+
+
+AWARE = dt.datetime(2024, 1, 1, 5, tzinfo=dt.timezone(dt.timedelta(hours=5)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 5)),
+        (dt.datetime(2024, 1, 1, 5), AWARE),
+        ("x", b"y"),
+        ([dt.date(2024, 1, 1)], [None, dt.datetime(2024, 1, 1, 5)]),
+        ({"at": AWARE}, {"at": dt.datetime(2024, 1, 1, 5)}),
+    ],
+)
+def test_values_of_two_kinds_are_refused_by_row(one: Any, other: Any) -> None:
+    for rows in ([{"v": one}, {"v": None}, {"v": other}], pd.DataFrame({"v": [one, None, other]}, dtype=object)):
+        with pytest.raises(InputError, match=r"The values of 'v.*' are not of one type: row 1 has .*, row 3"):
+            to_batches(rows)
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "words"),
+    [
+        ({"a": [1]}, {"a": [1], "c": [2]}, "other columns than part 1: 'c'"),
+        ({"a": [1]}, {"a": ["007"]}, "'a' is string, but was int64"),
+        ({"a": [AWARE]}, {"a": [dt.datetime(2024, 1, 1)]}, "'a' is timestamp"),
+        ({"a": [1.5]}, {"a": [2**53 + 1]}, "Part 2 has other columns"),
+        ({"a": [None]}, {"a": [1]}, "'a' is int64, but was null"),
+    ],
+)
+def test_parts_lose_nothing(first: Any, later: Any, words: str) -> None:
+    _, batches = to_batches(iter([pa.table(first), pa.table(later)]))
+    with pytest.raises(InputError, match=words):
+        list(batches)
+
+
+def test_parts_may_come_narrower_and_in_another_order() -> None:
+    schema, batches = to_batches(iter([[], pa.table({"a": [1.5], "b": ["x"]}), pa.table({"b": [None], "a": [1]})]))
+    assert [row for part in batches for row in part.to_pylist()] == [{"a": 1.5, "b": "x"}, {"a": 1.0, "b": None}]
+    assert schema.names == ["a", "b"]

@@ -1,5 +1,7 @@
 """What ``Lake`` adds to the packages it calls, on a catalog and journal in memory."""
 
+# ruff: noqa: SLF001 - what becomes of sources before a run begins has no name of its own
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -7,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lakegate.config import Settings
@@ -17,8 +20,10 @@ from lakegate.model.batch import SourceFile
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest
 from lakegate.model.run import Publication, Run, RunKind, RunStatus
+from lakegate.private import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import stat_file, to_uri
+from lakegate.table import Query
 from support.fakes import FakeLakehouse
 from support.journals import Actor
 
@@ -195,3 +200,43 @@ def test_files_that_nobody_published_are_not_read(
 ) -> None:
     monkeypatch.setattr("lakegate.lake._read_version", pytest.fail)
     assert len(open_lake(house).known_files(TABLE, [to_uri(tmp_path / "a.parquet")]).free) == 1
+
+
+def lake_in(folder: Path, house: FakeLakehouse) -> Any:
+    lake: Any = open_lake(house)
+    lake._components.home = folder
+    return lake
+
+
+def test_rows_that_no_table_holds_are_refused(house: FakeLakehouse, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'a' has type duration"):
+        lake_in(tmp_path, house)._paths([{"a": timedelta(seconds=1)}], {"run_id": "r-1"})
+
+
+def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: FakeLakehouse, tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, house)
+    query = Query(None, lambda _: pa.table({}), lambda _: iter(()), reads=("nyc.a",), commit="c0")
+    lake._read_by["r-1"] = query.reads, query.commit
+    assert lake._paths(["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
+    assert not lake._read_by
+
+
+def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, house)
+    folder = copies_of(tmp_path, "r-1")
+    folder.mkdir(parents=True)
+
+    def fails(*_: Any) -> Any:
+        raise InputError("No.")
+
+    lake._paths = fails
+    with pytest.raises(InputError, match=r"No\."):
+        lake.write(TABLE, [{"a": 1}], run_id="r-1")
+    assert not folder.exists()
+
+
+def test_columns_stay_renamed_where_files_differ_in_what_was_inferred(house: FakeLakehouse, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"Fare": 1}\n', encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"Fare": 1.5}\n', encoding="utf-8")
+    batch = lake_in(tmp_path, house)._discover(tmp_path / "*.jsonl", None, None, "r-1", given={"fare": "amount"})
+    assert [column.name for column in batch.columns] == ["amount"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, cast
 
 import pyarrow as pa
@@ -79,15 +80,20 @@ def write(batches: Iterable[Any], schema: pa.Schema, target: Path) -> int:
     """
     rows = 0
     private_folder(target.parent)
+    # Two processes may be at the same run: neither may read what the other has half written.
+    unfinished = target.with_name(f".{target.name}.{token_hex(4)}")
     try:
-        with pq.ParquetWriter(target, schema, store_schema=False) as writer:
+        with pq.ParquetWriter(unfinished, schema, store_schema=False) as writer:
             for batch in batches:
                 table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
                 writer.write_table(table if table.schema.equals(schema) else _cast(table, schema))
                 rows += len(table)
-    except pa.ArrowInvalid as error:
+        unfinished.replace(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         reason = (str(error).splitlines() or ["a value doesn't fit"])[0].rstrip(".")
         raise SourceError(f"A value can't be written: {reason}.", hint="Correct the value.") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
     return rows
 
 

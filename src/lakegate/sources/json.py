@@ -1,4 +1,4 @@
-"""JSON: objects line by line, one after the other, or in one list; whole columns at a time, and nothing rounded.
+"""JSON: objects line by line, one after the other, or in one list; whole columns at a time, and no integer rounded.
 
 Arrow parses a block of lines at once, and infers types for itself. What it infers is joined over the blocks, and kept
 from losing anything: text that looks like a time stays text (whether it is one is decided over all values, as in CSV),
@@ -36,6 +36,12 @@ _TIMES = frozenset({"date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
 _SPACES = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
+_DEEPEST = 200
+"""Levels of nesting: at some thousands, parsers that call themselves die."""
+_LONE_NULL = re.compile(rb"(?:^|[\n}])[ \t\r]*null")
+"""What may be ``null`` in place of an object: Arrow takes it for a row, or dies of it."""
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_BRACKET = re.compile(rb"[{}\[\]]")
 _Path = tuple[str, ...]
 
 
@@ -108,6 +114,7 @@ class _Columns:
 
     def parse(self, block: bytes, line: int) -> pa.Table:
         """Return a block as a table in types that hold its values exactly."""
+        self._require_parsable(block, line)
         explicit = _only(self._joined, lambda kind: types.is_string(kind) or types.is_decimal(kind))
         self._natural = None
         while True:
@@ -160,6 +167,28 @@ class _Columns:
             raise AssertionError("the last attempt returns or raises")
         except (pa.ArrowException, ValueError) as error:
             raise self._explained(block, line, error) from error
+
+    def _require_parsable(self, block: bytes, line: int) -> None:
+        """Refuse what Arrow's parser dies of."""
+        if block.count(b"{") + block.count(b"[") > _DEEPEST:
+            for number, text in _lines(block, line):
+                if text.count(b"{") + text.count(b"[") > _DEEPEST and _depth(text) > _DEEPEST:
+                    raise SourceError(
+                        f"'{self._path}', line {number} is nested too deeply: more than {_DEEPEST} levels.",
+                        hint="Write it with less nesting, or as text.",
+                        path=self._path,
+                    )
+        for found in _LONE_NULL.finditer(block):
+            start = block.rfind(b"\n", 0, found.end()) + 1
+            end = block.find(b"\n", start)
+            text = block[start : end if end >= 0 else None]
+            number = line + block.count(b"\n", 0, start)
+            if _LONE_NULL.search(_TEXT.sub(b"", text)):
+                raise SourceError(
+                    f"'{self._path}', line {number} is null, not an object.",
+                    hint='Write one object a line, such as {"id": 1, "name": "a"}.',
+                    path=self._path,
+                )
 
     def _long_integers(self, block: bytes, line: int, suspects: set[_Path]) -> Any:
         """Return those of the columns whose integers no double holds, as decimals; ``None`` when there is none."""
@@ -427,6 +456,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def _depth(text: bytes) -> int:
+    """Return how deeply a line's lists and objects are nested."""
+    deepest = depth = 0
+    for bracket in _BRACKET.findall(_TEXT.sub(b"", text)):
+        depth += 1 if bracket in b"{[" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
 def _lines(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
     for number, text in enumerate(block.split(b"\n"), start=first):
         if text.strip():
@@ -442,7 +480,16 @@ def _blocks(file: Located, on_read: Callable[[int], None]) -> Iterator[tuple[byt
             message = f"'{path}' is UTF-16; JSON is read as UTF-8."
             raise SourceError(message, hint="Convert it, for example with iconv.", path=path)
         if _is_document(head):
-            yield from _document(path, head + stream.read())
+            content = head
+            while block := stream.read(_BLOCK_BYTES):
+                content += block
+                if len(content) > _LONGEST_LINE:
+                    message = (
+                        f"'{path}' is a list, or begins with an object over several lines, and has more than "
+                        f"{_LONGEST_LINE:,} bytes; it would have to be held in memory."
+                    )
+                    raise SourceError(message, hint="Write one whole object a line.", path=path)
+            yield from _document(path, content)
             return
         number = 1
         for block in _whole_lines(path, head, stream):

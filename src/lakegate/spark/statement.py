@@ -58,6 +58,13 @@ _PROPERTIES_REFUSED = frozenset(
         "write.object-storage.path",
     }
 )
+_METADATA_TABLES = frozenset(
+    {
+        *("all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files"),
+        *("delete_files", "entries", "files", "history", "manifests", "metadata_log_entries", "partitions"),
+        *("position_deletes", "refs", "snapshots"),
+    }
+)
 _NOT_METADATA_ONLY = "(SELECT count(*) FROM range(1)) = 1"
 
 
@@ -122,17 +129,28 @@ def parse_statement(sql: str, catalogs: Collection[str] = (), *, views: Collecti
     return Statement(sql_text(tokens), read, written)
 
 
-def tables_of(sql: str) -> tuple[str, ...]:
-    """Return the names of the tables that a query reads, as far as its text says so.
+def tables_of(sql: str) -> tuple[str, ...] | None:
+    """Return the names of the tables of ours that a query reads; ``None`` if its text doesn't say it for sure.
+
+    A name such as ``nyc.trips.snapshots`` may be a table, or say something of ``nyc.trips``: both count.
 
     Example:
         >>> tables_of("WITH a AS (SELECT * FROM nyc.trips) SELECT * FROM a JOIN nyc.zones USING (id)")
         ('nyc.trips', 'nyc.zones')
     """
+    found: set[str] = set()
     try:
-        return tuple(sorted(map(str, parse_statement(sql).read)))
-    except QueryError:  # it names what a transaction may not, such as another catalog
-        return ()
+        for table in _tables(_parse(tokens_of(sql, "statement"))):
+            parts = [part.name for part in table.parts]
+            if len(parts) > 1 and parts[0].lower() in _OTHER_CATALOGS:
+                continue
+            name = _name(table, ())
+            found.add(str(name))
+            if name.name.lower() in _METADATA_TABLES and len(name.namespace) > 1:
+                found.add(str(TableIdentifier.parse(".".join(name.namespace))))
+    except (QueryError, IdentifierError):  # another reference, a view, or a name that is made up as it runs
+        return None
+    return tuple(sorted(found))
 
 
 def _parse(tokens: Sequence[SqlToken]) -> exp.Expr:

@@ -21,6 +21,7 @@ from lakegate.errors import LakegateError
 from lakegate.model.batch import Batch
 from lakegate.sources import changed_files, discover, from_uri
 from lakegate.sources import json as json_source
+from lakegate.sources.copies import write
 
 
 def read(tmp_path: Path, name: str, content: str | bytes) -> tuple[Batch, list[dict[str, Any]]]:
@@ -146,6 +147,9 @@ def test_json_keeps_each_value_exactly(tmp_path: Path, at_once: int, monkeypatch
         ('{"id": 1}\n{"id":\n', "line 2 is not valid JSON: Expecting value"),
         ('{"id": 1, "id": 2}\n', "line 1 is not valid JSON: the key 'id' is there twice"),
         ('{"id": 1}\n[2]\n', "line 2 is a list, not an object"),
+        ('null\n{"id": 4}\n', "line 1 is null, not an object"),
+        ('{"id": "} null", "o": {}}\n null \n{"id": "x"}', "line 2 is null, not an object"),
+        ('{"id": 1}\n{"id": 1} null\n', "line 2 is null, not an object"),
         ('[{"id": 1} {"id": 2}]', "Expecting ',' or ']'"),
         ('[{"id": 1}', "Expecting ',' or ']'"),
         ("[", "The list has no end"),
@@ -172,8 +176,25 @@ def test_bad_json_is_refused_by_line(tmp_path: Path, content: str | bytes, words
 
 
 def test_json_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LakegateError, match="nested too deeply"):
-        read(tmp_path, "a.jsonl", '{"a":' * 3000 + "1" + "}" * 3000)
+    for depth in (300, 200_000):
+        with pytest.raises(LakegateError, match="nested too deeply"):
+            read(tmp_path, "a.jsonl", '{"b": 1}\n{"a":' + "[" * depth + "]" * depth + "}")
+    wide, _ = read(tmp_path, "a.jsonl", '{"a": [' + '{"b": "[[["},' * 300 + '{"b": null}], "c": "} null"}')
+    assert wide.rows == 1
+
+
+def test_json_in_one_list_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_source, "_LONGEST_LINE", 20)
+    monkeypatch.setattr(json_source, "_BLOCK_BYTES", 8)
+    with pytest.raises(LakegateError, match="more than 20 bytes"):
+        read(tmp_path, "a.json", '[{"id": 1}, {"id": 2}, {"id": 3}]')
+
+
+def test_what_parquet_has_no_type_for_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
+    table = pa.table({"empty": pa.array([{}], pa.struct([]))})
+    with pytest.raises(LakegateError, match="A value can't be written"):
+        write(table.to_batches(), table.schema, tmp_path / "new" / "a.parquet")
+    assert not list((tmp_path / "new").iterdir())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakegate.errors import QueryError
-from lakegate.spark.statement import parse_statement
+from lakegate.spark.statement import parse_statement, tables_of
 
 _CASES = [
     ("SELECT * FROM a.t", "a.t", ""),
@@ -201,3 +201,18 @@ def test_attacks_are_refused_in_plain_words(sql: str, said: str) -> None:
     with pytest.raises(QueryError, match=said.replace("(", r"\(")) as caught:
         parse_statement(sql)
     assert "Token" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("SELECT * FROM nyc.trips.snapshots", ("nyc.trips", "nyc.trips.snapshots")),
+        ("SELECT * FROM spark_catalog.a.b JOIN lakegate.nyc.trips", ("nyc.trips",)),
+        ("SELECT * FROM a.files", ("a.files",)),
+        ("SELECT * FROM nyc.`trips@main`", None),
+        ("SELECT * FROM a_view", None),
+        ("SELECT * FROM IDENTIFIER('nyc.trips')", None),
+    ],
+)
+def test_what_a_query_reads_is_told_for_sure_or_not_at_all(sql: str, tables: tuple[str, ...] | None) -> None:
+    assert tables_of(sql) == tables
