@@ -324,11 +324,14 @@ class TableEditor(Protocol):
     Each method writes new metadata beside the old and returns its location; nothing is visible before it is committed.
     """
 
-    def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
+    def replay(
+        self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
+    ) -> TablePointer:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
 
         The snapshots keep their ids, so that what is published is what was audited; the result carries
-        ``onto.content_id`` and has the schema, the partition specs and the sort orders of ``onto``.
+        ``onto.content_id`` and has the schema, the partition specs and the sort orders of ``onto``. ``keep_row_ids`` is
+        for rows that were published with their ids (format version 3).
 
         Raises:
             NotReplayableError: When a snapshot did more than append, the table was replaced by another of its name, or
@@ -388,6 +391,9 @@ class TableEditor(Protocol):
         Raises:
             NotReplayableError: When a snapshot did more than append, or hasn't added one of the files.
         """
+
+    def following(self, pointer: TablePointer, now: TablePointer | None) -> TablePointer:
+        """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3)."""
 
     def drop_files(self, pointer: TablePointer, paths: Collection[str], summary: Mapping[str, str]) -> TablePointer:
         """Remove exactly the data files at ``paths`` in one new snapshot (operation ``delete``).
@@ -616,7 +622,7 @@ class EngineTransaction(Protocol):
             where: A validated condition; only files that may hold rows for which it's true are rewritten.
         """
 
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, where: str | None) -> Mapping[str, Any]:
+    def fingerprint(self, table: TableIdentifier, *, by_partition: bool) -> Mapping[str, Any]:
         """Return number and content hash of a table's rows, whatever their order, for each of its partitions."""
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:

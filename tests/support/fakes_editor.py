@@ -21,7 +21,10 @@ class TableEdits:
     versions: Any
     _ids: Iterator[int] = itertools.count(1)
 
-    def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
+    def replay(
+        self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
+    ) -> TablePointer:
+        del keep_row_ids
         staged, version = self.versions[source.metadata_location], self.versions[onto.metadata_location]
         _check_columns(staged.schema, version.schema, onto)
         by_id = {snapshot.snapshot_id: snapshot for snapshot in staged.snapshots}
@@ -60,6 +63,11 @@ class TableEdits:
     def replay_rewrite(self, source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
         del before
         _refuse(onto, f"snapshot {source.snapshot_id} is no compaction in one step")
+
+    @staticmethod
+    def following(pointer: TablePointer, now: TablePointer | None) -> TablePointer:
+        del now
+        return pointer
 
     def trimmed(
         self,

@@ -35,6 +35,19 @@ def check_version(document: Document, pointer: TablePointer) -> None:
         )
 
 
+def check_no_downgrade(source: Document, onto: Document, onto_pointer: TablePointer) -> None:
+    """Raise a ``NotReplayableError`` for files of a newer format version than the table's."""
+    ours, theirs = source["format-version"], onto["format-version"]
+    if ours > theirs:
+        refuse(
+            onto_pointer,
+            f"its format version is {theirs}, and what was added since is of version {ours}",
+            "What raised the version of a table can't be reverted once something was published with it. "
+            "To put the table back as it was, without what came later: lakegate table restore TABLE --at TIME",
+            format_version=theirs,
+        )
+
+
 def check_lineage(source: Document, snapshot_ids: Sequence[int], onto: Document, onto_pointer: TablePointer) -> None:
     """Check that both are the same table, or that two runs created it at the same time and defined it the same way.
 

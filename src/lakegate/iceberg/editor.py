@@ -14,10 +14,19 @@ from typing import NoReturn
 
 from pyiceberg.manifest import ManifestContent
 
-from lakegate.errors import LakegateError
+from lakegate.errors import InputError, LakegateError, NotFoundError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.compatibility import RUN_AGAIN, check_layout, check_lineage, check_schema, check_version, refuse
+from lakegate.iceberg.compatibility import (
+    RUN_AGAIN,
+    check_layout,
+    check_lineage,
+    check_no_downgrade,
+    check_schema,
+    check_version,
+    refuse,
+)
 from lakegate.iceberg.files import TableFiles
+from lakegate.iceberg.lineage import state_of
 from lakegate.iceberg.manifests import ListedManifest, ManifestList
 from lakegate.iceberg.metadata import Document
 from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer, Table
@@ -43,19 +52,32 @@ class IcebergTableEditor:
     def __init__(self, files: TableFiles | None = None) -> None:
         self._files = files or TableFiles()
 
-    def replay(self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer) -> TablePointer:
+    def replay(
+        self, source: TablePointer, snapshot_ids: Sequence[int], onto: TablePointer, *, keep_row_ids: bool = False
+    ) -> TablePointer:
         """Append to ``onto`` the data files that ``snapshot_ids`` (oldest first) appended to ``source``.
+
+        Args:
+            source: The state that the snapshots led to.
+            snapshot_ids: The snapshots.
+            onto: The state to append to.
+            keep_row_ids: Whether the rows keep the ids that they have in ``source``, as rows that were published do.
 
         Raises:
             NotReplayableError: When they can't simply be appended there.
         """
-        moved, refused = self.replay_each([(source, snapshot_ids)], onto)
+        moved, refused = self.replay_each([(source, snapshot_ids)], onto, keep_row_ids=keep_row_ids)
         for error in refused.values():
             raise error
         return moved
 
     def replay_each(
-        self, sources: Sequence[tuple[TablePointer, Sequence[int]]], onto: TablePointer, *, at_least: int = 0
+        self,
+        sources: Sequence[tuple[TablePointer, Sequence[int]]],
+        onto: TablePointer,
+        *,
+        at_least: int = 0,
+        keep_row_ids: bool = False,
     ) -> tuple[TablePointer, Mapping[int, LakegateError]]:
         """Append to ``onto`` what each of ``sources`` appended, and write one metadata file for all.
 
@@ -63,6 +85,7 @@ class IcebergTableEditor:
             sources: State and snapshots (oldest first) of each.
             onto: The state to append to.
             at_least: Number of its newest snapshots that the result lists in any case, besides the appended ones.
+            keep_row_ids: See :meth:`replay`.
 
         Returns:
             The new state, and why what isn't in it was refused, by its place in ``sources``.
@@ -76,13 +99,14 @@ class IcebergTableEditor:
                 staged = self._table(source)
                 for each in (staged, table):
                     check_version(each.document, each.pointer)
+                check_no_downgrade(staged.document, table.document, onto)
                 check_lineage(staged.document, snapshot_ids, table.document, onto)
                 check_schema(staged.document, source, table.document, onto)
                 head = head or Head.of(table)
                 then, snapshots = head, list[Document]()
                 # All is checked before anything is written.
                 for snapshot, own in [_append_of(staged, table, head, one) for one in dict.fromkeys(snapshot_ids)]:
-                    then = _append(table, then, snapshot, own)
+                    then = _append(table, then, snapshot, own, keep_row_ids=keep_row_ids)
                     snapshots.append(then.snapshot or {})
             except LakegateError as error:
                 refused[place] = error
@@ -124,11 +148,17 @@ class IcebergTableEditor:
 
         Raises:
             NotReplayableError: When it did anything else, or in several snapshots; when one of the files it replaced
-                isn't in ``onto`` any more; or when delete files may apply to one.
+                isn't in ``onto`` any more, or got other row ids; when delete files apply to one that didn't in
+                ``before``; or when the table isn't defined in the same way in all three.
         """
-        staged, table = self._table(source), self._table(onto)
+        staged, table, first = self._table(source), self._table(onto), self._table(before)
         for each in (staged, table):
             check_version(each.document, each.pointer)
+        definitions = [state_of(each.document, each.pointer, ()).definition for each in (first, staged, table)]
+        if definitions[0] != definitions[1]:
+            refuse(onto, "this run also changed its schema, partitioning, sort order or properties", RUN_AGAIN)
+        if definitions[0] != definitions[2]:
+            refuse(onto, "its schema, partitioning, sort order or properties changed meanwhile", RUN_AGAIN)
         snapshot_id = source.snapshot_id
         check_lineage(staged.document, [snapshot_id], table.document, onto)
         check_schema(staged.document, source, table.document, onto)
@@ -144,10 +174,32 @@ class IcebergTableEditor:
         if metadata.find_snapshot(table.document, snapshot_id) is not None:
             refuse(onto, f"it has snapshot {snapshot_id} already", "See 'lakegate log'.", snapshot_id=snapshot_id)
         producer = SnapshotProducer(table, head, snapshot_id)
-        added, paths = producer.replacements(own)
-        kept, _ = producer.without(paths)
+        then = SnapshotProducer(first, Head.of(first), snapshot_id)
+        added, paths, gone = producer.replacements(own)
+        kept, replaced, deletes = producer.replaced(paths, gone, then)
+        rows, rows_replaced = (sum(line.live_rows for line in added), sum(one.file.record_count for one in replaced))
+        # Rows that delete files hid are gone from the new files.
+        if rows != rows_replaced and not (deletes and rows < rows_replaced):
+            refuse(onto, f"snapshot {snapshot_id} put {rows:,} rows in the place of {rows_replaced:,}", RUN_AGAIN)
         head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), "replace", summary)
         return _commit(table, [head.snapshot or {}])
+
+    def following(self, pointer: TablePointer, now: TablePointer | None) -> TablePointer:
+        """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3)."""
+        if now is None or now.metadata_location == pointer.metadata_location:
+            return pointer
+        table = self._table(pointer)
+        try:
+            later = self._table(now).document
+        except (NotFoundError, InputError):
+            return pointer  # it's damaged, and to be gone: nobody knows what ids its rows had
+        next_row_id = later.get("next-row-id") or 0
+        if table.document["table-uuid"] != later["table-uuid"] or table.document.get("next-row-id", next_row_id) >= (
+            next_row_id
+        ):
+            return pointer
+        document = metadata.continued(table.document, pointer.metadata_location, {"next-row-id": next_row_id})
+        return _save(table, document, pointer.snapshot_id)
 
     def trimmed(
         self,
@@ -280,9 +332,9 @@ def _refuse_change(pointer: TablePointer, snapshot_id: int) -> NoReturn:
     refuse(pointer, f"snapshot {snapshot_id} did more than append data files", RUN_AGAIN, snapshot_id=snapshot_id)
 
 
-def _append(table: Table, head: Head, staged: Document, own: ManifestList) -> Head:
+def _append(table: Table, head: Head, staged: Document, own: ManifestList, *, keep_row_ids: bool) -> Head:
     producer = SnapshotProducer(table, head, staged["snapshot-id"])
-    manifests = [producer.added(manifest) for manifest in own.manifests]
+    manifests = [producer.added(manifest, keep_row_ids=keep_row_ids) for manifest in own.manifests]
     manifests += producer.merged(head.manifests.manifests)
     meta = head.manifests.meta if head.manifests.manifests else own.meta
     summary = {key: value for key, value in staged["summary"].items() if key != "operation"}

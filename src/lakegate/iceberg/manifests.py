@@ -183,7 +183,8 @@ class ManifestList:
 class Entry:
     """A file in a manifest, with the numbers it inherited.
 
-    ``raw`` are the bytes of its description, ``numbered`` those with the id of its first row, if it inherited that.
+    ``raw`` are the bytes of its description, ``numbered`` those with the id of its first row, if it inherited that;
+    ``first_row_id`` is that id, inherited or not.
     """
 
     status: int
@@ -193,6 +194,7 @@ class Entry:
     file: DataFile
     raw: bytes
     numbered: bytes | None = None
+    first_row_id: int | None = None
 
     @property
     def is_live(self) -> bool:
@@ -274,11 +276,13 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
     entries = []
     for (status, snapshot_id, sequence_number, file_sequence_number, file, length), record in container.records(read):
         raw, numbered = record[-length:], None
-        if next_row_id is not None and row_id_of is not None and status != ManifestEntryStatus.DELETED:
+        own: int | None = None
+        if row_id_of is not None and status != ManifestEntryStatus.DELETED:
             own, start, end = row_id_of(raw)
-            if own is None:
+            if own is None and next_row_id is not None:
                 # Inherited ("First Row ID Inheritance"): a later manifest that holds the file must say it.
-                numbered = raw[:start] + encoded(_write_optional_long, next_row_id) + raw[end:]
+                own = next_row_id
+                numbered = raw[:start] + encoded(_write_optional_long, own) + raw[end:]
                 next_row_id += file.record_count
         entries.append(
             Entry(
@@ -289,6 +293,7 @@ def read_entries(container: Container, manifest: ManifestFile) -> list[Entry]:
                 file=file,
                 raw=raw,
                 numbered=numbered,
+                first_row_id=own,
             )
         )
     return entries
@@ -312,14 +317,15 @@ def listed(
     snapshot_id: int,
     sequence_number: int,
     partitions: list[PartitionFieldSummary] | None,
+    content: ManifestContent = ManifestContent.DATA,
 ) -> ListedManifest:
-    """Return the line of a data manifest that was written in the snapshot ``snapshot_id``."""
+    """Return the line of a manifest that was written in the snapshot ``snapshot_id``."""
     return ListedManifest(
         _line(
             manifest_path=location,
             manifest_length=length,
             partition_spec_id=spec_id,
-            content=ManifestContent.DATA,
+            content=content,
             sequence_number=sequence_number,
             min_sequence_number=min((e.sequence_number for e in entries if e.is_live), default=sequence_number),
             added_snapshot_id=snapshot_id,

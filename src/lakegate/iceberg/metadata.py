@@ -279,6 +279,11 @@ def trimmed(
     return document if shorter is document else _following(shorter, previous, now_ms(document))
 
 
+def continued(document: Document, previous: str, changes: Mapping[str, Any]) -> Document:
+    """Return the metadata that follows the one at ``previous`` with some members changed."""
+    return _following({**document, **changes}, previous, now_ms(document))
+
+
 def schema_id(document: Document, pointer: TablePointer) -> int:
     """Return the id of the schema at ``pointer``; the file's own current one when the catalog names one it lacks."""
     known = {schema.get("schema-id", 0) for schema in schemas(document)}

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
 
 from pyiceberg.manifest import (
@@ -43,6 +43,8 @@ from lakegate.model.refs import TablePointer
 _MERGE_COUNT_DEFAULT = 100
 _MERGE_BYTES_DEFAULT = 8 * 1024 * 1024
 _Parsed = TypeVar("_Parsed")
+_Deletes: TypeAlias = tuple[str, str | None, int, int]
+"""A delete file: its path, the only data file that it applies to, its sequence number, and how many rows it deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +123,24 @@ class SnapshotProducer:
         """The new snapshot's sequence number."""
         return self.head.sequence_number + 1
 
-    def added(self, manifest: ListedManifest) -> ListedManifest:
+    def added(self, manifest: ListedManifest, *, keep_row_ids: bool = False) -> ListedManifest:
         """Return what the staged snapshot of the same id added with ``manifest``, for this one to list.
 
         A manifest with nothing but additions is taken as it is; of one that was merged with older ones, the
-        additions go into a new manifest.
+        additions go into a new manifest. ``keep_row_ids`` is for rows that have their ids on the target already.
         """
         file = manifest.file
+        first_row_id = manifest.first_row_id if keep_row_ids and self.head.next_row_id is not None else None
         if not file.existing_files_count and not file.deleted_files_count:
-            return manifest.added_at(self.sequence_number)
+            line = manifest.added_at(self.sequence_number)
+            return line if first_row_id is None else line.with_row_ids(first_row_id)
         content = self._read(manifest)
         added = ManifestEntryStatus.ADDED
         ours = [e for e in content.entries if e.status == added and e.snapshot_id == self.snapshot_id]
-        return self._write(content.container, ours, content.spec_id, inherit=True)
+        if first_row_id is None:
+            return self._write(content.container, ours, content.spec_id, inherit=True)
+        ours = [replace(entry, raw=entry.numbered or entry.raw) for entry in ours]
+        return self._numbered(self._write(content.container, ours, content.spec_id, inherit=True), [manifest])
 
     def picked(
         self, manifest: ListedManifest, snapshot_id: int, *, without: Collection[str]
@@ -153,28 +160,83 @@ class SnapshotProducer:
         some = self._write(content.container, ours, content.spec_id, inherit=True) if ours else None
         return some, sum(entry.file.file_size_in_bytes for entry in ours), len(added) - len(ours)
 
-    def replacements(self, manifests: Sequence[ListedManifest]) -> tuple[list[ListedManifest], list[str]]:
-        """Return new manifests of the data files that a staged compaction added, and the paths of those it replaced.
+    def replacements(
+        self, manifests: Sequence[ListedManifest]
+    ) -> tuple[list[ListedManifest], list[str], frozenset[_Deletes]]:
+        """Return new manifests of the data files that a staged compaction added, and what it replaced.
 
         Args:
             manifests: Those that the staged snapshot, of the same id, wrote.
 
+        Returns:
+            The manifests, the paths of the data files that it replaced, and the delete files that it removed.
+
         Raises:
-            NotReplayableError: When it changed delete files, too.
+            NotReplayableError: When it added delete files.
         """
-        added, gone = list[ListedManifest](), list[str]()
+        added, gone, deletes = list[ListedManifest](), list[str](), set[_Deletes]()
         for manifest in manifests:
             content = self._read(manifest)
             ours = [entry for entry in content.entries if entry.snapshot_id == self.snapshot_id]
             changed = [entry for entry in ours if entry.status != ManifestEntryStatus.EXISTING]
-            if changed and manifest.file.content != ManifestContent.DATA:
-                refuse(self.table.pointer, "the compaction removed delete files", "Run it again on main as it is now.")
+            if manifest.file.content != ManifestContent.DATA:
+                if any(entry.is_live for entry in changed):
+                    refuse(
+                        self.table.pointer, "the compaction added delete files", "Run it again on main as it is now."
+                    )
+                deletes |= {_deletes(entry) for entry in changed}
+                continue
             gone += [entry.file.file_path for entry in changed if not entry.is_live]
             # Their data sequence numbers stay, which say what delete files apply to them.
             new = [replace(e, file_sequence_number=self.sequence_number) for e in changed if e.is_live]
             if new:
                 added.append(self._write(content.container, new, content.spec_id))
-        return added, gone
+        return added, gone, frozenset(deletes)
+
+    def replaced(
+        self, paths: Collection[str], gone: Collection[_Deletes], then: SnapshotProducer
+    ) -> tuple[list[ListedManifest], list[Entry], frozenset[_Deletes]]:
+        """Return the head's manifests without what a compaction replaced.
+
+        Args:
+            paths: Data files that it replaced.
+            gone: Delete files that it removed.
+            then: A producer on the head that it began with.
+
+        Returns:
+            The manifests, the data files, and the delete files that the compaction began with.
+
+        Raises:
+            NotReplayableError: When a data file isn't live any more or has other row ids, when a delete file that the
+                compaction hasn't seen may apply to one, or when one that it removed applies to others, too.
+        """
+        known = frozenset(map(_deletes, then._live(ManifestContent.DELETES)))
+        kept, dropped = self.without(paths, known=known)
+        if self.head.next_row_id is not None:
+            ids = {entry.file.file_path: entry.first_row_id for entry in then._live(ManifestContent.DATA)}
+            if any(ids.get(entry.file.file_path) != entry.first_row_id for entry in dropped):
+                refuse(self.table.pointer, "its rows got other ids meanwhile", "Run it again on main as it is now.")
+        if not gone:
+            return kept, dropped, known
+        lines, missing = list[ListedManifest](), set(gone)
+        for manifest in kept:
+            line = manifest
+            if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
+                content = self._read(manifest)
+                hits = {_deletes(entry) for entry in content.live} & missing
+                if hits:
+                    missing -= hits
+                    line = self._without(content, lambda entry: _deletes(entry) in gone, manifest.file.content)
+            lines.append(line)
+        if missing:
+            reason = f"{len(missing)} delete files that the compaction removed are no longer in it"
+            refuse(self.table.pointer, reason, "Run it again on main as it is now.")
+        return lines, dropped, known
+
+    def _live(self, content: ManifestContent) -> Iterator[Entry]:
+        for manifest in self.head.manifests.manifests:
+            if manifest.file.content == content and manifest.live_files:
+                yield from self._read(manifest).live
 
     def merged(self, manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
         """Return ``manifests`` without those that hold no live file, and with many small ones put together.
@@ -201,8 +263,12 @@ class SnapshotProducer:
         }
         return list(dict.fromkeys(replaced.get(m.file.manifest_path, m) for m in live))
 
-    def without(self, paths: Collection[str]) -> tuple[list[ListedManifest], list[Entry]]:
+    def without(
+        self, paths: Collection[str], *, known: Collection[_Deletes] = ()
+    ) -> tuple[list[ListedManifest], list[Entry]]:
         """Return the head's manifests without the live files at ``paths``, and those files.
+
+        Delete files that are ``known`` may apply to them.
 
         Raises:
             NotReplayableError: When one of them is not live, or a delete file may apply to it.
@@ -226,9 +292,9 @@ class SnapshotProducer:
             )
         removed = set(paths)
         dropped = [(e, m.spec_id) for m in rewritten.values() for e in m.live if e.file.file_path in removed]
-        self._check_deletes([m for m in manifests if m.file.content == ManifestContent.DELETES], dropped)
+        self._check_deletes([m for m in manifests if m.file.content == ManifestContent.DELETES], dropped, known)
         kept = [
-            self._numbered(self._without(rewritten[m.file.manifest_path], removed), [m])
+            self._numbered(self._without(rewritten[m.file.manifest_path], lambda e: e.file.file_path in removed), [m])
             if m.file.manifest_path in rewritten
             else m
             for m in manifests
@@ -257,9 +323,11 @@ class SnapshotProducer:
         self.table.files.create(location, content, self.table.pointer)
         return Head(snapshot, manifests, self.sequence_number, next_row_id)
 
-    def _without(self, manifest: _Manifest, paths: Collection[str]) -> ListedManifest:
-        entries = [e.deleted(self.snapshot_id) if e.file.file_path in paths else e.existing() for e in manifest.live]
-        return self._write(manifest.container, entries, manifest.spec_id)
+    def _without(
+        self, manifest: _Manifest, gone: Callable[[Entry], bool], content: ManifestContent = ManifestContent.DATA
+    ) -> ListedManifest:
+        entries = [entry.deleted(self.snapshot_id) if gone(entry) else entry.existing() for entry in manifest.live]
+        return self._write(manifest.container, entries, manifest.spec_id, content=content)
 
     def _numbered(self, line: ListedManifest, sources: Sequence[ListedManifest]) -> ListedManifest:
         """Return the line of a manifest whose files keep the row ids that they had in ``sources``: it needs no more."""
@@ -293,16 +361,20 @@ class SnapshotProducer:
                 merged = self._numbered(merged, [manifest for manifest, _ in group])
                 yield from ((manifest, merged) for manifest, _ in group)
 
-    def _check_deletes(self, manifests: Sequence[ListedManifest], files: Sequence[tuple[Entry, int]]) -> None:
+    def _check_deletes(
+        self, manifests: Sequence[ListedManifest], files: Sequence[tuple[Entry, int]], known: Collection[_Deletes]
+    ) -> None:
         for manifest in manifests:
             deletes = self._read(manifest).live if manifest.live_files else ()
-            for delete, (file, spec_id) in product(deletes, files):
+            new = [delete for delete in deletes if _deletes(delete) not in known]
+            for delete, (file, spec_id) in product(new, files):
                 if may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
                     path = file.file.file_path
                     refuse(
                         self.table.pointer,
                         f"rows of {path} were deleted by delete files since",
-                        "Rewrite its data files (CALL system.rewrite_data_files), or undo the delete first.",
+                        f"Rewrite its data files (lakegate table optimize {self.table.pointer.table}), or undo the "
+                        "delete first.",
                         path=path,
                     )
 
@@ -312,7 +384,7 @@ class SnapshotProducer:
             refuse(
                 self.table.pointer,
                 f"manifest {manifest.file.manifest_path} is of an older format version than the table",
-                "Rewrite it with CALL system.rewrite_manifests, then try again.",
+                f"Rewrite its data files, then try again: lakegate table optimize {self.table.pointer.table}",
                 path=manifest.file.manifest_path,
             )
         return content
@@ -328,13 +400,21 @@ class SnapshotProducer:
         return self.table.read("Manifest", manifest.file.manifest_path, parse)
 
     def _write(
-        self, container: Container, entries: Sequence[Entry], spec_id: int, *, inherit: bool = False
+        self,
+        container: Container,
+        entries: Sequence[Entry],
+        spec_id: int,
+        *,
+        inherit: bool = False,
+        content: ManifestContent = ManifestContent.DATA,
     ) -> ListedManifest:
         location = self.table.new_path(f"{uuid4()}-m0.avro")
-        content = write_entries(container.meta, entries, inherit=inherit)
-        self.table.files.create(location, content, self.table.pointer)
+        written = write_entries(container.meta, entries, inherit=inherit)
+        self.table.files.create(location, written, self.table.pointer)
         summaries = self._summaries(entries, spec_id)
-        line = listed(location, len(content), entries, spec_id, self.snapshot_id, self.sequence_number, summaries)
+        line = listed(
+            location, len(written), entries, spec_id, self.snapshot_id, self.sequence_number, summaries, content
+        )
         return line.added_at(self.sequence_number) if inherit else line
 
     def _summaries(self, entries: Sequence[Entry], spec_id: int) -> list[PartitionFieldSummary] | None:
@@ -343,6 +423,11 @@ class SnapshotProducer:
             if bound is None:
                 return None
             return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
+
+
+def _deletes(entry: Entry) -> _Deletes:
+    """Return what tells a delete file: of deletion vectors, several are in one file."""
+    return entry.file.file_path, entry.file[-1], entry.sequence_number, entry.file.record_count
 
 
 def _check_totals(pointer: TablePointer, snapshot: Document, manifests: ManifestList) -> None:

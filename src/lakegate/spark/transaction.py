@@ -28,6 +28,11 @@ from lakegate.spark.statement import Statement, parse_statement
 BATCH = "batch"
 """What a user's ``MERGE`` calls the rows of its batch."""
 _EXAMPLES = 5
+_WHOLE = (
+    "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', "
+    "'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+)
+"""Options of ``to_json`` by which different values are different texts."""
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TIMES = frozenset({"timestamp", "timestamp_ntz"})
@@ -140,23 +145,24 @@ class SparkTransaction:
         with _running(f"compacting {table} on branch {self._branch}"):
             self._session.sql(f"CALL {CATALOG}.system.rewrite_data_files({', '.join(arguments)})").collect()
 
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, where: str | None) -> Mapping[str, Any]:
+    def fingerprint(self, table: TableIdentifier, *, by_partition: bool) -> Mapping[str, Any]:
         """Return number and content hash of a table's rows, whatever their order, for each of its partitions."""
         frame = self.table(table)
         values = [
             value
             for field in frame.schema.fields
-            # What can't be hashed (maps, variants) is as text. NULL alone leaves no trace in a hash.
+            # A NULL leaves no trace in a hash, and maps and variants have none: what is nested is hashed as text.
             for name in [quote(field.name)]
-            for value in (name if _is_hashable(field.dataType) else f"to_json(struct({name}))", f"{name} IS NULL")
+            for value in (
+                f"to_json(struct({name}), {_WHOLE})" if _is_nested(field.dataType) else name,
+                f"{name} IS NULL",
+            )
         ]
         partition = "CAST(_partition AS STRING)" if by_partition else "''"
-        condition = "" if where is None else f" WHERE {where}"
         total = f"sum(CAST(xxhash64({', '.join(values)}) AS DECIMAL(38, 0)))"
         with _running(f"reading {table} on branch {self._branch}"):
             found = self._session.sql(
-                f"SELECT {partition} AS part, count(*) AS rows, {total} AS hash FROM {table.sql(CATALOG)}"  # noqa: S608 - all quoted or validated
-                f"{condition} GROUP BY 1"
+                f"SELECT {partition} AS part, count(*) AS rows, {total} AS hash FROM {table.sql(CATALOG)} GROUP BY 1"  # noqa: S608 - all quoted
             )
             return {row["part"]: (row["rows"], row["hash"]) for row in collected(found)}
 
@@ -424,8 +430,8 @@ def _schema(frame: Any) -> Schema:
     )
 
 
-def _is_hashable(kind: Any) -> bool:
-    return not any(name in kind.simpleString() for name in ("map<", "variant", "geo"))
+def _is_nested(kind: Any) -> bool:
+    return any(name in kind.simpleString() for name in ("array<", "map<", "struct<", "variant", "geo"))
 
 
 def _typed(column: Column) -> str:

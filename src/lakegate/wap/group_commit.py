@@ -166,8 +166,8 @@ def require_nobody_publishes(context: Context, run: Run) -> None:
     Raises:
         BeingPublishedError: When that takes too long.
     """
-    if not run.staged and run.kind not in {"revert", "restore"}:
-        return  # there's nothing to publish yet
+    if run.branch and not run.staged:
+        return  # there's nothing to publish yet; what has no branch commits to its target at once
     with publish_lock(context, run.target, run.tables, timeout_s=_LAST_LOOK_S) as is_over:
         if not is_over:
             raise BeingPublishedError(

@@ -126,7 +126,7 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
     def plan_at(head: Ref) -> RevertPlan:
         now = context.catalog.get_table(table, head)
         base = then.model_copy(update={"content_id": None if now is None else now.content_id})
-        plans = {table: TablePlan(base, _difference(context, now, then))}
+        plans = {table: TablePlan(base, _difference(context, now, then), now=now)}
         if now is not None and now.metadata_location == then.metadata_location:
             return RevertPlan("", (), plans, nothing=f"{table} is as it was at commit {at.hash[:12]}; nothing to do.")
         history = BranchHistory(context, head, since=at.hash)
@@ -171,13 +171,8 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
         now = context.catalog.get_table(table, head)
         if now is None:
             raise unknown_table(context.catalog, str(table), head)
-        held = context.reader.metadata(now)
-        undone = UndoneTable(
-            table=str(table),
-            rows=None if held.rows is None else -held.rows,
-            data_files=-(held.data_files or 0),
-            dropped=True,
-        )
+        rows, files = _held(context, now)
+        undone = UndoneTable(table=str(table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
         history = BranchHistory(context, head, since=None)
         reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
         going, coming = history.side_effects(table, reverts)
@@ -283,13 +278,22 @@ def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> 
 
 
 def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:
-    after, before = context.reader.metadata(then), None if now is None else context.reader.metadata(now)
-    rows_before, files_before = (0, 0) if before is None else (before.rows, before.data_files)
+    after = context.reader.metadata(then)
+    rows_before, files_before = (0, 0) if now is None else _held(context, now)
     return UndoneTable(
         table=str(then.table),
         rows=None if after.rows is None or rows_before is None else after.rows - rows_before,
-        data_files=(after.data_files or 0) - (files_before or 0),
+        data_files=(after.data_files or 0) - files_before,
     )
+
+
+def _held(context: Context, now: TablePointer) -> tuple[int | None, int]:
+    """Return how many rows and files a table holds that is to go: unknown and none if its metadata can't be read."""
+    try:
+        held = context.reader.metadata(now)
+    except (NotFoundError, InputError):
+        return None, 0  # what is missing or damaged must not keep anybody from going back to what is whole
+    return held.rows, held.data_files or 0
 
 
 def _run(
@@ -398,9 +402,11 @@ def _still_holds(context: Context, plan: RevertPlan, planned_at: Ref, head: Ref)
 def _write(context: Context, run_id: str, plan: TablePlan, pointer: TablePointer) -> TablePointer:
     """Write the metadata of the planned state, which starts from ``pointer``, and return where it is."""
     try:
+        pointer = context.editor.following(pointer, plan.now)
         for one in plan.appends:
             if one.after is not None:
-                pointer = context.editor.replay(one.after, one.change.snapshot_ids, pointer)
+                # These rows stay on the target, and so do their ids.
+                pointer = context.editor.replay(one.after, one.change.snapshot_ids, pointer, keep_row_ids=True)
         if plan.drops:
             pointer = context.editor.drop_files(pointer, plan.drops, {RUN_ID_PROPERTY: run_id})
     except NotReplayableError as error:

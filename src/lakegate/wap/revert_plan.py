@@ -81,12 +81,14 @@ class TablePlan:
         undone: What the run reports of it.
         appends: Later appends to rebase onto ``base``, oldest first.
         drops: Paths of data files to take out then.
+        now: The state that it replaces.
     """
 
     base: TablePointer | None
     undone: UndoneTable
     appends: tuple[Change, ...] = ()
     drops: frozenset[str] = frozenset()
+    now: TablePointer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,7 @@ class _Planner:
             drops |= self._removable(one, base, files.keys())
         kept = {path: file for path, file in files.items() if path not in drops}
         hidden = self._has_hidden(now) or self._has_hidden(base)
-        return TablePlan(base, _undone(table, files_now, kept, hidden=hidden), appends, drops)
+        return TablePlan(base, _undone(table, files_now, kept, hidden=hidden), appends, drops, now)
 
     def _appends_since(self, reset: Change) -> tuple[Change, ...]:
         """Return the later appends to rebase onto the state before ``reset``; everything else depends on it."""

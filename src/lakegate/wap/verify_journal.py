@@ -130,7 +130,7 @@ def journal_findings(context: Context, history: History, step: Step) -> Iterator
                 message=f"The journal says that run {run.run_id} was {run.status} to main ({named}), but no commit of "
                 "main is of this run.",
                 fix=_REBUILD,
-                table=run.tables[0],
+                table=next(iter(run.tables), None),
                 run_id=run.run_id,
                 commit=commit,
             )
@@ -155,11 +155,12 @@ def _ended_runs(context: Context) -> Iterator[Run]:
 
 
 def _lost(run: Run) -> Finding:
+    of = f" of {run.table}" if run.tables else ""  # a transaction that hasn't written yet has none
     return Finding(
         kind="lost-lease",
-        message=f"Run {run.run_id} of {run.table} is {run.status}, but its process is gone.",
+        message=f"Run {run.run_id}{of} is {run.status}, but its process is gone.",
         fix=f"Finish or undo it: lakegate recover {run.run_id}",
-        table=run.tables[0],
+        table=next(iter(run.tables), None),
         run_id=run.run_id,
     )
 

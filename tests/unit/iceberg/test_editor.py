@@ -593,6 +593,29 @@ def test_a_compaction_is_rebased_onto_what_was_appended_meanwhile(
         editor.replay_rewrite(appended(tables, base, [5]), base, main)
 
 
+def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create()
+    append(table, [0])
+    append(table, [1])
+    base = pointer_to(table)
+    staged, main = compacted(tables, base), appended(tables, base, [7])
+    redefined = rewritten(staged, {"properties": {"a": "b"}})
+    with pytest.raises(NotReplayableError, match="this run also changed its schema"):
+        editor.replay_rewrite(redefined, base, main)
+    with pytest.raises(NotReplayableError, match="properties changed meanwhile"):
+        editor.replay_rewrite(staged, base, rewritten(main, {"properties": {"a": "b"}}))
+    more = tables.at(base)
+    with more.transaction() as transaction, transaction.update_snapshot().overwrite() as overwrite:
+        overwrite.delete_data_file(next(iter(more.scan().plan_files())).file)
+    fewer = pointer_to(more)
+    snapshots = document_at(fewer)["snapshots"]
+    snapshots[-1]["summary"]["operation"] = "replace"
+    with pytest.raises(NotReplayableError, match="put 0 rows in the place of 1"):
+        editor.replay_rewrite(rewritten(fewer, {"snapshots": snapshots}), base, main)
+
+
 def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(
     tables: IcebergTables, editor: IcebergTableEditor
 ) -> None:
@@ -728,3 +751,32 @@ def test_manifests_without_a_place_for_row_ids_are_numbered_as_a_whole(
     assert again == moved
     with pytest.raises(NotReplayableError, match="older format version"):
         editor.drop_files(moved, [entry_path(tables.at(old))], {})
+
+
+def test_rows_that_stay_on_main_keep_their_ids_and_new_ones_get_none_of_theirs(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create({"commit.manifest-merge.enabled": "false"})
+    append(table, [0])
+    old = pointer_to(table)
+    staged = [appended(tables, old, ids) for ids in ([1, 2], [3], [4])]
+    for pointer in (old, *staged):
+        with_row_ids(pointer)
+    base = upgraded(old)
+    main = first = editor.replay(staged[0], [staged[0].snapshot_id], base)
+    main = editor.replay(staged[1], [staged[1].snapshot_id], main)
+    known = row_ids(main)
+
+    # What a revert does that goes back to the state before the first, and keeps what the second appended.
+    again = editor.following(base, main)
+    assert document_at(again)["next-row-id"] == document_at(main)["next-row-id"] == 4
+    again = editor.replay(main, [staged[1].snapshot_id], again, keep_row_ids=True)
+    assert row_ids(again)[3,] == known[3,]
+    assert document_at(again)["next-row-id"] >= 4
+    again = editor.replay(staged[2], [staged[2].snapshot_id], again)
+    assert row_ids(again)[4,] >= 4
+    assert len(set(row_ids(again).values())) == 3
+
+    assert editor.following(main, first) == main
+    with pytest.raises(NotReplayableError, match="what was added since is of version 3"):
+        editor.replay(main, [staged[1].snapshot_id], old)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyiceberg.table import Table
 from sqlalchemy import text
 
 from lakegate.errors import NotFoundError
+from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import local_path
 from lakegate.iceberg.manifests import read_list
 from lakegate.iceberg.reader import IcebergTableReader
@@ -24,11 +26,12 @@ from lakegate.model.batch import SourceFile
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY, Run
 from lakegate.model.verification import Finding, VerifyReport
-from lakegate.ports import Engine, TableEditor
+from lakegate.ports import Engine
 from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
+from lakegate.wap.revert import drop_table, restore_table, revert
 from lakegate.wap.verify import verify
 from support.iceberg_tables import NAME, IcebergTables, iceberg_tables, pointer_to
 from support.memory_journal import MemoryDatabase
@@ -57,7 +60,7 @@ class Lake:
         return Context(
             catalog=self.catalog,
             reader=IcebergTableReader(),
-            editor=cast("TableEditor", None),
+            editor=IcebergTableEditor(),
             engine=lambda: cast("Engine", None),
             journal=self.journal,
             narrator=SilentNarrator(),
@@ -174,6 +177,24 @@ def test_damaged_files_are_found(lake: Lake, kind: str, damage: Callable[[Lake],
     assert [one.kind for one in found] == [kind], found
     assert found[0].table == str(NAME)
     assert fix.format(*(commit[:12] for commit in lake.commits)) in found[0].fix
+    take(lake, found[0].fix)
+    assert not [one for one in lake.verify(deep=True).findings if "on main" in one.message]
+
+
+def take(lake: Lake, advice: str) -> Run:
+    """Do what a finding says."""
+    restored, reverted = re.search(r"--at (\w+)", advice), re.search(r"lakegate revert (\w+)", advice)
+    if reverted is not None:
+        return revert(lake.context, reverted[1], new_run_id="x")
+    assert restored is not None
+    commit = next(one for one in lake.commits if one.startswith(restored[1]))
+    return restore_table(lake.context, NAME, Ref(name=commit, hash=commit), new_run_id="x")
+
+
+def test_a_table_with_damaged_metadata_can_be_dropped(lake: Lake) -> None:
+    local_path(lake.table.metadata_location).unlink()
+    run = drop_table(lake.context, NAME, new_run_id="x")
+    assert (run.undone[0].rows, run.undone[0].dropped) == (None, True)
 
 
 def test_what_an_older_state_needs_is_found_and_no_revert_is_offered(lake: Lake) -> None:
@@ -234,8 +255,15 @@ def lose_lease(lake: Lake) -> None:
     lake.journal.abandon("r9", token)
 
 
+def lose_lease_early(lake: Lake) -> None:
+    """As a transaction that was killed before it wrote to a table."""
+    running = {"status": "running", "publication": None, "finished_at": None, "tables": (), "kind": "transaction"}
+    lake.journal.abandon("r9", lake.journal.begin(run_of(lake, "r9", **running)))
+
+
 JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
     (["lost-lease"], lose_lease, "lakegate recover r9"),
+    (["lost-lease"], lose_lease_early, "lakegate recover r9"),
     (["run-without-commit"], lambda lake: lake.journal.save(run_of(lake, "r8")), "lakegate journal rebuild"),
     (["unknown-run"], forget_run, "lakegate journal rebuild"),
     (
@@ -254,7 +282,9 @@ JOURNALS: Sequence[tuple[list[str], Callable[[Lake], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kinds", "damage", "fix"), JOURNALS, ids=[one[0][0] for one in JOURNALS])
+@pytest.mark.parametrize(
+    ("kinds", "damage", "fix"), JOURNALS, ids=[f"{n}-{one[0][0]}" for n, one in enumerate(JOURNALS)]
+)
 def test_a_journal_that_disagrees_is_found(
     lake: Lake, kinds: list[str], damage: Callable[[Lake], object], fix: str
 ) -> None:
