@@ -275,7 +275,8 @@ def trimmed(
         named = {ref["snapshot-id"] for ref in (shorter.get("refs") or {}).values()}
         if shorter.get("snapshots"):
             shorter = _with_only(shorter, young | named | set(_ancestors(shorter, max(at_least, 1))))
-    shorter = without_old_snapshots(shorter, at_least)
+    else:
+        shorter = without_old_snapshots(shorter, at_least)
     return document if shorter is document else _following(shorter, previous, now_ms(document))
 
 

@@ -14,7 +14,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, tables_in
+from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_files, tables_in
 from lakegate.wap.recover import recover
 
 _POLL_S = 0.1
@@ -159,12 +159,16 @@ def _with_replaced(
     base = Ref(name=request.target, hash=request.base)
     given = {file.uri: file for file in request.batch.files}
     again: list[SourceFile] = []
+    state = context.catalog.get_table(request.table, base) if replaces else None
+    live = frozenset[str]() if state is None else frozenset(file.path for file in context.reader.files(state))
     for run_id in replaces:
         commit = find_commit(context, run_id, base)
         if commit.properties.get(MODE_PROPERTY):
             raise _rewrote(request, run_id, commit.properties[MODE_PROPERTY])
         if any(map(is_quarantine, tables_in(commit))):
             raise _quarantined(request, run_id)
+        if not published_files(context, run_id, base).get(request.table, frozenset()) <= live:
+            raise _rewritten(request, run_id)
         published = {uri for uri, _ in files_in(commit)}
         missing = sorted(published - given.keys())
         if missing:
@@ -234,6 +238,18 @@ def _rewrote(request: IngestRequest, run_id: str, mode: str) -> InputError:
         f"{mode}; --on-changed replace can't tell its rows from those of others.",
         hint=f"Take that run back, then ingest the files again: lakegate revert {run_id} --dry-run. Or ingest them by "
         f"that mode.",
+        table=str(request.table),
+        other_run_id=run_id,
+    )
+
+
+def _rewritten(request: IngestRequest, run_id: str) -> InputError:
+    # Found out here, before anything is written: its rows can't be told from others in the new files.
+    return InputError(
+        f"Run {run_id} published files of this batch to {request.table} with other content, but its data files were "
+        "rewritten since, for example by 'lakegate table optimize'; --on-changed replace can't take out its rows.",
+        hint=f"Take back that run and what rewrote its files, then ingest again: lakegate revert {run_id} --cascade "
+        "(--dry-run shows what that takes back)",
         table=str(request.table),
         other_run_id=run_id,
     )

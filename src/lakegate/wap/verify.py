@@ -134,6 +134,7 @@ class _Inspection:
     _absent: dict[str, tuple[NeededFile, TablePointer]] = field(default_factory=dict)
     _countable: list[tuple[NeededFile, TablePointer]] = field(default_factory=list)
     _heads: dict[TableIdentifier, TablePointer] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         head = self.context.catalog.get_ref(MAIN)
@@ -161,6 +162,9 @@ class _Inspection:
             raise InputError(unread.message)
 
     def _need(self, file: NeededFile, pointer: TablePointer) -> None:
+        if file.path in self._seen:
+            return  # rewritten manifests name the same files
+        self._seen.add(file.path)
         there = self.sizes.get(canonical(file.path))
         self.files += 1
         self.size_bytes += there or 0

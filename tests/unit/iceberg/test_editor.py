@@ -619,7 +619,7 @@ def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
 def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(
     tables: IcebergTables, editor: IcebergTableEditor
 ) -> None:
-    table = tables.create()
+    table = tables.create({"lakegate.keep-snapshots": "2"})
     ids = [append(table, [number]) for number in range(5)]
     table.manage_snapshots().create_tag(ids[1], "kept").commit()
     pointer = pointer_to(table)

@@ -19,8 +19,10 @@ from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
 from lakegate.wap import lifecycle
 from lakegate.wap.discard import discard_run
+from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.history import sync
 from lakegate.wap.ingest import ingest, undo
+from lakegate.wap.optimistic_commit import publish_lock
 from lakegate.wap.recover import recover
 from lakegate.wap.revert import revert
 from support.fakes import FakeLakehouse
@@ -230,3 +232,18 @@ def test_a_run_that_is_stopped_from_outside_is_undone_without_waiting_for_its_le
 
     assert (run.status, branches(house)) == ("failed", ["main"])
     assert time.monotonic() - began < house.context.lease_s / 2
+
+
+def test_who_gives_up_an_expiry_passes_through_its_publish_lock(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no branch and stages nothing, and may be about to commit, as a revert may."""
+    ingest(house.context, ordered(house))
+    run = house.journal.get("r1")
+    assert run is not None
+    monkeypatch.setattr("lakegate.wap.group_commit._LAST_LOOK_S", 0.0)
+    expiry = run.model_copy(update={"run_id": "x", "kind": "transaction", "branch": "", "staged": ()})
+    with publish_lock(house.context, "main", run.tables):
+        with pytest.raises(BeingPublishedError, match="perhaps being published"):
+            require_nobody_publishes(house.context, expiry)
+        require_nobody_publishes(house.context, expiry.model_copy(update={"branch": "wap/x"}))

@@ -268,3 +268,12 @@ def test_old_snapshots_are_forgotten_and_nothing_else(house: House) -> None:
     assert house.rows() == [*A, *C, *D]
     with pytest.raises(NotFoundError):
         expire_snapshots(house.context, TableIdentifier.parse("nyc.no"), before=later, keep=1, new_run_id="x3")
+
+
+def test_rows_that_a_compaction_put_among_others_are_not_replaced(house: House) -> None:
+    house.add("r1", A, file="f")
+    house.rewrite_all_files()
+    with pytest.raises(InputError, match="its data files were rewritten since") as caught:
+        house.add("r2", B, file="f", version="2", on_changed="replace")
+    assert "lakegate revert r1 --cascade" in str(caught.value.hint)
+    assert [ref.name for ref in house.catalog.list_refs() if ref.name.startswith("wap/")] == []

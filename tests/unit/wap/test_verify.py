@@ -209,6 +209,16 @@ def test_what_an_older_state_needs_is_found_and_no_revert_is_offered(lake: Lake)
     assert "lakegate revert" not in found.fix
 
 
+def test_a_file_that_two_manifests_name_is_counted_once(lake: Lake) -> None:
+    files = lake.verify().files
+    lake.table.delete("id = 1")  # PyIceberg drops the file, and writes its manifest again
+    lake.put({RUN_ID_PROPERTY: "r4", TABLES_PROPERTY: str(NAME)})
+    sync(lake.context, "main")
+    report = lake.verify(deep=True)
+    on_disk = [path for path in local_path(lake.root).rglob("*") if path.is_file()]
+    assert files < report.files <= len(on_disk)
+
+
 def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> None:
     folder = local_path(lake.table.location()) / "data"
     for name in ("a", "b"):
@@ -217,6 +227,7 @@ def test_files_that_nothing_needs_are_counted_once_they_are_old(lake: Lake) -> N
     (found,) = lake.verify(now=datetime.now(UTC) + timedelta(days=2)).findings
     # Besides, the metadata file of the table before its first publish.
     assert (found.kind, found.number, found.fix) == ("orphaned-files", 3, "Delete them: lakegate gc")
+    assert lake.verify(now=datetime.now(UTC) + timedelta(days=2)).passed  # they only take room
     assert found.size_bytes is not None
     assert found.size_bytes > 10
     assert lake.verify(now=datetime.now(UTC) + timedelta(days=2), tables=[NAME]).passed
