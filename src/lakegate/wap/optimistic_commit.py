@@ -234,7 +234,10 @@ def not_replayable(context: Context, run: Run, table: TableIdentifier, reason: s
     by = f" (commit {other.hash[:12]}: {other.message})" if other else ""
     hint = f"Drop the branch, then write it again on the current {run.target}: lakegate discard {run.branch}"
     if run.request is not None and not run.request.mode.appends:
-        hint = f"Ingest the files again when fewer runs publish to {table}; this was tried several times."
+        hint = (
+            f"Ingest the files again when fewer runs publish to {table}. If the run's branch is still there, drop it "
+            f"first: lakegate discard {run.branch}"
+        )
     if run.kind == "transaction":
         hint = f"Run the transaction again on the current {run.target}; lake.transact(work) does that for you."
     return NotReplayableError(

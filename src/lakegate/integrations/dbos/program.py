@@ -149,6 +149,10 @@ def result_of(workflow: WorkflowHandle[Outcome]) -> Outcome:
         raise error_class(code)(str(error), hint=f"lakegate runs {run_id}", run_id=run_id) from None
 
 
+_IN_ORDER_AFTER = frozenset({"published", "skipped"})
+"""Statuses after which the next chunk may go, of those that go in order."""
+
+
 class ChunkOutcome(TypedDict):
     """How a chunk ended.
 
@@ -196,9 +200,17 @@ def backfill(
     """
     plan = Backfill(opener, table, paths, since, until, by=by, chunk=chunk).plan()
     to_do = list(plan.to_do)
-    if plan.creates and to_do:
+    if plan.creates and to_do and not plan.in_order:
         first = to_do.pop(0)
         yield _ended(first, _queued(first, checks))
+    if plan.in_order:
+        # Each may change rows of those before it, so none goes after one that isn't published.
+        for one in to_do:
+            ended = _ended(one, _queued(one, checks))
+            yield ended
+            if ended["outcome"] is None or ended["outcome"]["status"] not in _IN_ORDER_AFTER:
+                return
+        return
     queued = [(one, _queued(one, checks)) for one in to_do]
     for one, workflow in queued:
         yield _ended(one, workflow)

@@ -243,7 +243,10 @@ def backfill_flow(
             raise InputError(f"parallel must be at least 1, not {parallel}.")
         backfill = Backfill(partial(open_lake, home), table, listed, since, until, by=by, chunk=chunk, options=options)
         plan = backfill.plan()
-        results = _take_all(backfill, plan.to_do, parallel, first_alone=plan.creates)
+        if plan.in_order:
+            results = _take_in_order(backfill, plan.to_do)
+        else:
+            results = _take_all(backfill, plan.to_do, parallel, first_alone=plan.creates)
     except LakegateError as error:
         return Failed(message=told(error), data=error)
     show_chunks(table, results)
@@ -262,6 +265,19 @@ def _take_all(
             results.append(_result(waiting[0], _submit(runner, backfill, waiting.pop(0))))
         futures = [(one, _submit(runner, backfill, one)) for one in waiting]
         results += [_result(one, future) for one, future in futures]
+    return results
+
+
+def _take_in_order(backfill: Backfill, chunks: Sequence[BackfillChunk]) -> list[ChunkResult]:
+    """Ingest chunks that may change rows of those before them, one by one, and none after one that isn't published."""
+    results: list[ChunkResult] = []
+    pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
+    with pool as runner:
+        for at, one in enumerate(chunks):
+            results.append(_result(one, _submit(runner, backfill, one)))
+            if results[-1].outcome not in _DONE or results[-1].left:
+                results += [ChunkResult(chunk=left.name, outcome="later") for left in chunks[at + 1 :]]
+                break
     return results
 
 

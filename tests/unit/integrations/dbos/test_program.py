@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from lakegate import integrations
 from lakegate.config import JournalSettings
 from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.integrations.dbos import __main__ as front
-from lakegate.integrations.dbos import workflows
+from lakegate.integrations.dbos import program, workflows
 from lakegate.integrations.dbos.configuration import Configuration, held_executor_id, load_configuration
 
 SECRET = "correct-horse"  # noqa: S105 - looked for where it must not be
@@ -224,3 +225,17 @@ def test_a_rejection_names_the_branch_and_what_to_type_next() -> None:
         "Branch: wap/x",
         "Next: lakegate runs 20260131T070000-1",
     ]
+
+
+def test_chunks_that_go_in_order_stop_at_one_that_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [SimpleNamespace(name=name) for name in ("01", "02", "03")]
+    plan = SimpleNamespace(creates=True, in_order=True, to_do=chunks)
+    monkeypatch.setattr(program, "Backfill", lambda *_, **__: SimpleNamespace(plan=lambda: plan))
+    monkeypatch.setattr(program, "_queued", lambda chunk, _: chunk.name)
+    ends = {"01": "published", "02": "rejected", "03": "published"}
+    monkeypatch.setattr(
+        program, "_ended", lambda chunk, _: {"chunk": chunk.name, "outcome": {"status": ends[chunk.name]}}
+    )
+
+    ended = program.backfill(lambda: pytest.fail("not needed"), "nyc.trips", ["x"])
+    assert [one["chunk"] for one in ended] == ["01", "02"]
