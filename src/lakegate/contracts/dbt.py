@@ -192,7 +192,7 @@ class _Table:
             if key in (*_OPTIONS, "limit", "store_failures", "store_failures_as", "fail_calc")
         }
         try:
-            kind, columns, made = self._check(name, own, column)
+            kind, columns, made, remark = self._check(name, own, column)
             made = {**_translated_options(options), **made}
         except _NoCheckError as error:
             self._draft.lose(mark, name, str(error))
@@ -200,9 +200,11 @@ class _Table:
         for key in ("limit", "store_failures", "store_failures_as", "fail_calc", "meta"):
             if key in options:
                 self._draft.lose(mark, f"{name}: {key}", "about how dbt runs it")
+        if remark is not None:
+            self._draft.lose(mark, f"{name}: {remark}", "ours leaves out rows with any NULL in the key")
         self._draft.add(mark, name, kind, columns, made)
 
-    def _check(self, name: str, arguments: Arguments, column: DraftColumn | None) -> Made:
+    def _check(self, name: str, arguments: Arguments, column: DraftColumn | None) -> tuple[*Made, str | None]:
         if _has_jinja(arguments):
             raise _NoCheckError("it holds Jinja, which only dbt knows")
         package, _, short = name.rpartition(".")
@@ -210,7 +212,7 @@ class _Table:
         own = column.name if column is not None else None
         if isinstance(given.get("column_name"), str):
             own = given.pop("column_name")
-        test = _Test(own, given, self._table)
+        test = _Test(own, given, self._table, self._is_required)
         row_condition = given.pop("row_condition", None)
         mostly = given.pop("mostly", None)
         reader = _READERS.get(short)
@@ -221,7 +223,11 @@ class _Table:
             made["where"] = row_condition
         if isinstance(mostly, (int, float)):
             made["tolerance"] = _percent(1 - mostly)
-        return kind, columns, made
+        return kind, columns, made, test.remark
+
+    def _is_required(self, name: str) -> bool:
+        found = [one for one in self._draft.columns if one.name.lower() == name.lower()]
+        return any(one.required or f"not_null({one.name})" in map(str, one.checks) for one in found)
 
     def _table(self, text: Any) -> str:
         found = _SOURCE.fullmatch(text) if isinstance(text, str) else None
@@ -292,6 +298,9 @@ class _Test:
     column: str | None
     arguments: Arguments
     table: Callable[[Any], str]
+    is_required: Callable[[str], bool]
+    remark: str | None = None
+    """What of it the check doesn't say."""
 
     @property
     def on(self) -> str:
@@ -398,16 +407,18 @@ def _range(low: str, high: str) -> Callable[[_Test], Made]:
     return read
 
 
-def _key(name: str) -> Callable[[_Test], Made]:
+def _key(name: str, ignored_if: str) -> Callable[[_Test], Made]:
     def read(test: _Test) -> Made:
         columns = test.take(name)
-        ignored = test.take("ignore_row_if", default="any_value_is_missing")
+        ignored = test.take("ignore_row_if", default=ignored_if)
         test.take("quote_columns")
         test.done()
         if not isinstance(columns, list):
             raise _NoCheckError(f"'{name}' isn't a list of columns")
-        if ignored != "any_value_is_missing":
-            raise _NoCheckError(f"ignore_row_if: {ignored!r}: ours leaves out rows with any NULL in the key")
+        as_ours = ("any_value_is_missing", *["all_values_are_missing"] * (len(columns) == 1))
+        nullable = [] if ignored in as_ours else [one for one in columns if not test.is_required(str(one))]
+        if nullable:
+            test.remark = f"rows with NULL in {', '.join(map(str, nullable))}"
         return "unique", columns, {}
 
     return read
@@ -581,7 +592,7 @@ _READERS: Mapping[str, Callable[[_Test], Made]] = {
     "not_null_proportion": _measured("not_null_proportion", low="at_least", high="at_most"),
     "recency": _recency,
     "relationships_where": _relationships_where,
-    "unique_combination_of_columns": _key("combination_of_columns"),
+    "unique_combination_of_columns": _key("combination_of_columns", "never"),
     # dbt-expectations
     "expect_column_distinct_count_to_equal": lambda test: _measured("distinct_count")(
         _doubled(test, "min_value", "max_value")
@@ -613,7 +624,7 @@ _READERS: Mapping[str, Callable[[_Test], Made]] = {
     "expect_column_values_to_not_match_like_pattern": _not_like,
     "expect_column_values_to_not_match_regex": _pattern("not_match_regex"),
     "expect_column_values_to_not_match_regex_list": _pattern("not_match_regex", "regex_list"),
-    "expect_compound_columns_to_be_unique": _key("column_list"),
+    "expect_compound_columns_to_be_unique": _key("column_list", "all_values_are_missing"),
     "expect_row_values_to_have_recent_data": _recency,
     "expect_table_columns_to_contain_set": _columns("additive"),
     "expect_table_columns_to_match_ordered_list": _columns("strict", ordered=True),
@@ -626,4 +637,4 @@ _READERS: Mapping[str, Callable[[_Test], Made]] = {
 
 def _doubled(test: _Test, low: str = "value", high: str = "value_") -> _Test:
     value = test.take("value")
-    return _Test(test.column, {**test.arguments, low: value, high: value}, test.table)
+    return _Test(test.column, {**test.arguments, low: value, high: value}, test.table, test.is_required)

@@ -71,7 +71,10 @@ def test_a_model_becomes_a_contract() -> None:
     assert "unique(order_id, status)" in found
     assert "row_count(min=1, max=4)" in found
     assert any("expression='discount >= 0'" in one and "tolerance=10" in one and "no_markup" in one for one in found)
-    assert [(one.line, one.what) for one in draft.untranslated] == [(5, "config materialized")]
+    assert [(one.line, one.what) for one in draft.untranslated] == [
+        (27, "dbt_utils.unique_combination_of_columns: rows with NULL in status"),
+        (5, "config materialized"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +214,38 @@ def test_a_file_that_is_neither_is_refused(
     with pytest.raises(ConfigurationError) as caught:
         read_foreign(Path("x.yml"))
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("test", "remark"),
+    [
+        ("dbt_expectations.expect_compound_columns_to_be_unique: {column_list: [a, b, c]}", ["rows with NULL in c"]),
+        ("dbt_expectations.expect_compound_columns_to_be_unique: {column_list: [c]}", []),
+        ("dbt_utils.unique_combination_of_columns: {combination_of_columns: [A, b]}", []),
+        (
+            (
+                "dbt_expectations.expect_compound_columns_to_be_unique: "
+                "{column_list: [a, c], ignore_row_if: any_value_is_missing}"
+            ),
+            [],
+        ),
+    ],
+)
+def test_a_key_with_nulls_is_remarked_where_dbt_takes_them_for_values(test: str, remark: list[str]) -> None:
+    (draft,) = read(
+        f"""\
+        models:
+          - name: m
+            columns:
+              - {{name: a, constraints: [{{type: not_null}}]}}
+              - {{name: b, tests: [not_null]}}
+              - {{name: c, tests: [{{not_null: {{config: {{where: a > 1}}}}}}]}}
+            tests:
+              - {test}
+        """
+    )
+    assert checks(draft)[-1].startswith("unique(")
+    assert [one.what.partition(": ")[2] for one in draft.untranslated] == remark
 
 
 def test_columns_that_only_a_test_names_are_listed() -> None:
