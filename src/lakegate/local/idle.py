@@ -17,24 +17,29 @@ from typing import Any
 
 _LONGEST_PAUSE_S = 20.0
 _PAUSES = 4
+_TIME_WAIT = "06"
 
 
-def watch(home: Path, idle_s: float) -> bool:
-    """Wait until nobody has used the servers of a project for so long, then stop them.
+def watch(home: Path) -> bool:
+    """Wait until nobody has used the servers of a project for as long as its ``idle.lock`` says, then stop them.
 
     Args:
         home: The project's folder.
-        idle_s: How long, in seconds.
 
     Returns:
-        Whether it stopped them; otherwise somebody else did, or another process is watching them.
+        Whether it stopped them; otherwise somebody else did, another process is watching them, or they may be idle.
     """
     folder = home / ".lakegate"
     own = _locked(folder / "idle.lock", fcntl.LOCK_EX)
     if own is None:
         return False
-    used_at = time.time()
+    used_at, idle_s = time.time(), 0.0
     while services := _services(folder, home):
+        with contextlib.suppress(OSError, ValueError):  # while it's written
+            # Read each time: other servers may have been started since, with another limit.
+            idle_s = float((folder / "idle.lock").read_text())
+        if idle_s <= 0:
+            return False
         handle = _locked(folder / "stack.use", fcntl.LOCK_EX)
         if handle is None or _is_connected(services):
             used_at = time.time()
@@ -67,7 +72,7 @@ def _services(folder: Path, home: Path) -> list[dict[str, Any]]:
 
 
 def _is_connected(services: list[dict[str, Any]]) -> bool:
-    """Return whether a process other than the servers is connected to one of them."""
+    """Return whether a process other than the servers is connected to one of them, or was a moment ago."""
     import psutil
 
     theirs: set[int] = set()
@@ -84,7 +89,20 @@ def _is_connected(services: list[dict[str, Any]]) -> bool:
                 theirs.add(one.laddr.port)
                 if one.laddr.port == service["port"]:
                     clients.add(one.raddr.port)
-    return bool(clients - theirs)
+    return bool(clients - theirs) or was_connected({service["port"] for service in services})
+
+
+def was_connected(ports: set[int]) -> bool:
+    """Return whether a client hung up on one of the ports within a minute, for which Linux remembers it."""
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(path).read_text(encoding="ascii").splitlines()[1:]:
+                local, remote, state = line.split()[1:4]
+                if state == _TIME_WAIT and not ports.isdisjoint(
+                    int(end.rpartition(":")[2], 16) for end in (local, remote)
+                ):
+                    return True
+    return False
 
 
 def _locked(path: Path, kind: int) -> int | None:
@@ -110,4 +128,4 @@ def _stop(home: Path) -> None:
 
 
 if __name__ == "__main__":
-    watch(Path(sys.argv[1]), float(sys.argv[2]))
+    watch(Path(sys.argv[1]))

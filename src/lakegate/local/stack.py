@@ -206,9 +206,11 @@ class LocalStack:
         return StackState(home=str(self._folder.home), nessie=file.services["nessie"], spark=file.services["spark"])
 
     def _watch_idle(self) -> None:
-        """Begin to watch for servers that nobody uses; a process that does so already goes on."""
+        """Begin to watch for servers that nobody uses; a process that does so already goes on, with this limit."""
+        with contextlib.suppress(OSError):
+            self._folder.idle_path.write_text(str(self._idle_s), encoding="ascii")
         if self._idle_s > 0:
-            command = (sys.executable, "-P", str(_IDLE), str(self._folder.home), str(self._idle_s))
+            command = (sys.executable, "-P", str(_IDLE), str(self._folder.home))
             log = self._folder.logs / "idle.log"
             process.spawn(command, env=process.environment({}), cwd=self._folder.path, log=log)
 

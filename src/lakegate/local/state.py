@@ -145,6 +145,7 @@ class StackFolder:
         self.lock_path = self.path / "stack.lock"
         self.usage_path = self.path / "spark.lock"
         self.stack_usage_path = self.path / "stack.use"
+        self.idle_path = self.path / "idle.lock"
         self.logs = self.path / "logs"
         self.tmp = self.path / "tmp"
         self.warehouse = self.path / "warehouse"

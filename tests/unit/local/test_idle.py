@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
 from pathlib import Path
 
@@ -17,12 +19,14 @@ class _World:
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = StackFolder(home)
         self.folder.create()
+        self.folder.idle_path.write_text("60")
         self.usage = Usage(self.folder, self.folder.stack_usage_path, "stopping the local stack")
         self.looks = 0
         self.stopped_at: int | None = None
         self.connected_until = 0
         self.released_at = 0
         self.gone_at = 1_000
+        self.limit = "60"  # of servers that are started at the third look
         begun = time.time()
         monkeypatch.setattr(idle, "_services", self._services)
         monkeypatch.setattr(idle, "_is_connected", lambda _: self.looks < self.connected_until)
@@ -32,6 +36,8 @@ class _World:
 
     def _services(self, _folder: Path, _home: Path) -> list[dict[str, object]]:
         self.looks += 1
+        if self.looks == 3:
+            self.folder.idle_path.write_text(self.limit)
         if self.looks == self.released_at:
             self.usage.release()
         return [] if self.looks >= self.gone_at else [{}]
@@ -46,32 +52,52 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _World:
 
 
 def test_servers_that_nobody_uses_are_stopped_in_time(world: _World) -> None:
-    assert idle.watch(world.folder.home, 60)
+    assert idle.watch(world.folder.home)
     assert world.stopped_at == 6
 
 
 def test_a_session_keeps_them_and_the_time_runs_from_its_end(world: _World) -> None:
     world.usage.hold(1)
     world.released_at = 10
-    assert idle.watch(world.folder.home, 60)
+    assert idle.watch(world.folder.home)
     assert world.stopped_at == 15
 
 
 def test_a_connection_of_another_program_keeps_them(world: _World) -> None:
     world.connected_until = 20
-    assert idle.watch(world.folder.home, 60)
+    assert idle.watch(world.folder.home)
     assert world.stopped_at == 25
 
 
 def test_it_ends_with_servers_that_somebody_else_stopped(world: _World) -> None:
     world.gone_at = 3
-    assert not idle.watch(world.folder.home, 60)
+    assert not idle.watch(world.folder.home)
     assert world.stopped_at is None
+
+
+@pytest.mark.parametrize(("limit", "stopped_at"), [("120", 12), ("0", None)])
+def test_the_limit_of_servers_started_since_holds_for_them(world: _World, limit: str, stopped_at: int | None) -> None:
+    world.limit = limit
+    assert idle.watch(world.folder.home) == (stopped_at is not None)
+    assert world.stopped_at == stopped_at
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows connections that ended")
+def test_a_client_that_came_and_went_is_seen() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not idle.was_connected({port})
+        client = socket.create_connection(("127.0.0.1", port))
+        accepted, _ = server.accept()
+        client.close()  # who hangs up first is remembered
+        assert accepted.recv(1) == b""
+        accepted.close()
+    assert idle.was_connected({port})
 
 
 def test_one_process_watches_a_project(world: _World) -> None:
     first = Usage(world.folder, world.folder.path / "idle.lock", "watching")
     first.hold(1)
-    assert not idle.watch(world.folder.home, 60)
+    assert not idle.watch(world.folder.home)
     assert world.looks == 0
     first.release()
