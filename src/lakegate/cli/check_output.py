@@ -72,7 +72,7 @@ def show_failing(title: str, results: Sequence[CheckResult], style: str) -> None
         for result in results
     )
     numbers = ("failing rows", "of", "%")
-    show_rows(("check", "column", *numbers), rows, right=numbers, indent=2)
+    show_rows(("check", "column", *numbers), rows, right=numbers, drop=("column", "of", "%"), cut="check", indent=2)
     show_evidence(results)
 
 
@@ -88,7 +88,7 @@ def show_quarantined(results: Sequence[CheckResult]) -> None:
         return
     say("", "[bold yellow]Quarantined[/]")
     rows = ((result.check, ", ".join(result.columns), count(result.quarantined)) for result in results)
-    show_rows(("check", "column", "rows"), rows, right=("rows",), indent=2)
+    show_rows(("check", "column", "rows"), rows, right=("rows",), drop=("column",), cut="check", indent=2)
     for result in results:
         show_examples(result)
 

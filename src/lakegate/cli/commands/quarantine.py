@@ -82,6 +82,9 @@ def list_quarantined(app: App, /, *, table: str | None) -> None:
         ("table", "run", "waiting", "released", "checks that they fail"),
         rows,
         right=("waiting", "released"),
+        whole=("run",),
+        drop=("released",),
+        cut="checks that they fail",
         empty="No rows are quarantined.",
     )
 
