@@ -1425,6 +1425,7 @@ class Lake:
 
         Raises:
             EngineUnavailableError: Spark can't be reached.
+            InputError: The table has no such column on one of them.
             NotFoundError: One of the refs doesn't exist, or neither has the table.
 
         Example:
@@ -1441,6 +1442,15 @@ class Lake:
             raise NotFoundError(
                 f"Table {table} exists neither on {left} nor on {right}.", hint="lakegate table list", table=table
             )
+        renamed = {
+            one.before: one.column
+            for one in changes_between(reader, before, after)
+            if one.before and one.change == "renamed"
+        }
+        for pointer, names, ref in ((before, renamed, refs[0]), (after, {}, refs[1])):
+            if key and pointer is not None:
+                columns = reader.metadata(pointer).table_schema.names
+                _require_key(key, [names.get(name, name) for name in columns], f"{table} on {ref.name}")
         if before == after:
             return RowDifference(None, None)
         # Where a commit has no name, Spark takes any branch's.
@@ -1464,11 +1474,6 @@ class Lake:
         if change.kind == "metadata":
             return RowDifference(None, None)
         engine = self._components.engine
-        renamed = {
-            one.before: one.column
-            for one in changes_between(reader, before, after)
-            if one.before and one.change == "renamed"
-        }
         found = engine.compare(old, new, key, renamed=renamed)
         return RowDifference(*(Query(one, engine.fetch, engine.stream) for one in found))
 
@@ -2467,6 +2472,13 @@ def _require_known(method: str, options: IngestOptions) -> None:
     for name in options:
         if name not in IngestOptions.__annotations__:
             raise unknown_keyword(method, name, *IngestOptions.__annotations__)
+
+
+def _require_key(key: Sequence[str], columns: Sequence[str], where: str) -> None:
+    unknown = next((one for one in key if one.lower() not in map(str.lower, columns)), None)
+    if unknown is not None:
+        hint = f"Its columns: {', '.join(columns)}."
+        raise InputError(f"{where} has no column '{unknown}'.", hint=hint, column=unknown)
 
 
 def _limit(given: Tolerance | None, configured: Tolerance | None) -> Tolerance | None:

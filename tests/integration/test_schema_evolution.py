@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.components import Components
-from lakegate.errors import AuditFailedError, NotRevertableError, QueryError, SchemaError
+from lakegate.errors import AuditFailedError, InputError, NotRevertableError, QueryError, SchemaError
 from lakegate.lake import Lake
 from lakegate.model.batch import CsvOptions
 from support.flow_support import when_reached
@@ -273,3 +273,29 @@ def test_columns_change_by_hand_and_files_keep_their_names(lake: Lake, table: st
     assert [row["id"] for row in told["added"] + told["removed"]] == [5, 2]
     [pair] = told["changed"]
     assert (pair["before"]["amount"], pair["after"]["amount"]) == (1.0, 9.0)
+
+
+def test_rows_are_compared_across_changed_columns_and_by_a_key_that_repeats(lake: Lake, table: str) -> None:
+    with lake.transaction() as tx:
+        tx.sql(f"CREATE TABLE {table} (id BIGINT, tags ARRAY<STRING>, fare FLOAT, a INT, b INT)")
+        values = ("(1, array('x'), 1.1, 1, 7)", "(1, array('y'), 1.1, 1, 7)", "(2, array('x'), 1.1, 2, 7)")
+        tx.sql(f"INSERT INTO {table} VALUES {', '.join(values)}, (3, NULL, 1.1, 3, 7)")
+    before = next(lake.log(limit=1)).hash
+    lake.evolve_table(
+        table, "ALTER COLUMN fare TYPE DOUBLE", "DROP COLUMN b", "RENAME COLUMN a TO b", "ADD COLUMN zone STRING"
+    )
+    with lake.transaction() as tx:
+        tx.sql(f"DELETE FROM {table} WHERE tags[0] = 'y'")
+        tx.sql(f"UPDATE {table} SET zone = 'north' WHERE id = 2")
+        tx.sql(f"INSERT INTO {table} VALUES (3, NULL, CAST(CAST(1.1 AS FLOAT) AS DOUBLE), 3, NULL)")
+    found = lake.diff_rows(table, before, "main", key=["id"])
+    told = {kind: getattr(found, kind).to_arrow().to_pylist() for kind in ("added", "removed", "changed")}
+    assert [row["id"] for row in told["added"]] == [3], "the same row once more"
+    assert [(row["id"], row["tags"]) for row in told["removed"]] == [(1, '["y"]')]
+    [pair] = told["changed"]
+    assert pair["after"] == pair["before"] | {"zone": "north"}
+    whole = lake.diff_rows(table, before, "main")
+    counts = [getattr(whole, kind).to_arrow().num_rows for kind in ("added", "removed")]
+    assert counts == [2, 2]
+    with pytest.raises(InputError, match="has no column 'nope'"):
+        lake.diff_rows(table, before, "main", key=["nope"])

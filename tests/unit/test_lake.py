@@ -24,7 +24,9 @@ from lakegate.private import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import stat_file, to_uri
 from lakegate.table import Query
+from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
+from support.flow_support import ordered
 from support.journals import Actor
 
 TABLE = "nyc.trips"
@@ -39,6 +41,7 @@ def open_lake(house: FakeLakehouse, **settings: Any) -> Lake:
         journal=house.journal,
         catalog=house.catalog,
         context=house.context,
+        reader=house,
         files=object(),
         narrator=SilentNarrator(),
     )
@@ -240,3 +243,12 @@ def test_columns_stay_renamed_where_files_differ_in_what_was_inferred(house: Fak
     (tmp_path / "b.jsonl").write_text('{"Fare": 1.5}\n', encoding="utf-8")
     batch = lake_in(tmp_path, house)._discover(tmp_path / "*.jsonl", None, None, "r-1", given={"fare": "amount"})
     assert [column.name for column in batch.columns] == ["amount"]
+
+
+def test_a_key_that_the_table_lacks_is_refused_though_rows_were_only_added(house: FakeLakehouse) -> None:
+    before = house.catalog.get_ref("main").hash
+    lake = open_lake(house)
+    ingest(house.context, ordered(house, [{"id": 1}], checks=()))
+    with pytest.raises(InputError, match=r"nyc.trips on main has no column 'idd'") as caught:
+        lake.diff_rows(TABLE, before, "main", key=["idd"])
+    assert caught.value.hint == "Its columns: id."

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from lakegate.errors import InputError, QueryError
+from lakegate.errors import QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
@@ -329,18 +329,12 @@ class SparkEngine:
         with translated(f"comparing {after.table} on {before.ref} and {after.ref}", query=True):
             then, now = self._rows(before), self._rows(after)
             if renamed:
-                then = then.selectExpr(*(f"{quote(name)} AS {quote(renamed.get(name, name))}" for name in then.columns))
-            if not key:
-                return difference(now, then), difference(then, now)
-            for frame, rows in ((then, before), (now, after)):
-                unknown = next((one for one in key if one.lower() not in map(str.lower, frame.columns)), None)
-                if unknown is not None:
-                    raise InputError(
-                        f"{rows.table} on {rows.ref} has no column '{unknown}'.",
-                        hint=f"Its columns: {', '.join(frame.columns)}.",
-                        column=unknown,
-                    )
-            return by_key(then, now, key)
+                taken = set(
+                    map(str.lower, renamed.values())
+                )  # by a column that was dropped, and whose name one has now
+                kept = (name for name in then.columns if name in renamed or name.lower() not in taken)
+                then = then.selectExpr(*(f"{quote(name)} AS {quote(renamed.get(name, name))}" for name in kept))
+            return by_key(then, now, key) if key else (difference(now, then), difference(then, now))
 
     def fetch(self, frame: Any) -> pa.Table:
         """Return all rows of a DataFrame as an Arrow table."""

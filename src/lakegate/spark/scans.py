@@ -139,38 +139,52 @@ def _cut(text: str, length: int) -> str:
 def difference(frame: Any, others: Any) -> Any:
     """Return a DataFrame of the rows of ``frame`` without those of ``others``, each as often as it is there.
 
-    Rows are compared by the columns of ``frame``. What the others lack is NULL there. Nested values are compared as
-    JSON, because Spark compares no maps, and a column whose type differs as text.
+    Rows are compared by the columns of both; what one of them lacks is NULL there. Nested values are compared as JSON,
+    because Spark compares no maps, and columns that changed their type as the wider one, or else as text.
     """
-    mine, theirs = ({field.name.lower(): field.dataType for field in one.schema.fields} for one in (frame, others))
-    own, other = [], []
-    for name in frame.columns:
-        kind, known = mine[name.lower()], theirs.get(name.lower())
-        as_text = known is not None and known != kind
-        column = _comparable(name, kind, as_text=as_text)
-        own.append(f"{column} AS {quote(name)}")
-        if known is None:
-            column = f"CAST(NULL AS {'STRING' if kind.typeName() in _NESTED else kind.simpleString()})"
-        else:
-            column = _comparable(name, known, as_text=as_text)
-        other.append(f"{column} AS {quote(name)}")
+    mine, theirs = ({field.name.lower(): field for field in one.schema.fields} for one in (frame, others))
+    own: list[str] = []
+    other: list[str] = []
+    for key in dict.fromkeys([*mine, *theirs]):
+        left, right = mine.get(key), theirs.get(key)
+        fields = [one for one in (left, right) if one is not None]
+        name, kinds = fields[0].name, [one.dataType for one in fields]
+        as_text = kinds[0] != kinds[-1] and not _widens(*kinds)
+        for field, columns in ((left, own), (right, other)):
+            column = _null(kinds[0]) if field is None else _comparable(field.name, field.dataType, as_text=as_text)
+            columns.append(f"{column} AS {quote(name)}")
     return frame.selectExpr(*own).exceptAll(others.selectExpr(*other))
 
 
 def by_key(before: Any, after: Any, key: Sequence[str]) -> tuple[Any, Any, Any]:
     """Return DataFrames of the rows that were added, those that were removed, and those that changed, by their key.
 
-    A row that changed is a struct ``before`` and one ``after``. A key with a NULL equals none.
+    A row that changed is a struct ``before`` and one ``after``. A key with a NULL equals none. Of rows that differ and
+    share their key, as many on each side are taken for changed as the other side has.
     """
-    names = free_names("__key", len(key), taken=(*before.columns, *after.columns))
-    keys = [f"{quote(column)} AS {name}" for column, name in zip(key, names, strict=True)]
-    new, old = difference(after, before), difference(before, after)
-    was, now = before.selectExpr(*keys, "struct(*) AS before"), new.selectExpr(*keys, "struct(*) AS after")
+    names = free_names("__key", len(key) + 1, taken=(*before.columns, *after.columns))
+    keys = [f"{quote(column)} AS {name}" for column, name in zip(key, names, strict=False)]
+    same = ", ".join(map(quote, key))
+    number = f"row_number() OVER (PARTITION BY {same} ORDER BY to_json(struct(*))) AS {names[-1]}"
+    new = difference(after, before).selectExpr(*keys, number, "struct(*) AS after")
+    old = difference(before, after).selectExpr(*keys, number, "struct(*) AS before")
     return (
-        new.selectExpr("*", *keys).join(before.selectExpr(*keys), names, "left_anti").drop(*names),
-        old.selectExpr("*", *keys).join(after.selectExpr(*keys), names, "left_anti").drop(*names),
-        was.join(now, names).select("before", "after"),
+        new.join(old, names, "left_anti").select("after.*"),
+        old.join(new, names, "left_anti").select("before.*"),
+        old.join(new, names).select("before", "after"),
     )
+
+
+def _widens(left: Any, right: Any) -> bool:
+    """Return whether Spark compares values of two types as those of the wider one, exactly."""
+    names = {left.typeName(), right.typeName()}
+    if names == {"decimal"}:
+        return bool(left.scale == right.scale)
+    return names in ({"integer", "long"}, {"float", "double"}, {"date", "timestamp_ntz"})
+
+
+def _null(kind: Any) -> str:
+    return f"CAST(NULL AS {'STRING' if kind.typeName() in _NESTED else kind.simpleString()})"
 
 
 def _comparable(name: str, kind: Any, *, as_text: bool) -> str:

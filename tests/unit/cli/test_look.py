@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -14,8 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakegate.cli.check_output import show_failing
 from lakegate.cli.commands.query import print_csv
+from lakegate.errors import NotFoundError
 from lakegate.model.batch import SourceFile
+from lakegate.model.checks import CheckResult
+from lakegate.model.quarantine import QuarantineSummary
 from lakegate.model.refs import Ref, TableDifference
 from lakegate.model.schema import ColumnChange
 from lakegate.snippets.snippet import Snippet
@@ -148,6 +153,33 @@ def test_diff_counts_rows_on_both_sides() -> None:
     assert "same tables" in invoke("diff main b", FakeLake(diff=[])).stderr
 
 
+def test_tables_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    check = "accepted_values(payment_type, values=['card', 'cash', 'dispute', 'no charge'])"
+    result = CheckResult(
+        name="accepted",
+        check=check,
+        columns=("payment_type",),
+        severity="error",
+        verdict="fail",
+        failing_rows=12_345,
+        total_rows=100_000,
+        evidence="scan",
+    )
+    show_failing("Failing checks", [result], "red")
+    assert re.search(r"accepted_values.*… +12,345", capsys.readouterr().out)
+    waiting = QuarantineSummary(
+        table="nyc.trips",
+        run_id="20260131T070000-1a2b3c4d",
+        quarantined_at=START,
+        rows=5,
+        waiting=3,
+        checks={"in_range(fare, min=0)": 3, "not_null(tip)": 2},
+    )
+    shown = invoke("quarantine", FakeLake(quarantine_list=[waiting])).stdout
+    assert re.search(r"nyc.trips +20260131T070000-1a2b3c4d +3 ", shown)
+
+
 def test_diff_shows_columns_and_some_rows_by_key() -> None:
     wider = ColumnChange(change="retyped", column="id", before="int", after="long")
     changed = TableDifference(table="nyc.trips", kind="table", left=POINTER, right=POINTER, schema_changes=(wider,))
@@ -168,6 +200,10 @@ def test_diff_shows_columns_and_some_rows_by_key() -> None:
     assert told["schema_changes"][0]["change"] == "retyped"
     assert "--key goes with --rows" in invoke("diff main b --key id", lake).stderr
     assert "hold table a.b in the same state" in invoke("diff main b --table a.b", lake).stderr
+    unknown = NotFoundError("There is no table nyc.tripz on b.", hint="lakegate table list")
+    assert (
+        "no table nyc.tripz" in invoke("diff main b --table nyc.tripz", FakeLake(diff=[changed], table=unknown)).stderr
+    )
 
 
 def test_evolve_says_what_changed_and_names_the_run() -> None:

@@ -54,6 +54,8 @@ def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | N
         raise click.UsageError("--key goes with --rows.")
     with app.lake() as lake:
         found = [one for one in lake.diff(left, right) if table is None or one.table == table]
+        if table is not None and not found:
+            lake.table(table, ref=right)  # raises where there's none
         payloads = [_payload(lake, one, left, right) for one in found]
         samples = (
             {}
