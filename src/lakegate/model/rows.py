@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import csv
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH = 1_000
+_EMPTY = '""'
+_SPECIAL = re.compile(r'[",\r\n]')
 
 
 def json_safe(value: Any) -> Any:  # noqa: PLR0911 - a line for each type
@@ -86,6 +88,28 @@ def csv_field(value: Any) -> Any:
     return json.dumps(safe, ensure_ascii=False) if isinstance(safe, (list, dict)) else safe
 
 
+class CsvWriter:
+    """Writes CSV (RFC 4180, LF), in which NULL is an empty field, and empty text an empty one in quotes.
+
+    Args:
+        file: Where to, as text.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def row(self, values: Iterable[Any]) -> None:
+        """Write one row."""
+        # A line without anything would be no row.
+        line = ",".join(_quoted(csv_field(value)) if value is not None else "" for value in values)
+        self._file.write(f"{line or _EMPTY}\n")
+
+
+def _quoted(field: Any) -> str:
+    text = str(field)
+    return text if text and not _SPECIAL.search(text) else '"' + text.replace('"', '""') + '"'
+
+
 def write_csv(table: pa.Table, file: TextIO) -> None:
     """Write an Arrow table as CSV (RFC 4180, LF): a header, then the rows; NULL is an empty field.
 
@@ -93,11 +117,12 @@ def write_csv(table: pa.Table, file: TextIO) -> None:
         table: The table.
         file: Where to, as text.
     """
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.column_names)
+    writer = CsvWriter(file)
+    writer.row(table.column_names)
     for batch in table.to_batches(max_chunksize=_BATCH):
         columns = [values_of(column) for column in batch.columns]
-        writer.writerows([csv_field(value) for value in row] for row in zip(*columns, strict=True))
+        for row in zip(*columns, strict=True):
+            writer.row(row)
 
 
 def values_of(column: Any) -> list[Any]:

@@ -90,3 +90,18 @@ def test_a_change_names_a_column_and_its_value(text: str) -> None:
     outcome = invoke(["quarantine", "fix", "nyc.trips", "--set", text])
     assert outcome.exit_code == 2
     assert "isn't COLUMN=SQL" in outcome.output + outcome.stderr
+
+
+def test_a_narrow_terminal_keeps_runs_whole_and_columns_called_as_ours_their_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    one = QuarantineSummary(
+        table="nyc.trips", run_id="20260131T070509-0badcafe", quarantined_at=AT, rows=5, waiting=3, checks={"x" * 60: 1}
+    )
+    listed = invoke("quarantine list", FakeLake(quarantine_list=[one]))
+    assert "20260131T070509-0badcafe" in listed.stdout
+    monkeypatch.setenv("COLUMNS", "200")
+    row = {**ROW, "why": "mine", "source": "its", "run": "7"}
+    shown = invoke("quarantine show nyc.trips", FakeLake(quarantine_show=[row])).stdout
+    assert all(word in shown for word in ("mine", "its", "low, odd", "a.csv:7"))

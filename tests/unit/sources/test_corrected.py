@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakegate.errors import InputError
+from lakegate.model.rows import write_csv
 from lakegate.sources.corrected import read_rows
 
 FIELDS: dict[str, Any] = {"id": pa.int64(), "code": pa.string(), "gone": pa.list_(pa.string())}
@@ -18,7 +19,7 @@ def test_text_is_read_as_the_table_has_it(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('code,id,gone,more\n0123,1,[],x\n"",,[],""\n')
     found = read_rows(path, SCHEMA, ignore={"gone"})
-    assert found.to_pylist() == [{"code": "0123", "id": 1, "more": "x"}, {"code": None, "id": None, "more": None}]
+    assert found.to_pylist() == [{"code": "0123", "id": 1, "more": "x"}, {"code": "", "id": None, "more": ""}]
 
 
 def test_parquet_keeps_its_types(tmp_path: Path) -> None:
@@ -41,3 +42,25 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, text: str | N
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=words):
         read_rows(tmp_path / name, SCHEMA, ignore=())
+
+
+def test_what_a_query_writes_is_read_back_as_it_was(tmp_path: Path) -> None:
+    fields: list[Any] = [("id", pa.int64()), ("raw", pa.binary()), ("note", pa.string())]
+    values: Any = [[1, None, 3], [b"\xff\0", b"", None], ["", None, 'a "b",\n']]
+    rows = pa.table(values, schema=pa.schema(fields))
+    path = tmp_path / "rows.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        write_csv(rows, file)
+    assert read_rows(path, rows.schema, ignore=()).to_pylist() == rows.to_pylist()
+
+
+def test_lists_need_parquet_and_hidden_values_are_not_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,gone\n+49 170,[]\n")
+    with pytest.raises(InputError, match="'gone' is list") as refused:
+        read_rows(path, SCHEMA, ignore=())
+    assert "parquet" in (refused.value.hint or "")
+    for hides in (True, False):
+        with pytest.raises(InputError, match="conversion error") as refused:
+            read_rows(path, SCHEMA, ignore={"gone"}, hides=hides)
+        assert ("+49" in refused.value.message) is not hides

@@ -76,7 +76,12 @@ def diff(app: App, /, *, left: str, right: str, table: str | None, rows: int | N
     )
     what = "the same tables" if table is None else f"table {table}"
     show_rows(
-        ("table", "change", *numbers), lines, right=numbers, empty=f"{left} and {right} hold {what} in the same state."
+        ("table", "change", *numbers),
+        lines,
+        right=numbers,
+        whole=numbers,
+        drop=("difference", "change"),
+        empty=f"{left} and {right} hold {what} in the same state.",
     )
     for one in found:
         say(*(f"  [yellow]{safe(one.table)}: {safe(change)}[/]" for change in one.schema_changes))

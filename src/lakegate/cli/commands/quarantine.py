@@ -106,7 +106,7 @@ def show_quarantined_rows(app: App, /, *, table: str, limit: int, **chosen: Any)
         say(f"No quarantined row of {safe(table)} waits.")
         return
     shown = [_shown(row) for row in found]
-    first = ["why", *dict.fromkeys(str(reason["column"]) for row in found for reason in row[REASONS])]
+    first = [next(iter(shown[0])), *dict.fromkeys(str(reason["column"]) for row in found for reason in row[REASONS])]
     columns, cells = fitting(shown, first, width_or(_DEFAULT_WIDTH))
     show_rows(columns, (tuple(map(null, row)) for row in cells))
     if len(found) == limit:
@@ -118,7 +118,12 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     data = {name: cell(json_safe(value)) for name, value in row.items() if name not in COLUMNS}
     source = None if row[SOURCE_FILE] is None else row[SOURCE_FILE].rpartition("/")[2]
     place = "" if row[POSITION] is None else f":{row[POSITION]}"
-    return {"why": why, **data, "source": None if source is None else f"{source}{place}", "run": row[RUN_ID]}
+    shown = None if source is None else f"{source}{place}"
+    own = (("why", REASONS, why), ("source", SOURCE_FILE, shown), ("run", RUN_ID, row[RUN_ID]))
+    # Of a column with one of these names, the value is the table's.
+    named = {reserved if name in data else name: value for name, reserved, value in own}
+    first, *rest = named.items()
+    return dict([first, *data.items(), *rest])
 
 
 @quarantine.command(
@@ -161,7 +166,8 @@ def release(app: App, /, *, table: str, **chosen: Any) -> None:
     "corrected",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CSV or Parquet with corrected rows; _quarantine_id says which quarantined row each is of.",
+    help="CSV or Parquet with corrected rows; _quarantine_id says which quarantined row each is of. "
+    "Lists and structs need Parquet.",
 )
 @_which()
 def fix(app: App, /, *, table: str, changes: tuple[str, ...], corrected: Path | None, **chosen: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from lakegate.cli.options import at_option, ref_option
 from lakegate.cli.output import cell, clip, counted, make_table, null, show, size, width_or
 from lakegate.cli.streams import as_json, lost_output
 from lakegate.errors import InputError, QueryError
-from lakegate.model.rows import csv_field, json_safe, values_of
+from lakegate.model.rows import CsvWriter, json_safe, values_of
 from lakegate.progress import one_line
 
 if TYPE_CHECKING:
@@ -172,10 +171,10 @@ def _write_json(result: pa.Table, file: TextIO) -> None:
 
 
 def _write_csv(result: pa.Table, file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(result.column_names)
+    writer = CsvWriter(file)
+    writer.row(result.column_names)
     for row in _rows(result):
-        writer.writerow([csv_field(value) for value in row])
+        writer.row(row)
 
 
 def _parquet(result: pa.Table) -> bytes:

@@ -12,6 +12,7 @@ from lakegate.dashboard.ui import markup, parts
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import count, counted
+from lakegate.model.quarantine import REASONS, SOURCE_FILE
 
 _RUNS = 25
 _REASONS = 50
@@ -86,9 +87,12 @@ def _examples(rows: Sequence[QuarantinedRow]) -> Html:
             markup.code("ui.examples")
         )
     values = parts.unmasked([one.values for one in rows])
-    shown = [
-        {"why": ", ".join(one.checks), **row, "source": _place(one)} for one, row in zip(rows, values, strict=True)
-    ]
+    # Of a column with one of these names, the value is the table's.
+    why, source = (
+        reserved if any(name in row for row in values) else name
+        for name, reserved in (("why", REASONS), ("source", SOURCE_FILE))
+    )
+    shown = [{why: ", ".join(one.checks), **row, source: _place(one)} for one, row in zip(rows, values, strict=True)]
     return markup.example_rows(shown, (), cells=[one.columns for one in rows], caption="Rows that wait")
 
 
