@@ -838,10 +838,10 @@ class Lake:
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
         chosen = RowSelection(run_id=run_id, check=check, where=where)
-        new = dict(changes or {})
+        new, hides = dict(changes or {}), self._hides(identifier)
 
         def work(tx: Transaction) -> Transaction:
-            release(self._context, tx, identifier, chosen, new)
+            release(self._context, tx, identifier, chosen, new, hides=hides)
             return tx
 
         return self.transact(work, name=f"{'fix' if new else 'release'} {identifier}").run
@@ -869,9 +869,10 @@ class Lake:
 
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
+        hides = self._hides(identifier)
         if isinstance(rows, (str, Path)):
             held = self.table(str(quarantine_of(identifier))).to_arrow(limit=0).schema
-            corrected = read_rows(Path(rows), held, ignore=set(COLUMNS) - {ROW_ID})
+            corrected = read_rows(Path(rows), held, ignore=set(COLUMNS) - {ROW_ID}, hides=hides)
         else:
             given = to_arrow(rows)
             if given is None:
@@ -879,7 +880,7 @@ class Lake:
             corrected = given
 
         def work(tx: Transaction) -> Transaction:
-            release_corrected(self._context, tx, identifier, corrected)
+            release_corrected(self._context, tx, identifier, corrected, hides=hides)
             return tx
 
         return self.transact(work, name=f"fix {identifier}").run
@@ -904,10 +905,10 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         self._find_quarantine(identifier)
-        chosen = RowSelection(run_id=run_id, check=check, where=where)
+        chosen, hides = RowSelection(run_id=run_id, check=check, where=where), self._hides(identifier)
 
         def work(tx: Transaction) -> Transaction:
-            drop(self._context, tx, identifier, chosen)
+            drop(self._context, tx, identifier, chosen, hides=hides)
             return tx
 
         return self.transact(work, name=f"drop quarantined {identifier}").run
@@ -2374,7 +2375,7 @@ class Lake:
             mode=mode,
             wait_s=defaults.wait_s,
             quarantine_limit=_limit(options.get("quarantine_limit"), configured.quarantine_limit),
-            masked=("*",) if self.settings.ui.examples == 0 else (*self.settings.ui.masked, *self.settings.audit.mask),
+            masked=self._masked,
         )
 
     def _discover(
@@ -2413,6 +2414,13 @@ class Lake:
         if not may_differ and not batch.has_one_shape:
             found(may_differ=False)  # which raises, unless what differs was only inferred
         return batch
+
+    @property
+    def _masked(self) -> tuple[str, ...]:
+        return ("*",) if self.settings.ui.examples == 0 else (*self.settings.ui.masked, *self.settings.audit.mask)
+
+    def _hides(self, table: TableIdentifier) -> bool:
+        return bool(self._masked) or any(one.examples == 0 for one in self._configured(table))
 
     def _checks(self, table: TableIdentifier, checks: Checks, *, configured: bool) -> tuple[Check, ...]:
         contract = self._components.contracts.find(table) if configured else None

@@ -606,8 +606,16 @@ class EngineTransaction(Protocol):
     def overwrite(self, table: TableIdentifier, rows: Any, create: CreateTable | None) -> None:
         """Replace all rows of the table."""
 
-    def upsert(self, table: TableIdentifier, rows: Any, keys: Sequence[str], create: CreateTable | None) -> None:
-        """Update the rows whose ``keys`` match, insert the others.
+    def upsert(
+        self,
+        table: TableIdentifier,
+        rows: Any,
+        keys: Sequence[str],
+        create: CreateTable | None,
+        *,
+        masked: Sequence[str] = (),
+    ) -> None:
+        """Update the rows whose ``keys`` match, insert the others; no error shows the values of ``masked`` columns.
 
         Raises:
             InputError: When a key is NULL, or two of the given rows have the same one.

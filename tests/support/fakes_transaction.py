@@ -50,7 +50,16 @@ class FakeTransaction:
         given, before = self._given(table, rows, create)
         self._write(table, before, {}, given)
 
-    def upsert(self, table: TableIdentifier, rows: Any, keys: Sequence[str], create: CreateTable | None) -> None:
+    def upsert(
+        self,
+        table: TableIdentifier,
+        rows: Any,
+        keys: Sequence[str],
+        create: CreateTable | None,
+        *,
+        masked: Sequence[str] = (),
+    ) -> None:
+        self.masked = masked
         given, before = self._given(table, rows, create)
         names = [column.name for key in keys if (column := before.schema.find(key)) is not None]
         if not keys or len(names) != len(keys):

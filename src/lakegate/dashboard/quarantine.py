@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from itertools import islice
@@ -25,11 +26,12 @@ from lakegate.model.quarantine import (
 )
 from lakegate.model.refs import TablePointer
 from lakegate.model.rows import json_safe
-from lakegate.model.schema import is_masked, masked_row
+from lakegate.model.schema import masked_row
 from lakegate.wap.release import quarantined_rows, summaries
 
 _MOST_FILES = 10_000
 _MOST_ROWS = 20
+_NO_EXAMPLES = re.compile(r"\bexamples=0\b")
 
 
 class QuarantinedRow(Value):
@@ -139,16 +141,21 @@ def _examples(model: ReadModel, pointer: TablePointer, run_id: str | None, limit
         return ()
     masked = (*model.settings.ui.masked, *model.settings.audit.mask)
     rows = quarantined_rows(model.reader, pointer, RowSelection(run_id=run_id), limit)
-    return tuple(_row(row, masked) for row in rows if not _is_hidden(row, masked))
+    shown = {run: _shown_checks(model, run) for run in {row[RUN_ID] for row in rows}}
+    return tuple(_row(row, masked) for row in rows if {one["check"] for one in row[REASONS]} <= shown[row[RUN_ID]])
 
 
-def _is_hidden(row: Mapping[str, Any], masked: tuple[str, ...]) -> bool:
-    """Return whether a check of the row's has ``examples=0``: its reason has no value then, though the row has one."""
-    return any(
-        reason["value"] is None and row.get(reason["column"]) is not None and not is_masked(masked, reason["column"])
-        for reason in row[REASONS]
-        if reason["column"] is not None
-    )
+def _shown_checks(model: ReadModel, run_id: str) -> set[str]:
+    """Return the names of a run's checks whose rows may be shown: those without ``examples=0``.
+
+    None where the journal doesn't know: nothing says then what was to be hidden.
+    """
+    try:
+        run = model.journal.get(run_id)
+    except LakegateError:
+        return set()
+    results = [one for report in (() if run is None else run.reports) for one in report.results]
+    return {one.name for one in results} - {one.name for one in results if _NO_EXAMPLES.search(one.check)}
 
 
 def _row(row: Mapping[str, Any], masked: tuple[str, ...]) -> QuarantinedRow:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from lakegate.errors import SchemaError
 from lakegate.model.base import Value
+from lakegate.model.schema import is_masked
 
 FileFormat = Literal["parquet", "csv", "json", "avro", "orc", "excel"]
 
@@ -240,6 +241,11 @@ class Batch(Value):
         columns = tuple(column.model_copy(update={"name": pairs[column.name]}) for column in self.columns)
         texts = tuple(text.model_copy(update={"name": pairs[text.name]}) for text in self.texts)
         return self.model_copy(update={"columns": columns, "texts": texts})
+
+    def hiding(self, masked: Sequence[str]) -> Batch:
+        """Return the batch without the values of columns that the patterns ``masked`` name."""
+        hidden = (text.model_copy(update={"odd": ""}) if is_masked(masked, text.name) else text for text in self.texts)
+        return self.model_copy(update={"texts": tuple(hidden)})
 
     def only(self, files: tuple[SourceFile, ...]) -> Batch:
         """Return the batch with just these of its files."""

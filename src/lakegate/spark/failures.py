@@ -185,7 +185,10 @@ def _translate(error: Exception, doing: str, *, query: bool, source: bool) -> La
     text = str(error)
     known = next((failure for failure in _FAILURES if _holds(text, failure.words)), None)
     if known is not None and (source or known.error is not SourceError):
-        return known.error(known.message.format(doing=doing, cause=_cause(text, known.words)), hint=known.hint)
+        # What is wrong with the files' values may quote them: the condition is for who mustn't show any.
+        named = {"condition": condition_of(error)} if known.error is SourceError else {}
+        message = known.message.format(doing=doing, cause=_cause(text, known.words))
+        return known.error(message, hint=known.hint, **named)
     if query:
         cause = first_sentence(text).partition(" Did you mean")[0]
         return QueryError(

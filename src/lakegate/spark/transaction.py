@@ -111,7 +111,15 @@ class SparkTransaction:
             else:
                 self._create(writer, create)
 
-    def upsert(self, table: TableIdentifier, rows: Any, keys: Sequence[str], create: CreateTable | None) -> None:
+    def upsert(
+        self,
+        table: TableIdentifier,
+        rows: Any,
+        keys: Sequence[str],
+        create: CreateTable | None,
+        *,
+        masked: Sequence[str] = (),
+    ) -> None:
         """Update the rows whose ``keys`` match and insert the others; raises as :meth:`append`.
 
         Raises:
@@ -125,7 +133,7 @@ class SparkTransaction:
             # Looked at first and written then: rows that are computed twice need not be the same, and Spark's MERGE
             # refuses a source that is not deterministic.
             frame = self._checkpointed(fitted)
-            self._require_unique(table, frame, names)
+            self._require_unique(table, frame, names, masked=masked)
             if create is None:
                 self._merge(table, frame, names, [name for name in frame.columns if name not in names])
             else:

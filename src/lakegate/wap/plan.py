@@ -46,7 +46,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     validate_ref_name(request.branch)
     require_not_reserved(request.table)
     engine = context.engine()
-    batch = request.batch
+    batch, masked = request.batch, (*context.masked, *request.masked)
     planned: dict[str, object] = {}
     found = Fit()
     if not engine.shares_files and any(uri.startswith("file:") for uri in batch.read_uris):
@@ -69,6 +69,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
         missing_namespaces(context, request.table.namespace, base)  # raises when one of them is a table
         if request.contract is not None:
             batch = batch.named_like(tuple(one.name for one in request.contract.columns))
+        batch = batch.hiding(masked)
         source = engine.source_schema(batch)
         to_write(mode, source, None, request.table)
         schema = _schema_to_create(request, batch, source)
@@ -76,7 +77,7 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
             planned["create_as"] = schema
     else:
         schema = context.reader.metadata(pointer).table_schema
-        batch = batch.named_like(schema.names)
+        batch = batch.named_like(schema.names).hiding(masked)
         source = engine.source_schema(batch)
         if mode.name != "merge-sql":  # the statement says which column goes where
             _require_named(request.table, batch, schema)

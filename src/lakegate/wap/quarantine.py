@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lakegate.errors import ConfigurationError, EngineError, LakegateError, NotReplayableError, SchemaError
+from lakegate.errors import ConfigurationError, EngineError, NotReplayableError, SchemaError
 from lakegate.model.checks import AuditReport, Check, CheckResult, is_tolerated
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS, MOST_IN_ORDER, FileCount, Provenance, is_quarantine, quarantine_of
@@ -30,7 +29,7 @@ from lakegate.model.tables import AddedRows, CreateTable, WriteTarget
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context
-from lakegate.wap.stage import find_changes, fresh_location
+from lakegate.wap.stage import find_changes, fresh_location, hiding_values
 
 MADE_FOR = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
@@ -419,29 +418,6 @@ def offsets_of(files: Mapping[str, int]) -> dict[str, int]:
     for path in sorted(places, key=places.__getitem__):
         offsets[path], before = before, before + files[path]
     return offsets
-
-
-@contextmanager
-def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - the first word says it
-    """Leave the engine's words out of its errors if they may quote values that aren't to be shown.
-
-    Args:
-        hides: Whether there are such values.
-        when: What went wrong, for the message.
-
-    Raises:
-        LakegateError: With the name of what is wrong only.
-    """
-    try:
-        yield
-    except LakegateError as error:
-        if not hides or "condition" not in error.context:
-            raise
-        raise type(error)(
-            f"Spark failed when {when}: {error.context['condition']}.",
-            hint="What Spark says of it may quote values that the settings hide; its own log has it.",
-            **error.context,
-        ) from None
 
 
 def sets_aside(checks: Sequence[Check]) -> bool:

@@ -34,7 +34,8 @@ from lakegate.model.sqltext import sql_string
 from lakegate.model.words import did_you_mean
 from lakegate.ports import Catalog, TableReader
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import hiding_values, takes
+from lakegate.wap.quarantine import takes
+from lakegate.wap.stage import hiding_values
 from lakegate.wap.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -133,11 +134,18 @@ def summaries(reader: TableReader, pointer: TablePointer) -> Iterator[Quarantine
 
 
 def release(
-    context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection, changes: Mapping[str, str]
+    context: Context,
+    tx: Transaction,
+    table: TableIdentifier,
+    chosen: RowSelection,
+    changes: Mapping[str, str],
+    *,
+    hides: bool = False,
 ) -> None:
     """Append the chosen rows to their table, with ``changes`` (column to SQL expression), and mark them as released.
 
     A change of a column that only the quarantine table has may be ``NULL``: its values are then left out.
+    ``hides`` says that errors may not quote values.
 
     Raises:
         InputError: When no row is chosen, or an expression can't be used.
@@ -155,14 +163,16 @@ def release(
     )
     columns, lost = columns_to_release(table, schema, held, changes)
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    with hiding_values(bool(context.masked), f"quarantined rows of {table} were released"):
+    with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were released"):
         _require_rows(tx, aside, chosen, lost)
         engine.sql(f"UPDATE {_name(aside)} SET {mark} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
         rows = engine.sql(f"SELECT {', '.join(columns)} FROM {_name(aside)} WHERE {mark}")  # noqa: S608 - likewise
         engine.append(table, rows, None)
 
 
-def release_corrected(context: Context, tx: Transaction, table: TableIdentifier, rows: pa.Table) -> None:
+def release_corrected(
+    context: Context, tx: Transaction, table: TableIdentifier, rows: pa.Table, *, hides: bool = False
+) -> None:
     """Append corrected rows to their table, and mark the quarantined ones that they are of as released.
 
     Args:
@@ -170,6 +180,7 @@ def release_corrected(context: Context, tx: Transaction, table: TableIdentifier,
         tx: The transaction.
         table: The table.
         rows: Its columns, and the ids of the quarantined rows; the other columns of a quarantine table are left out.
+        hides: Whether errors may not quote values.
 
     Raises:
         InputError: When there are no ids, an id comes twice, or a row of one doesn't wait.
@@ -180,7 +191,7 @@ def release_corrected(context: Context, tx: Transaction, table: TableIdentifier,
     ids = _ids(rows, table)
     chosen = f"{RELEASED_BY} IS NULL AND {ROW_ID} IN ({', '.join(map(sql_string, ids))})"
     mark = f"{RELEASED_BY} = {sql_string(tx.run.run_id)}"
-    with hiding_values(bool(context.masked), f"quarantined rows of {table} were released"):
+    with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were released"):
         found = engine.sql(f"SELECT {ROW_ID} FROM {_name(aside)} WHERE {chosen}").collect()  # noqa: S608 - quoted
         waiting = {row[0] for row in found}
         missing = [one for one in ids if one not in waiting]
@@ -268,11 +279,13 @@ def columns_to_release(
     return texts, list(lost.values())
 
 
-def drop(context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection) -> None:
+def drop(
+    context: Context, tx: Transaction, table: TableIdentifier, chosen: RowSelection, *, hides: bool = False
+) -> None:
     """Delete the chosen rows, which wait, from the quarantine table; raises as :func:`release`."""
     aside = quarantine_of(table)
     tx.engine.table(aside)
-    with hiding_values(bool(context.masked), f"quarantined rows of {table} were dropped"):
+    with hiding_values(hides or bool(context.masked), f"quarantined rows of {table} were dropped"):
         _require_rows(tx, aside, chosen)
         tx.engine.sql(f"DELETE FROM {_name(aside)} WHERE {_condition(chosen)}")  # noqa: S608 - validated, quoted
 

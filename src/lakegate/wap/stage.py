@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 
-from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, NotFoundError
+from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, LakegateError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import MOST_IN_ORDER
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
@@ -205,6 +206,7 @@ def _written(context: Context, pointer: TablePointer | None, run_id: str) -> lis
 
 
 def _write(context: Context, request: IngestRequest, before: TablePointer | None, branch: Ref) -> None:
+    masked = (*context.masked, *request.masked)
     create = None
     schema = None
     changes: tuple[SchemaChange, ...] = ()
@@ -228,15 +230,39 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
         snapshot_properties={RUN_ID_PROPERTY: request.run_id},
         in_order=len(request.batch.files) <= MOST_IN_ORDER
         and any(check.severity == "quarantine" for check in request.checks),
-        masked=context.masked,
+        masked=masked,
     )
     files = "file" if len(request.batch.files) == 1 else "files"
     text = f"Writing {request.batch.rows:,} rows of {len(request.batch.files)} {files} to branch {request.branch}"
-    with context.narrator.step(text) as step:
+    hiding = hiding_values(bool(masked), f"rows of {request.table} were written")
+    with context.narrator.step(text) as step, hiding:
         if request.mode.appends:
             context.engine().append(request.batch, target, step)
         else:
             context.engine().rewrite(request.batch, target, request.mode, step)
+
+
+@contextmanager
+def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - the first word says it
+    """Leave the engine's words out of its errors if they may quote values that aren't to be shown.
+
+    Args:
+        hides: Whether there are such values.
+        when: What went wrong, for the message.
+
+    Raises:
+        LakegateError: With the name of what is wrong only.
+    """
+    try:
+        yield
+    except LakegateError as error:
+        if not hides or "condition" not in error.context:
+            raise
+        raise type(error)(
+            f"Spark failed when {when}: {error.context['condition']}.",
+            hint="What Spark says of it may quote values that the settings hide; its own log has it.",
+            **error.context,
+        ) from None
 
 
 def fresh_location(context: Context, table: TableIdentifier, run_id: str) -> str:

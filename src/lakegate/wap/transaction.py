@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +27,7 @@ from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.recover import recover
-from lakegate.wap.stage import ensure_namespace, fresh_location, staged_since
+from lakegate.wap.stage import ensure_namespace, fresh_location, hiding_values, staged_since
 
 Configured = Callable[[TableIdentifier], Sequence[Check]]
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
@@ -82,7 +82,9 @@ class Transaction:
             InputError: The rows don't fit the table.
         """
         identifier = TableIdentifier.parse(table)
-        self.engine.append(identifier, rows, self._create(identifier, partition_by))
+        create = self._create(identifier, partition_by)
+        with self._hiding(identifier):
+            self.engine.append(identifier, rows, create)
 
     def overwrite(self, table: str, rows: Any, *, partition_by: Sequence[str] = ()) -> None:
         """Replace all rows of a table, creating it if it doesn't exist.
@@ -100,7 +102,8 @@ class Transaction:
         create = self._create(identifier, partition_by)
         # An empty table is overwritten by appending, but what others append meanwhile must not survive it.
         self._reads[identifier] = None
-        self.engine.overwrite(identifier, rows, create)
+        with self._hiding(identifier):
+            self.engine.overwrite(identifier, rows, create)
 
     def upsert(self, table: str, rows: Any, *, keys: Sequence[str], partition_by: Sequence[str] = ()) -> None:
         """Update the rows whose ``keys`` match, and insert the others.
@@ -119,7 +122,8 @@ class Transaction:
         create = self._create(identifier, partition_by)
         # What is updated and what is inserted depends on the rows that are there.
         self._reads[identifier] = None
-        self.engine.upsert(identifier, rows, keys, create)
+        with self._hiding(identifier):
+            self.engine.upsert(identifier, rows, keys, create, masked=self._context.masked)
 
     def delete(self, table: str, where: str) -> None:
         """Delete the rows of a table that meet a condition.
@@ -219,6 +223,9 @@ class Transaction:
                 if self._context.catalog.get_table(table, branch) is not None:
                     return None if table == name else table
         return None
+
+    def _hiding(self, table: TableIdentifier) -> AbstractContextManager[None]:
+        return hiding_values(bool(self._context.masked), f"rows of {table} were written")
 
     def _create(self, table: TableIdentifier, partition_by: Sequence[str]) -> CreateTable | None:
         self._require_writable(table)

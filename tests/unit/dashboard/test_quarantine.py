@@ -69,6 +69,13 @@ def test_what_is_masked_or_not_to_be_shown_is_in_no_example(house: FakeLakehouse
     assert (found.waiting, [one.values["name"] for one in found.examples]) == (3, ["Bob", ""])
 
 
+@pytest.mark.parametrize("check", ["not_null(id, {})", "sql('fare < 0', {})"])
+def test_no_row_of_a_check_without_examples_is_shown(house: FakeLakehouse, load: Load, check: str) -> None:
+    load({"id": None, "fare": -1, "name": "Bob"}, checks=check.format("severity='quarantine', examples=0"))
+    found = detail(house)
+    assert (found.waiting, found.examples) == (1, ())
+
+
 def test_home_shows_which_tables_have_rows_that_wait(house: FakeLakehouse, run: Run) -> None:
     found = overview(model_of(house))
     assert [(one.table, one.needs, one.quarantined) for one in found.items] == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakegate.errors import SchemaError
-from lakegate.model.batch import Batch, CsvOptions, FileColumns, SourceColumn, SourceFile
+from lakegate.model.batch import Batch, ColumnText, CsvOptions, FileColumns, SourceColumn, SourceFile
 
 OLD, NEW = SourceColumn(name="Fare", type="double"), SourceColumn(name="fare_amount", type="double")
 ID = SourceColumn(name="id", type="int64")
@@ -49,3 +49,9 @@ def test_names_that_were_mapped_stay_where_the_files_have_none() -> None:
     assert [one.name for one in given.named_like(("tip", "fare")).columns] == ["tip", "fare"]
     swapped = given.renamed({"_c0": "fare", "_c1": "tip"}).named_like(("tip", "fare"))
     assert [(one.in_file, one.name) for one in swapped.columns] == [("_c0", "fare"), ("_c1", "tip")]
+
+
+def test_values_of_masked_columns_are_left_out() -> None:
+    texts = tuple(ColumnText(name=name, odd="+49 170 1") for name in ("Phone", "fare"))
+    found = batch(ID).model_copy(update={"texts": texts}).hiding(["phone"])
+    assert [one.odd for one in found.texts] == ["", "+49 170 1"]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
-from lakegate.errors import InputError, SchemaError
+from lakegate.errors import EngineError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import COLUMNS
 from lakegate.model.schema import Column, Schema
 from lakegate.wap.release import columns_to_release, release_corrected
+from lakegate.wap.transaction import Transaction
 
 TRIPS = TableIdentifier.parse("nyc.trips")
 
@@ -92,3 +94,20 @@ def test_corrected_rows_that_name_no_row_that_waits_change_nothing(rows: list[di
         correct(engine, rows)
     assert engine.appended == []
     assert not [one for one in engine.asked if one.startswith("UPDATE")]
+
+
+def test_errors_quote_no_values_where_they_are_hidden() -> None:
+    context: Any = SimpleNamespace(masked=())
+    tx = Mock(run=SimpleNamespace(run_id="r"))
+    tx.engine.sql.side_effect = EngineError("The value '+49' …", condition="CAST_INVALID_INPUT")
+    with pytest.raises(EngineError, match="CAST_INVALID_INPUT") as caught:
+        release_corrected(context, tx, TRIPS, pa.table({"_quarantine_id": ["a"]}), hides=True)
+    assert "+49" not in caught.value.message
+
+
+def test_an_upsert_in_a_transaction_knows_what_is_masked() -> None:
+    context: Any = SimpleNamespace(masked=("id",), catalog=Mock())
+    progress: Any = SimpleNamespace(run=SimpleNamespace(branch="b"))
+    engine = Mock()
+    Transaction(context, progress, engine).upsert("nyc.trips", [], keys=["id"])
+    assert engine.upsert.call_args.kwargs == {"masked": ("id",)}
