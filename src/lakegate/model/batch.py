@@ -130,6 +130,11 @@ class ColumnText(Value):
     fraction: int = 0
     words: tuple[str, ...] = ()
 
+    @property
+    def inexact_as_double(self) -> bool:
+        """Whether it holds integers too long for a double."""
+        return not self.fraction and self.digits > 15  # noqa: PLR2004 - digits that a double always keeps
+
 
 def united(columns: Iterable[Sequence[SourceColumn]]) -> tuple[SourceColumn, ...]:
     """Return each column of several files once, by its name in any case; with a type, if one of them has values."""

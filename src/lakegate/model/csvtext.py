@@ -71,7 +71,12 @@ def rewrite(form: str, *, option: str) -> Rewrite:
             hint=f"For example --{option} '{example}'.",
             option=option,
         )
-    pattern = "".join(re.sub(r"\?P<.>", "", _PARTS[part]) if part in _PARTS else _literal(part) for part in parts)
+    pieces = []
+    for before, part, after in zip(["", *parts], parts, [*parts[1:], ""], strict=False):
+        piece = re.sub(r"\?P<.>", "", _PARTS[part]) if part in _PARTS else _literal(part)
+        # Where nothing stands between two parts, a lone digit could belong to either.
+        pieces.append(piece.replace("{1,2}", "{2}") if before in _PARTS or after in _PARTS else piece)
+    pattern = "".join(pieces)
     return Rewrite(pattern=f"^{pattern}$", order=tuple(names.index(name) + 1 for name in wanted))
 
 

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakegate.errors import InputError, SourceError
-from lakegate.model.batch import FileFormat, SourceColumn
+from lakegate.model.batch import ColumnText, FileFormat, SourceColumn
 from lakegate.private import private_folder
+from lakegate.sources.csv_types import MANY, Inference, infer
 from lakegate.sources.files import Located, shown
 from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import schema_problems
@@ -104,6 +105,23 @@ def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for field, column in zip(table.schema, table.columns, strict=True)
     ]
     return pa.table(columns, names=table.schema.names).cast(schema, safe=True)
+
+
+def number_texts(files: Sequence[CopiedFile]) -> tuple[ColumnText, ...]:
+    """Return how many digits the numbers of inferred columns have, so that no table's type rounds them unnoticed."""
+    found: dict[str, Inference] = {}
+    for file in files:
+        names = [column.name for column in file.columns if column.type in {"int64", "double"}]
+        with pq.ParquetFile(file.copy) as copy:
+            for batch in copy.iter_batches(columns=names) if names else ():
+                for name in names:
+                    texts = pc.cast(batch.column(name), pa.string())
+                    found[name] = infer(texts, found.get(name, Inference()))
+    return tuple(
+        ColumnText(name=name, digits=one.digits, fraction=MANY if one.kind == "string" else one.fraction)
+        for name, one in found.items()
+        if one.digits
+    )
 
 
 def agreed(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceColumn, ...]]:

@@ -274,9 +274,15 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
     def written(column: Any) -> Any:
         return rewritten(column, forms, decimal_comma=has_comma) if forms or has_comma else column
 
+    def plain(column: Any) -> Any:
+        return rewritten(column, (), decimal_comma=has_comma) if has_comma else column
+
+    as_is = list(types)
     try:
         for batch in _batches(stream, options, ragged):
             rows += batch.num_rows
+            if forms:
+                as_is = [infer(plain(column), known) for column, known in zip(batch.columns, as_is, strict=True)]
             types = [infer(written(column), known) for column, known in zip(batch.columns, types, strict=True)]
             has_blank_rows = has_blank_rows or (blanks_matter and _has_blank_row(batch))
             if ragged:
@@ -293,7 +299,11 @@ def _read(stream: CsvStream, file: Located, options: CsvOptions) -> CsvInspectio
         file=file,
         rows=rows,
         names=stream.columns,
-        types=tuple(types),
+        # Numbers that aren't dates throughout, such as ids of eight digits, are numbers.
+        types=tuple(
+            other if found.kind == "string" else found
+            for found, other in zip(types, as_is if forms else types, strict=True)
+        ),
         multiline=multiline or has_blank_rows or not splits_by_line(options.encoding),
         line_ends=frozenset(stream.scan.line_ends),
     )

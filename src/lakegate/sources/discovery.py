@@ -17,7 +17,7 @@ from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, united
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
-from lakegate.sources.copies import CopiedFile, agreed, copy_file, widened
+from lakegate.sources.copies import CopiedFile, agreed, copy_file, number_texts, widened
 from lakegate.sources.csv import (
     CsvInspection,
     column_texts,
@@ -245,6 +245,7 @@ def _copied_batch(
     copies = {each.file.uri: to_uri(each.copy) for each in found}
     return Batch(
         format=kind,
+        texts=number_texts(found) if kind == "json" else (),
         files=tuple(file.model_copy(update={"copy_uri": copies[file.uri]}) for file in _described(found, narrator)),
         columns=united(columns),
         variants=_variants(found, columns, ordered=False),

@@ -205,6 +205,8 @@ def because(text: ColumnText | None) -> str:
 def rounding(text: ColumnText | None, column: Column) -> str:
     """Return what would be lost of a CSV column's numbers in a table's column of decimals; nothing if none is."""
     decimal = _DECIMAL.fullmatch(column.type)
+    if text is not None and decimal is None and column.type == "double" and text.inexact_as_double:
+        return f"column '{column.name}' has integers of {text.digits} digits, which a double would round"
     if text is None or decimal is None or text.fraction <= int(decimal[2]):
         return ""
     has = "exponents" if text.fraction >= _EXPONENT else f"{text.fraction} digits after the point"

@@ -18,10 +18,12 @@ import pytest
 from pyarrow import orc
 
 from lakegate.errors import LakegateError
-from lakegate.model.batch import Batch
+from lakegate.model.batch import Batch, CsvOptions
+from lakegate.model.schema import Column
 from lakegate.sources import changed_files, discover, from_uri
 from lakegate.sources import json as json_source
 from lakegate.sources.copies import write
+from lakegate.wap.schema_fit import rounding
 
 
 def read(tmp_path: Path, name: str, content: str | bytes) -> tuple[Batch, list[dict[str, Any]]]:
@@ -341,3 +343,17 @@ def test_a_file_whose_copy_is_gone_counts_as_changed(tmp_path: Path) -> None:
     assert not changed_files(batch)
     Path(from_uri(batch.read_uris[0])).unlink()
     assert [file.uri for file in changed_files(batch)] == list(batch.uris)
+
+
+def test_digits_of_json_numbers_are_known(tmp_path: Path) -> None:
+    batch, _ = read(tmp_path, "a.jsonl", '{"p": 1.239, "n": 9007199254740993}\n{"p": 5, "n": 1}')
+    price, number = batch.texts
+    assert "3 digits after the point" in rounding(price, Column(name="p", type="decimal(10, 2)"))
+    assert not rounding(price, Column(name="p", type="decimal(10, 3)"))
+    assert "a double would round" in rounding(number, Column(name="n", type="double"))
+
+
+def test_numbers_that_are_no_dates_throughout_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("day,id,short\n20240131,12345678,2024111\n20240201,20240131,123456\n")
+    batch = discover([str(tmp_path / "a.csv")], csv=CsvOptions(date_format="%Y%m%d"))
+    assert types(batch) == {"day": "date32[day]", "id": "int64", "short": "int64"}
