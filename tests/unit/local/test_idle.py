@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -28,6 +29,8 @@ class _World:
         self.gone_at = 1_000
         self.limit = "60"  # of servers that are started at the third look
         begun = time.time()
+        self.folder.stack_usage_path.touch()
+        os.utime(self.folder.stack_usage_path, (begun, begun))
         monkeypatch.setattr(idle, "_services", self._services)
         monkeypatch.setattr(idle, "_is_connected", lambda _: self.looks < self.connected_until)
         monkeypatch.setattr(idle, "_stop", self._stop)
