@@ -727,7 +727,8 @@ class Lake:
             InputError: There's no such table, or a change can't be made.
 
         Example:
-            >>> run = lake.evolve_table("nyc.trips", "ADD COLUMN note STRING")
+            >>> run = lake.ingest("nyc.airports", [{"code": "JFK"}])
+            >>> run = lake.evolve_table("nyc.airports", "ADD COLUMN note STRING")
             >>> [str(change) for change in run.staged[0].schema_changes]
             ['add column note (string)']
         """

@@ -17,6 +17,7 @@ from typing import Any
 
 _LONGEST_PAUSE_S = 20.0
 _PAUSES = 4
+_GLANCE_S = 0.5
 _TIME_WAIT = "06"
 
 
@@ -51,8 +52,22 @@ def watch(home: Path) -> bool:
                 return True
         if handle is not None:
             os.close(handle)
-        time.sleep(min(_LONGEST_PAUSE_S, idle_s / _PAUSES))
+        _pause(min(_LONGEST_PAUSE_S, idle_s / _PAUSES), folder / "stack.json")
     return False
+
+
+def _pause(seconds: float, state: Path) -> None:
+    """Sleep, but not past a change of the state file: nothing should be left of servers that were stopped."""
+    before, until = _changed_at(state), time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0 and _changed_at(state) == before:
+        time.sleep(min(_GLANCE_S, left))
+
+
+def _changed_at(path: Path) -> float | None:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _services(folder: Path, home: Path) -> list[dict[str, Any]]:
