@@ -52,11 +52,11 @@ def watch(home: Path) -> bool:
                 return True
         if handle is not None:
             os.close(handle)
-        _pause(min(_LONGEST_PAUSE_S, idle_s / _PAUSES), folder / "stack.json")
+        pause(min(_LONGEST_PAUSE_S, idle_s / _PAUSES), folder / "stack.json")
     return False
 
 
-def _pause(seconds: float, state: Path) -> None:
+def pause(seconds: float, state: Path) -> None:
     """Sleep, but not past a change of the state file: nothing should be left of servers that were stopped."""
     before, until = _changed_at(state), time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and _changed_at(state) == before:

@@ -34,7 +34,7 @@ class _World:
         monkeypatch.setattr(idle, "_services", self._services)
         monkeypatch.setattr(idle, "_is_connected", lambda _: self.looks < self.connected_until)
         monkeypatch.setattr(idle, "_stop", self._stop)
-        monkeypatch.setattr("lakegate.local.idle.time.sleep", lambda _: None)
+        monkeypatch.setattr(idle, "pause", lambda *_: None)
         monkeypatch.setattr("lakegate.local.idle.time.time", lambda: begun + 10 * self.looks)
 
     def _services(self, _folder: Path, _home: Path) -> list[dict[str, object]]:
@@ -83,6 +83,20 @@ def test_the_limit_of_servers_started_since_holds_for_them(world: _World, limit:
     world.limit = limit
     assert idle.watch(world.folder.home) == (stopped_at is not None)
     assert world.stopped_at == stopped_at
+
+
+def test_a_pause_ends_with_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "stack.json"
+    state.touch()
+    pauses: list[float] = []
+
+    def stopped_by_somebody_else(seconds: float) -> None:
+        pauses.append(seconds)
+        state.unlink()
+
+    monkeypatch.setattr("lakegate.local.idle.time.sleep", stopped_by_somebody_else)
+    idle.pause(3_600, state)
+    assert pauses == [0.5]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows connections that ended")
