@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -100,7 +101,17 @@ class Predicate:
     longest_text: int | None = None
 
 
+@contextmanager
+def _refusing_depth() -> Iterator[None]:
+    """Refuse what is nested deeper than Python's stack like anything else that can't be used."""
+    try:
+        yield
+    except RecursionError:
+        raise PredicateError("is nested too deeply") from None
+
+
 @lru_cache(maxsize=256)
+@_refusing_depth()
 def read_predicate(text: str) -> Predicate:
     """Look through a predicate about one row.
 
@@ -133,6 +144,7 @@ def read_predicate(text: str) -> Predicate:
     return Predicate(tuple(columns.values()), lone, sql_text(tokens), longest)
 
 
+@_refusing_depth()
 def read_expression(text: str) -> str:
     """Look through an expression of any type about one row as :func:`read_predicate` does, and return its SQL.
 

@@ -273,8 +273,6 @@ def read_filter(where: str, schema: Schema | None = None, *, called: str = "wher
         read = read_predicate(where)
     except PredicateError as error:
         raise CheckProblem(f"its {called}={_start(where)!r} {error}.") from None
-    except RecursionError:
-        raise CheckProblem(f"its {called}={_start(where)!r} is nested too deeply.") from None
     if schema is None:
         return Filter(f"({read.sql})")
     found = {name: schema.find(name) for name in read.columns}

@@ -77,7 +77,6 @@ def require_mode(
     """Check that the batch may be written by its mode.
 
     Args:
-        context: The lake's context.
         request: The request.
         pointer: The table; ``None`` if it's to be created.
         partition_by: Its partitioning, or that of the table to create.
@@ -112,7 +111,6 @@ def tables_read(context: Context, request: IngestRequest, at: Ref) -> tuple[str,
     """Return the tables whose rows decide what the mode writes; the table itself is always one.
 
     Args:
-        context: The lake's context.
         request: The request.
         at: The target's commit that the run starts from.
 
@@ -238,10 +236,9 @@ def _predicate(predicate: str) -> Predicate:
 
     try:
         return read_predicate(predicate)
-    except (PredicateError, RecursionError) as error:
-        reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    except PredicateError as error:
         raise InputError(
-            f"--delete-when {predicate!r} {reason}.", hint="Write a condition about one row of the batch: \"op = 'D'\""
+            f"--delete-when {predicate!r} {error}.", hint="Write a condition about one row of the batch: \"op = 'D'\""
         ) from None
 
 

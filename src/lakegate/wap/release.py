@@ -176,7 +176,6 @@ def release_corrected(
     """Append corrected rows to their table, and mark the quarantined ones that they are of as released.
 
     Args:
-        context: The lake's context.
         tx: The transaction.
         table: The table.
         rows: Its columns, and the ids of the quarantined rows; the other columns of a quarantine table are left out.
@@ -341,9 +340,8 @@ def _condition(chosen: RowSelection) -> str:
         try:
             # As text, so that Iceberg doesn't take it for a filter: its bounds leave out NaN.
             parts.append(f"CAST(({read_predicate(chosen.where).sql}) AS STRING) = 'true'")
-        except (PredicateError, RecursionError) as error:
-            reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise InputError(f"--where {chosen.where!r} {reason}.", hint="Write a condition about one row.") from None
+        except PredicateError as error:
+            raise InputError(f"--where {chosen.where!r} {error}.", hint="Write a condition about one row.") from None
     return " AND ".join(parts)
 
 
@@ -352,10 +350,9 @@ def _expression(text: str) -> str:
 
     try:
         return f"({read_expression(text)})"
-    except (PredicateError, RecursionError) as error:
-        reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    except PredicateError as error:
         raise InputError(
-            f"The expression {text!r} {reason}.", hint="Write Spark SQL about one row: --set 'fare=abs(fare)'"
+            f"The expression {text!r} {error}.", hint="Write Spark SQL about one row: --set 'fare=abs(fare)'"
         ) from None
 
 

@@ -90,8 +90,6 @@ def predicate_of(text: str) -> Predicate:
         return read_predicate(text)
     except PredicateError as error:
         raise ValueError(f"the predicate {_start(text)!r} {error}.") from None
-    except RecursionError:
-        raise ValueError(f"the predicate {_start(text)!r} is nested too deeply.") from None
 
 
 def _start(text: str) -> str:
