@@ -697,14 +697,22 @@ class Lake:
         Example:
             >>> lake.transact(lambda tx: tx.append("nyc.notes", [{"note": "checked"}]))
         """
+        return self._attempted(attempts, lambda: self.transaction(name), work)
+
+    def _attempted(
+        self,
+        attempts: int,
+        begin: Callable[[], AbstractContextManager[Transaction]],
+        work: Callable[[Transaction], _Result],
+    ) -> _Result:
         for _ in range(attempts - 1):
             try:
-                with self.transaction(name) as tx:
+                with begin() as tx:
                     return work(tx)
             except NotReplayableError as error:
                 # Only this is worth another attempt: what merely moved, the publish has rebased onto already.
                 self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
-        with self.transaction(name) as tx:
+        with begin() as tx:
             return work(tx)
 
     def evolve_table(self, table: str, *changes: str, checks: Checks = ()) -> Run:
@@ -1197,31 +1205,28 @@ class Lake:
         order = None if sort is None else sort_order(sort, found.table_schema, identifier)
         try:
             condition = None if where is None else read_predicate(where).sql
-        except (PredicateError, RecursionError) as error:
-            reason = "is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            raise InputError(f"--where {where!r} {reason}.", hint="Write a condition about one row.") from None
+        except PredicateError as error:
+            raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
         by_partition = bool(found.partition_by) and pointer.spec_id == 0
-        for attempt in range(1, attempts + 1):
+
+        def begin() -> AbstractContextManager[Transaction]:
             run_id = new_run_id()
-            try:
-                with transaction(
-                    self._context,
-                    run_id=run_id,
-                    name=f"optimize {table}",
-                    branch=f"{self.settings.ingest.branch_prefix}/optimize_{run_id}",
-                    target=MAIN,
-                    # No row changes, so nothing that checks would say of them does.
-                    configured=lambda _: (),
-                    on_failure="drop",
-                ) as tx:
-                    optimize(tx, identifier, by_partition=by_partition, sort=order, where=condition)
-            except NotReplayableError as error:
-                if attempt == attempts:
-                    raise
-                self._components.narrator.note(f"{error.message.split(';')[0]}; running it again on the new main.")
-            else:
-                break
-        return tx.run
+            return transaction(
+                self._context,
+                run_id=run_id,
+                name=f"optimize {table}",
+                branch=f"{self.settings.ingest.branch_prefix}/optimize_{run_id}",
+                target=MAIN,
+                # No row changes, so nothing that checks would say of them does.
+                configured=lambda _: (),
+                on_failure="drop",
+            )
+
+        def work(tx: Transaction) -> Transaction:
+            optimize(tx, identifier, by_partition=by_partition, sort=order, where=condition)
+            return tx
+
+        return self._attempted(attempts, begin, work).run
 
     # Refs
 

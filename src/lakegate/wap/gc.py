@@ -122,7 +122,6 @@ class Garbage:
     """The files that may be garbage, by canonical path.
 
     Args:
-        context: The lake's context.
         files: The warehouse's files.
         oldest: Time of the oldest state that must stay readable; ``None`` for all of history.
         leaving: Branches that count as dropped.

@@ -52,7 +52,6 @@ def ingest(
     """Write, audit, and publish or reject one batch; leave out the files that are published already.
 
     Args:
-        context: The lake's context.
         request: What to ingest, and how.
         until: How far to go now.
         suspends: Leave the run to :func:`resume` when ``until`` is reached, and when trying again may help.
@@ -98,7 +97,6 @@ def resume(
     died, is settled.
 
     Args:
-        context: The lake's context.
         run_id: The run.
         until: How far to go now.
         table: The table that it must be about.

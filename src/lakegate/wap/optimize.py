@@ -67,7 +67,7 @@ def _terms(terms: list[str], schema: Schema, table: TableIdentifier) -> Iterator
         match = _TERM.fullmatch(term.strip())
         if match is None:
             raise InputError(
-                f"{term.strip()!r} is no order of rows.",
+                f"{term.strip()!r} isn't an order of rows.",
                 hint="Write --sort 'pickup, zone desc', or --sort 'zorder(pickup, zone)'.",
                 table=str(table),
             )

@@ -156,7 +156,6 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
     Its source files may be ingested again.
 
     Args:
-        context: The lake's context.
         table: The table.
         new_run_id: Id of the run that drops it.
         target: The branch.
@@ -199,7 +198,6 @@ def expire_snapshots(
     """Let the metadata of ``table`` forget snapshots, in one commit. No file is deleted, and no older commit changes.
 
     Args:
-        context: The lake's context.
         table: The table.
         before: Snapshots from earlier than this go.
         keep: Number of the newest snapshots that stay in any case.

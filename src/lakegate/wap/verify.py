@@ -48,7 +48,6 @@ def verify(
     """Look for what is off in a lake. Changes nothing, and needs no engine.
 
     Args:
-        context: The lake's context.
         files: The warehouse's files.
         grace: Files younger than this aren't orphaned: they may be about to be committed.
         now: The current time.

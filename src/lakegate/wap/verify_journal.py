@@ -30,7 +30,6 @@ class History:
     """What ``main``'s commits say, read once.
 
     Attributes:
-        context: The lake's context.
         tables: Names of the tables looked at; none for all.
         since: The commit after which commits that no run made are reported; ``None`` for all of them.
         commits: Number of commits.
