@@ -46,6 +46,15 @@ _MANY_ROWS = frozenset([
     "posexplode", "posexplode_outer", "stack", "variant_explode", "variant_explode_outer",
 ])  # fmt: skip
 """Spark 4.1's aggregate, window and generator functions (``SHOW SYSTEM FUNCTIONS``, and those of its ``Column``)."""
+_UNREPEATABLE = frozenset(
+    (
+        *("aes_encrypt", "input_file_block_length", "input_file_block_start", "input_file_name"),
+        *("monotonically_increasing_id", "rand", "randn", "random", "randstr", "shuffle", "spark_partition_id"),
+        *("uniform", "uuid"),
+    )
+)
+"""Functions that may answer otherwise when they're asked again of the same rows; times aside."""
+_BY_CHANCE = "so that it could answer otherwise for the same rows"
 _QUANTIFIED = frozenset({"ILIKE", "LIKE", "REGEXP", "RLIKE"})
 _TAKE_PATTERNS = frozenset(
     (
@@ -129,6 +138,7 @@ def read_predicate(text: str) -> Predicate:
         raise PredicateError("holds '${', which Spark SQL replaces by settings; in a text write '\\u0024{'")
     tokens = _tokens(text)
     _refuse_functions(tokens)
+    _refuse_chance(tokens)
     patterns = _patterns(tokens)
     tree = _parse(sql_skeleton(tokens))
     for kind, problem in _NOT_OF_ONE_ROW.items():
@@ -232,6 +242,9 @@ def _query_tokens(text: str) -> tuple[SqlToken, ...]:
             if may_open_file(name, tokens[index + 1 :]):
                 raise PredicateError(f"calls {name}() with options that are not allowed")
     _patterns(tokens)
+    _refuse_chance(tokens)
+    if any(token.upper == "TABLESAMPLE" for token in tokens if token.kind == "word"):
+        raise PredicateError(f"takes a sample, {_BY_CHANCE}")
     if any(token.upper in _SCRIPTS for token in tokens if token.kind == "word"):
         raise PredicateError("runs a program (TRANSFORM), which is not allowed")
     if any(token.upper == "TABLE" for token in tokens if token.kind == "word"):
@@ -277,6 +290,8 @@ def read_column(plan: Any) -> tuple[str, ...]:
 def _function(call: Any) -> str:
     name: str = call.function_name.lower().replace("`", "").rpartition(".")[2]
     _refuse_function(name)
+    if name in _UNREPEATABLE:
+        raise PredicateError(f"calls {name}(), {_BY_CHANCE}")
     if name in XML_OPTIONS and not _is_plain(call.arguments, XML_OPTIONS[name]):
         raise PredicateError(f"calls {name}() with options that are not allowed")
     return name
@@ -356,6 +371,12 @@ def _refuse_function(name: str) -> None:
         raise PredicateError(f"calls {name}(), which is about many rows, but it must be about one")
     if name in RUNS_CODE:
         raise PredicateError(f"calls {name}(), which is not allowed")
+
+
+def _refuse_chance(tokens: tuple[SqlToken, ...]) -> None:
+    for token, after in pairwise(tokens):
+        if after.text == "(" and token.kind in {"word", "quoted"} and token.name.lower() in _UNREPEATABLE:
+            raise PredicateError(f"calls {token.name.lower()}(), {_BY_CHANCE}")
 
 
 def _patterns(tokens: tuple[SqlToken, ...]) -> list[str]:
