@@ -62,7 +62,7 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
         raise _changed(request, claim.changed)
     if claim.same_content and request.on_same_content == "refuse":
         raise _same_content(request, claim.same_content)
-    _note_same_content(context, claim.same_content)
+    _note_same_content(context, request, claim.same_content)
     files, replaces = _with_replaced(context, request, claim)
     again: tuple[str, ...] = ()
     if files and request.mode.needs_all_files:
@@ -107,13 +107,14 @@ def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, de
     return claim
 
 
-def _note_same_content(context: Context, files: Sequence[KnownFile]) -> None:
+def _note_same_content(context: Context, request: IngestRequest, files: Sequence[KnownFile]) -> None:
     if files:
+        done = "added" if request.mode.appends else f"written by mode {request.mode.name}"
         first = files[0]
         others = f" (and {len(files) - 1:,} more)" if len(files) > 1 else ""
         context.narrator.note(
             f"{first.file.uri} has the same content as {first.same_content_as} of run {first.run_id}{others}; "
-            "its rows are added all the same."
+            f"its rows are {done} all the same."
         )
 
 
@@ -124,8 +125,8 @@ def _same_content(request: IngestRequest, files: Sequence[KnownFile]) -> InputEr
     by = "is in this batch, too" if first.run_id == request.run_id else other
     return InputError(
         f"{first.file.uri}{others} has the same content as {first.same_content_as}, which {by}. Nothing was written.",
-        hint="Leave it out, or choose: --on-same-content skip leaves such files out, --on-same-content append adds "
-        "their rows a second time.",
+        hint="Leave it out, or choose: --on-same-content skip leaves such files out, --on-same-content append "
+        + ("adds their rows a second time." if request.mode.appends else f"writes them by mode {request.mode.name}."),
         table=str(request.table),
         file=first.file.uri,
         files=[known.file.uri for known in files],
@@ -140,7 +141,9 @@ def _changed(request: IngestRequest, changed: Sequence[KnownFile]) -> InputError
     return InputError(
         f"{first.file.uri}{others} was published to {request.table} by run {first.run_id} with other content.",
         hint="Choose: --on-changed append adds its rows to the old ones, --on-changed replace puts them in their "
-        f"place. Or revert the old publish: lakegate revert {first.run_id}",
+        f"place. Or revert the old publish: lakegate revert {first.run_id}"
+        if request.mode.appends
+        else f"Leave out --on-changed: mode {request.mode.name} then writes what the file holds now.",
         table=str(request.table),
         file=first.file.uri,
         files=[known.file.uri for known in changed],

@@ -151,7 +151,7 @@ def resolved_mode(mode: WriteMode, schema: Schema, table: TableIdentifier) -> Wr
     if mode.name != "upsert":
         return mode
     predicate = None if mode.delete_when is None else _predicate(mode.delete_when).sql
-    return mode.model_copy(update={"key": _key_in(schema, mode.key, table), "delete_when": predicate})
+    return mode.model_copy(update={"key": _key_in(schema, mode.key, table, str(table)), "delete_when": predicate})
 
 
 def require_same_columns(request: IngestRequest, batch: Batch) -> None:
@@ -183,13 +183,13 @@ def require_same_columns(request: IngestRequest, batch: Batch) -> None:
             )
 
 
-def _key_in(schema: Schema, key: Sequence[str], table: TableIdentifier) -> tuple[str, ...]:
+def _key_in(schema: Schema, key: Sequence[str], table: TableIdentifier, what: str) -> tuple[str, ...]:
     names = []
     for name in key:
         column = schema.find(name)
         if column is None:
             raise SchemaError(
-                f"There is no key column '{name}' in {table}.",
+                f"{what} has no key column '{name}'.",
                 hint=f"{did_you_mean(name, schema.names)}Columns: {', '.join(schema.names)}.",
                 table=str(table),
                 column=name,
@@ -204,14 +204,14 @@ def to_write(mode: WriteMode, batch: Schema, table: Schema | None, name: TableId
     Args:
         mode: The mode.
         batch: The batch's columns.
-        table: The table's; ``None`` if it's to be created, with all of them.
+        table: The table's; ``None`` if it's to be created, with all of them. A contract may say which.
         name: The table, for messages.
 
     Raises:
         InputError: When ``delete_when`` isn't a predicate about one row.
         SchemaError: When the batch lacks a column that the mode needs.
     """
-    _key_in(batch, mode.key, name)
+    _key_in(batch, mode.key, name, "The batch")
     if mode.delete_when is None:
         return batch
     named = _predicate(mode.delete_when).columns

@@ -71,9 +71,10 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
             batch = batch.named_like(tuple(one.name for one in request.contract.columns))
         batch = batch.hiding(masked)
         source = engine.source_schema(batch)
-        to_write(mode, source, None, request.table)
-        schema = _schema_to_create(request, batch, source)
-        if request.contract is not None and schema != source:
+        terms = request.contract
+        listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
+        schema = _schema_to_create(request, batch, to_write(mode, source, listed, request.table))
+        if terms is not None and schema != source:
             planned["create_as"] = schema
     else:
         schema = context.reader.metadata(pointer).table_schema

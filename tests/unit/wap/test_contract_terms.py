@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakegate.errors import AuditFailedError, SchemaError
-from lakegate.model.request import ContractTerms
+from lakegate.model.request import ContractTerms, WriteMode
 from lakegate.model.schema import Column
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.ingest import ingest
@@ -38,6 +38,17 @@ def test_a_new_table_gets_the_types_of_its_contract(house: FakeLakehouse) -> Non
 
 def test_a_new_table_that_fits_as_it_is_is_created_as_it_is(house: FakeLakehouse) -> None:
     assert planned(house, contract=terms(("id", types(house)["id"]), ("passengers", ""))).request.create_as is None
+
+
+def test_a_strict_contract_needs_no_column_that_only_says_what_to_delete(house: FakeLakehouse) -> None:
+    mode = WriteMode(name="upsert", key=("id",), delete_when="op = 'D'")
+    rows = [{"id": 1, "op": "U"}, {"id": 2, "op": "D"}]
+    held_to = terms(("id", "long"), extra=False)
+    made = plan(house.context, ordered(house, rows, mode=mode, contract=held_to, checks=()))
+    assert made.table_schema.names == ("id",)
+    assert made.request.create_as == made.table_schema
+    with pytest.raises(SchemaError, match="column 'op' isn't in the contract"):
+        plan(house.context, ordered(house, rows, contract=held_to, checks=()))
 
 
 @pytest.mark.parametrize("exists", [False, True])
