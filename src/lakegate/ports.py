@@ -5,7 +5,7 @@ An implementation need not inherit from these; what it promises is written here 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -595,7 +595,13 @@ class Engine(Protocol):
 
 
 class EngineTransaction(Protocol):
-    """Spark, bound to one branch: plain table names mean the branch's tables (``lakegate.spark.transaction``)."""
+    """Spark, bound to one branch: plain table names mean the branch's tables (``lakegate.spark.transaction``).
+
+    Attributes:
+        before_writing: Called with a table, and the columns of the rows, before rows that are given are written to it.
+    """
+
+    before_writing: Callable[[TableIdentifier, Schema], None]
 
     def table(self, table: TableIdentifier) -> Any:
         """Return a DataFrame of ``table`` on the branch."""

@@ -31,6 +31,7 @@ class FakeTransaction:
         self._branch = branch
         self._run_id = run_id
         self.closed = False
+        self.before_writing: Callable[[TableIdentifier, Schema], None] = lambda *_: None
 
     def table(self, table: TableIdentifier) -> list[Row]:
         """Return the rows on the branch; of what is below a table (``nyc.trips.files``), those of the table."""
@@ -100,11 +101,13 @@ class FakeTransaction:
 
         listed = rows.to_pylist() if isinstance(rows, pa.Table) else list(rows)
         if create is not None:
+            self.before_writing(table, _schema(listed))
             return listed, TableVersion(schema=_schema(listed), location=create.location)
         pointer = self._pointer(table)
         if pointer is None:
             raise QueryError(f"The table or view {table} cannot be found.")
         before = self._lakehouse.versions[pointer.metadata_location]
+        self.before_writing(table, before.schema)
         return [_fitted(row, before.schema, table) for row in listed], before
 
     def _write(self, table: TableIdentifier, before: TableVersion, kept: Files, added: Sequence[Row]) -> None:

@@ -20,7 +20,7 @@ from lakegate.model.tables import CreateTable, WriteTarget
 from lakegate.spark.dataframes import to_frame
 from lakegate.spark.failures import condition_of, first_sentence, translated
 from lakegate.spark.guard import PLAN_SETTINGS, require_harmless, tokens_of
-from lakegate.spark.reader import read_as, read_batch
+from lakegate.spark.reader import iceberg_schema, read_as, read_batch
 from lakegate.spark.scans import collected, free_names
 from lakegate.spark.sessions import CATALOG, always, end_session, is_connect
 from lakegate.spark.statement import Statement, parse_statement
@@ -80,6 +80,7 @@ class SparkTransaction:
         self._create = create
         self._ended = ended
         self._open = True
+        self.before_writing: Callable[[TableIdentifier, Schema], None] = lambda *_: None
         self._analysed = ("", Statement(""))
         with translated(f"opening a transaction on branch {branch}"):
             # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
@@ -285,8 +286,12 @@ class SparkTransaction:
         _require_usable_names(given, table)
         if create is not None:
             # A column without any value has no type of its own; lakegate creates it as text everywhere.
-            return frame.selectExpr(*(_typed(column) for column in given.columns))
-        wanted = _schema(self.table(table))
+            created = frame.selectExpr(*(_typed(column) for column in given.columns))
+            self.before_writing(table, iceberg_schema(created.schema))
+            return created
+        there = self.table(table)
+        self.before_writing(table, iceberg_schema(there.schema))
+        wanted = _schema(there)
         found = {wanted_column.name: name for name in given.names if (wanted_column := wanted.find(name))}
         self._require_all(table, given, wanted, found)
         return frame.selectExpr(*(f"{quote(found[name])} AS {quote(name)}" for name in wanted.names))

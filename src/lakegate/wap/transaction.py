@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from lakegate.checks import parse_checks
-from lakegate.errors import AuditFailedError, ConflictError, InputError, QueryError
+from lakegate.checks import parse_checks, require_runnable, validate_checks
+from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Run, StagedTable
+from lakegate.model.schema import Schema
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import suggest_keywords
 from lakegate.ports import EngineTransaction
@@ -32,6 +33,7 @@ from lakegate.wap.stage import ensure_namespace, fresh_location, hiding_values, 
 Configured = Callable[[TableIdentifier], Sequence[Check]]
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
 """What Iceberg reads of another state than the current (``SparkCatalog.load``): ``nyc.trips.branch_audit``."""
+_CHANGES_ROWS = re.compile(r"\s*(?:delete|insert|merge|update|with)\b", re.IGNORECASE)
 
 
 @suggest_keywords
@@ -42,10 +44,19 @@ class Transaction:
     frame, a DuckDB relation, an Arrow table, or a list of dicts; columns are matched by name.
     """
 
-    def __init__(self, context: Context, progress: Progress, engine: EngineTransaction) -> None:
+    def __init__(
+        self,
+        context: Context,
+        progress: Progress,
+        engine: EngineTransaction,
+        configured: Configured = lambda _: (),
+    ) -> None:
         self._context = context
         self._progress = progress
         self.engine = engine
+        engine.before_writing = self._plan_checks
+        self._configured = configured
+        self._planned: dict[TableIdentifier, Sequence[Check]] = {}
         self._checks: dict[TableIdentifier, list[Check]] = {}
         self._reads: dict[TableIdentifier, None] = {}
 
@@ -151,6 +162,8 @@ class Transaction:
         read, written = self.engine.used_by(statement)
         for identifier in written:
             self._require_writable(identifier)
+            if _CHANGES_ROWS.match(statement):
+                self._plan_checks(identifier)
         for identifier in read:
             self._reads[self._table_read(identifier)] = None
         return self.engine.sql(statement)
@@ -173,6 +186,38 @@ class Transaction:
     def checks(self, table: TableIdentifier) -> Sequence[Check]:
         """Return the checks that were added for a table."""
         return self._checks.get(table, [])
+
+    def _all_checks(self, table: TableIdentifier) -> tuple[Check, ...]:
+        """Return the checks of a table's settings and those that were added, each once."""
+        given = (*self._configured(table), *self.checks(table))
+        return tuple({str(check): check for check in given}.values())
+
+    def _plan_checks(self, table: TableIdentifier, schema: Schema | None = None) -> None:
+        """Refuse checks with SQL that the engine can't plan, before the rows are written that they're about.
+
+        What a check lacks now (a column, another table) may come before the transaction ends; then it's looked for.
+
+        Args:
+            table: The table that is about to be written.
+            schema: Its columns; by default as they are on the branch, if it's there.
+
+        Raises:
+            CheckError: Naming all such checks.
+        """
+        checks = self._all_checks(table)
+        if self._planned.get(table) == checks:
+            return
+        if schema is None:
+            pointer = self._context.catalog.get_table(table, self._context.catalog.get_ref(self.branch))
+            if pointer is None:
+                return
+            schema = self._context.reader.metadata(pointer).table_schema
+        usable: list[Check] = []
+        for check in checks:
+            with suppress(CheckError):
+                usable += validate_checks([check], schema, masked=self._context.masked)
+        require_runnable(usable, schema, self._context.engine())
+        self._planned[table] = checks
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -277,27 +322,22 @@ def transaction(
         carry(context, progress.run, context.catalog.create_branch(branch, base))
         failpoints.reach("after-branch")
         engine = context.engine().transaction(branch, run_id)
-        tx = Transaction(context, progress, engine)
+        tx = Transaction(context, progress, engine, configured)
         try:
             with progress.step("write"):
                 yield tx
         finally:
             engine.close()
-        _finish(context, progress, tx, base, configured, on_failure)
+        _finish(context, progress, tx, base, on_failure)
 
 
-def _finish(
-    context: Context, progress: Progress, tx: Transaction, base: Ref, configured: Configured, on_failure: OnFailure
-) -> None:
+def _finish(context: Context, progress: Progress, tx: Transaction, base: Ref, on_failure: OnFailure) -> None:
     staged = staged_since(
         context, base, context.catalog.get_ref(tx.branch), target=progress.run.target, run_id=progress.run.run_id
     )
     _require_written(tx, staged)
     tables = tuple(str(one.table) for one in staged)
-    checks = {
-        str(one.table): tuple({str(check): check for check in (*configured(one.table), *tx.checks(one.table))}.values())
-        for one in staged
-    }
+    checks = {str(one.table): tx._all_checks(one.table) for one in staged}  # noqa: SLF001
     progress.update(tables=tables, staged=staged, reads=tx.reads, checks=checks, status="staged", branch_kept=True)
     failpoints.reach("after-stage")
     if not staged:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import AuditFailedError, ConflictError, InputError, QueryError
+from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.request import OnFailure
@@ -93,6 +93,26 @@ def test_checks_of_a_table_that_is_not_written_are_a_mistake(house: FakeLakehous
         tx.append("nyc.trips", CLEAN)
         tx.check("nyc.other", "not_null(id)")
     assert branches(house) == ["main"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_sql_in_checks_is_planned_before_rows_are_written(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    if exists:
+        ingest(house.context, ordered(house, CLEAN, run="r0"))
+
+    def analyze(_: object, predicates: Sequence[str], __: object) -> None:
+        if any("nosuch" in one for one in predicates):
+            raise QueryError("There is no function nosuch.")
+
+    monkeypatch.setattr(house, "analyze", analyze)
+    before = house.writes
+    with pytest.raises(CheckError, match="cannot evaluate 1 check"), begun(house) as tx:
+        # A column may still come; a function can't.
+        tx.check("nyc.trips", "not_null(later)", "sql('nosuch(id)')")
+        tx.append("nyc.trips", MORE)
+    assert (house.writes, branches(house)) == (before, ["main"])
 
 
 def test_a_transaction_that_changes_nothing_is_skipped(house: FakeLakehouse) -> None:
