@@ -142,7 +142,7 @@ def _require_ours(document: Document) -> None:
     if version is None:
         mark = root.mark
         raise document.error(mark, "'version' is missing.", hint=f"Write as the first line: version: {VERSION}")
-    if version.value != VERSION or isinstance(version.value, bool):
+    if version.value != VERSION or type(version.value) is not int:
         raise document.error(
             version.mark,
             f"this lakegate reads version {VERSION} of contracts, not {version.plain()!r}.",
@@ -199,10 +199,11 @@ def _unlisted(contract: Contract, checks: tuple[Check, ...], mark: Mark) -> Iter
 
 
 def _column_problems(document: Document, contract: Contract) -> Iterator[EntryError]:
-    seen: dict[str, str] = {}
+    seen: set[str] = set()
     for index, column in enumerate(contract.columns):
-        earlier = seen.setdefault(column.name.lower(), column.name)
-        if index and list(seen).index(column.name.lower()) < index and earlier is not column.name:
+        is_known = column.name.lower() in seen
+        seen.add(column.name.lower())
+        if is_known:
             _, mark = document.root.find(("columns", index, "name"))
             yield EntryError(mark, f"column '{column.name}' is listed twice.", "List each column once, in any case.")
     owners: dict[str, str] = {}

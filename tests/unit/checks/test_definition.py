@@ -318,7 +318,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         "unique": "is_iban",
     }
     points = EntryPoints([EntryPoint(name, f"bank_checks:{value}", registry.GROUP) for name, value in names.items()])
-    monkeypatch.setattr(registry, "entry_points", points.select)
+    monkeypatch.setattr(registry, "_offered", lambda: points)
 
 
 def test_other_packages_offer_checks(installed: None) -> None:

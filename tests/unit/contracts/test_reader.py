@@ -133,6 +133,7 @@ def test_the_schema_describes_every_key() -> None:
         ("columns: [{name: a, type: 'decimal(50,2)'}]", "c.yaml:3:27: 'type': 'decimal(50,2)' isn't possible"),
         ("columns: [{type: long}]", "c.yaml:3:11: 'name' is missing."),
         ("columns: [{name: a}, {name: A}]", "c.yaml:3:23: column 'A' is listed twice."),
+        ("columns: [{name: a}, {name: a}]", "c.yaml:3:23: column 'a' is listed twice."),
         ("columns: [{name: a, was: [x]}, {name: b, was: [X]}]", "c.yaml:3:48: 'X' can't have been both 'a' and 'b'."),
         ("columns: [{name: a, required: maybe}]", "c.yaml:3:31: 'required': must be true or false, not 'maybe'."),
         ("write_mode: apend", "'replace-partitions' or 'upsert', not 'apend'; did you mean 'append'?"),
