@@ -12,7 +12,7 @@ from lakegate.model.tables import AddedRows, Rows
 from lakegate.spark.engine import FILE_COLUMN, SparkEngine, shown
 from lakegate.spark.failures import translated
 from lakegate.spark.reader import read_as
-from lakegate.spark.scans import examples
+from lakegate.spark.scans import examples, matching
 from lakegate.spark.sessions import SessionFactory
 
 
@@ -36,7 +36,7 @@ class FileEngine(SparkEngine):
     def examples(self, rows: AddedRows, predicate: Any, limit: int) -> tuple[dict[str, Any], ...]:
         """Return up to ``limit`` rows for which ``predicate`` is true, with the file each is in."""
         with translated(f"fetching failing rows of the files for {rows.table}"):
-            found = self._rows(rows).where(predicate).selectExpr("*", f"input_file_name() AS {FILE_COLUMN}")
+            found = matching(self._rows(rows), predicate).selectExpr("*", f"input_file_name() AS {FILE_COLUMN}")
             return examples(shown(found.limit(limit), rows))
 
     def frame(self) -> Any:
@@ -51,7 +51,7 @@ class FileEngine(SparkEngine):
         if not isinstance(rows, AddedRows):
             raise QueryError(f"Without a lake, there is no table {rows.table}.")
         frame = self.frame()
-        return frame if rows.where is None else frame.where(rows.where)
+        return frame if rows.where is None else matching(frame, rows.where)
 
 
 def _no_catalog(_ref: object) -> Mapping[str, str]:
