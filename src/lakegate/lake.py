@@ -465,11 +465,13 @@ class Lake:
 
         identifier = TableIdentifier.parse(table)
         narrator = self._components.narrator
+        masked = self.settings.audit.mask
         if paths is None:
             found = self.table(table)
             with narrator.step(f"Reading {table}"):
                 columns = profile(found.to_batches(), found.schema)
-            return propose(identifier, columns, source=table, partition_by=found.metadata.partition_by, schema=schema)
+            partition_by = found.metadata.partition_by
+            return propose(identifier, columns, source=table, partition_by=partition_by, schema=schema, masked=masked)
         options = IngestOptions(run_id=new_run_id())
         with self._copies(options):
             csv = self._components.contracts.settings_of(identifier).csv
@@ -480,7 +482,7 @@ class Lake:
                 engine.look_at(batch, source)
                 columns = profile(engine.stream(engine.frame()), source)
         named = batch.uris[0] if len(batch.uris) == 1 else f"{batch.uris[0]} and {len(batch.uris) - 1} more"
-        return propose(identifier, columns, source=named, schema=schema)
+        return propose(identifier, columns, source=named, schema=schema, masked=masked)
 
     def test_contract(
         self,
@@ -516,7 +518,8 @@ class Lake:
         with self._components.narrator.step(f"Trying {loaded.file}"), self._copies(options):
             engine = self._components.file_engine
             batch = self._discover(paths, format, csv, options["run_id"] or "", columns=loaded.settings.columns)
-            return try_contract(loaded, batch, engine, narrator=self._components.narrator)
+            masked = self.settings.audit.mask
+            return try_contract(loaded, batch, engine, masked=masked, narrator=self._components.narrator)
 
     def diff_contract(self, contract: str | Path, *, last: int = 10) -> Sequence[ContractOutcome]:
         """Audit the last batches of a table by a contract: what would it have rejected?

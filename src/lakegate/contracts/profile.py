@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -63,6 +63,10 @@ class ColumnProfile:
     def present(self) -> int:
         """Values that aren't NULL."""
         return self.rows - self.nulls
+
+    def without_values(self) -> ColumnProfile:
+        """Return the profile without any value of the column, or what its values look like."""
+        return replace(self, low=None, high=None, values=None, patterns=(), lengths=None)
 
 
 def profile(batches: Iterable[pa.RecordBatch], schema: Schema) -> tuple[ColumnProfile, ...]:

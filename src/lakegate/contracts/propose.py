@@ -14,6 +14,7 @@ from lakegate.contracts.model import VERSION
 from lakegate.contracts.profile import PATTERNS, ColumnProfile, shown
 from lakegate.errors import ConfigurationError
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.schema import is_masked, nested_fields
 
 _ACCEPTED = 12
 """Different texts up to which a column may be one of a list."""
@@ -36,6 +37,7 @@ def propose(
     source: str,
     partition_by: Sequence[str] = (),
     schema: str | None = None,
+    masked: Sequence[str] = (),
 ) -> str:
     """Return a contract's text.
 
@@ -43,6 +45,7 @@ def propose(
         source: Where the rows came from, for the comment at the top.
         partition_by: How the table is partitioned.
         schema: File with the JSON Schema, for editors, relative to the contract.
+        masked: Patterns of columns whose values aren't shown, nor checks that hold some proposed.
     """
     rows = columns[0].rows if columns else 0
     lines = [f"# yaml-language-server: $schema={schema}"] if schema else []
@@ -58,7 +61,8 @@ def propose(
     if columns:
         lines.append("columns:")
     for column in columns:
-        lines += [f"  {line}" for line in _column(column)]
+        hides = is_masked(masked, column.name, nested_fields(column.type))
+        lines += [f"  {line}" for line in _column(column.without_values() if hides else column)]
     if rows:
         lines += ["checks:", "  - row_count: {min: 1}"]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from lakegate.errors import AlreadyExistsError, ConflictError, InputError, NotFo
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, validate_ref_name
 from lakegate.model.refs import Ref
-from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest
+from lakegate.model.request import ContractTerms, IngestPlan, IngestRequest, WriteMode
 from lakegate.model.schema import UNKNOWN, PartitionTransform, Schema
 from lakegate.wap.audit import schemas_at
 from lakegate.wap.context import Context
@@ -71,10 +71,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
             batch = batch.named_like(tuple(one.name for one in request.contract.columns))
         batch = batch.hiding(masked)
         source = engine.source_schema(batch)
-        terms = request.contract
-        listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
-        schema = _schema_to_create(request, batch, to_write(mode, source, listed, request.table))
-        if terms is not None and schema != source:
+        schema = _schema_to_create(request, batch, source)
+        if request.contract is not None and schema != source:
             planned["create_as"] = schema
     else:
         schema = context.reader.metadata(pointer).table_schema
@@ -186,7 +184,7 @@ def _require_new(context: Context, request: IngestRequest) -> None:
 
 
 def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> Schema:
-    schema = schema_of_new_table(request.table, batch, source, request.contract)
+    schema = schema_of_new_table(request.table, batch, source, request.contract, request.mode)
     transforms = [PartitionTransform.parse(text) for text in request.partition_by]
     for transform in transforms:
         transform.validate_for(schema)
@@ -194,16 +192,21 @@ def _schema_to_create(request: IngestRequest, batch: Batch, source: Schema) -> S
     return schema
 
 
-def schema_of_new_table(table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms | None) -> Schema:
+def schema_of_new_table(
+    table: TableIdentifier, batch: Batch, source: Schema, terms: ContractTerms | None, mode: WriteMode
+) -> Schema:
     """Return the columns that a batch's files have in a table that is created for them.
 
     Args:
         source: Their columns, as the engine reads them.
         terms: What the table's contract says about its columns, if it has one; its types come first.
+        mode: How they are written.
 
     Raises:
         SchemaError: When the files don't have the contract's columns.
     """
+    listed = None if terms is None or terms.extra_columns else Schema(columns=terms.columns)
+    source = to_write(mode, source, listed, table)
     schema = source if terms is None else _as_contracted(table, batch, source, terms)
     return Schema(
         columns=tuple(c.model_copy(update={"type": "string"}) if c.type == UNKNOWN else c for c in schema.columns)

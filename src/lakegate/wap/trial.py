@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -142,12 +143,18 @@ class EngineOfFiles(Engine, Protocol):
 
 
 def try_contract(
-    contract: LoadedContract, batch: Batch, engine: EngineOfFiles, *, narrator: Narrator | None = None
+    contract: LoadedContract,
+    batch: Batch,
+    engine: EngineOfFiles,
+    *,
+    masked: Sequence[str] = (),
+    narrator: Narrator | None = None,
 ) -> ContractTrial:
     """Audit files by a contract.
 
     Args:
         engine: Reads them.
+        masked: Patterns of columns whose values aren't shown.
 
     Raises:
         SchemaError: When the files don't have the contract's columns.
@@ -156,12 +163,12 @@ def try_contract(
     """
     terms: ContractTerms = contract.terms
     batch = batch.named_like(tuple(column.name for column in terms.columns))
-    schema = schema_of_new_table(contract.table, batch, engine.source_schema(batch), terms)
+    schema = schema_of_new_table(contract.table, batch, engine.source_schema(batch), terms, contract.settings.mode)
     engine.look_at(batch, schema)
     checks, untried = _divided(contract.checks, schema)
     report = run_audit(
         run_id="",
-        rows=AddedRows(table=contract.table, ref=FILES, after_snapshot_id=None, snapshot_id=0),
+        rows=AddedRows(table=contract.table, ref=FILES, after_snapshot_id=None, snapshot_id=0, masked=tuple(masked)),
         schema=schema,
         added=AddedFiles(files=(), complete=False),
         checks=checks,

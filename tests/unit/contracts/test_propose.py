@@ -147,3 +147,14 @@ def test_taxi_data_passes_what_is_proposed_for_it(shared_data: Any) -> None:
     loaded = proposed(table, schema)
     assert {check.kind for check in loaded.checks} == {"not_null", "in_range", "accepted_values", "row_count"}
     assert all(not failing(check, table.slice(0, 2_000)) for check in loaded.checks)
+
+
+def test_values_of_masked_columns_are_not_shown() -> None:
+    rows = pa.table({"id": list(range(60)), "mail": ["x@example.com", "y@example.com"] * 30, "fare": [987.5] * 60})
+    schema = Schema(
+        columns=tuple(Column(name=n, type=t) for n, t in (("id", "long"), ("mail", "string"), ("fare", "double")))
+    )
+    text = propose(TABLE, profile(rows.to_batches(), schema), source="rows", masked=("MAIL", "fare"))
+    assert "unique  #" in text
+    assert text.count("# never NULL") == 3
+    assert not re.search("example|987|1000|2 different|mail address", text)
