@@ -44,7 +44,7 @@ from lakegate.model.request import (
     SchemaMode,
     WriteMode,
 )
-from lakegate.model.run import Notification, Run, RunKind, RunStatus, new_run_id
+from lakegate.model.run import Action, Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.verification import VerifyReport
@@ -668,8 +668,19 @@ class Lake:
             >>> lake.query("SELECT zones FROM nyc.totals").to_arrow().to_pylist()
             [{'zones': 2}]
         """
+        with self._transaction(name, branch=branch, on_failure=on_failure) as tx:
+            yield tx
+
+    def _transaction(
+        self,
+        name: str | None,
+        *,
+        branch: str | None = None,
+        on_failure: OnFailure | None = None,
+        action: Action | None = None,
+    ) -> AbstractContextManager[Transaction]:
         run_id = new_run_id()
-        with transaction(
+        return transaction(
             self._context,
             run_id=run_id,
             name=name,
@@ -677,8 +688,8 @@ class Lake:
             target=MAIN,
             configured=self._configured,
             on_failure=on_failure or self.settings.ingest.on_failure,
-        ) as tx:
-            yield tx
+            action=action,
+        )
 
     def transact(
         self, work: Callable[[Transaction], _Result], *, name: str | None = None, attempts: int = 3
@@ -827,6 +838,7 @@ class Lake:
         check: str | None = None,
         where: str | None = None,
         changes: Mapping[str, str] | None = None,
+        actor: str | None = None,
     ) -> Run:
         """Publish quarantined rows that wait, as they are or fixed, if they pass today's checks; once.
 
@@ -837,6 +849,7 @@ class Lake:
             where: Only rows for which this predicate in Spark SQL is true.
             changes: New values: column to an expression in Spark SQL, such as ``{"fare": "abs(fare)"}``. ``"NULL"`` for
                 a column that the table no longer has leaves its values out.
+            actor: Who releases them, to be recorded with the run, where a program acts for somebody.
 
         Returns:
             The run, a transaction. The rows stay in the quarantine table, marked with its id.
@@ -856,7 +869,8 @@ class Lake:
             release(self._context, tx, identifier, chosen, new, hides=hides)
             return tx
 
-        return self.transact(work, name=f"{'fix' if new else 'release'} {identifier}").run
+        title, action = f"{'fix' if new else 'release'} {identifier}", review.acted("release", actor)
+        return self._attempted(3, lambda: self._transaction(title, action=action), work).run
 
     def quarantine_fix(self, table: str, rows: Any) -> Run:
         """Publish corrected rows in place of quarantined ones that wait, if they pass today's checks; once.
@@ -898,7 +912,13 @@ class Lake:
         return self.transact(work, name=f"fix {identifier}").run
 
     def quarantine_drop(
-        self, table: str, *, run_id: str | None = None, check: str | None = None, where: str | None = None
+        self,
+        table: str,
+        *,
+        run_id: str | None = None,
+        check: str | None = None,
+        where: str | None = None,
+        actor: str | None = None,
     ) -> Run:
         """Delete quarantined rows that wait.
 
@@ -907,6 +927,7 @@ class Lake:
             run_id: Only rows that this run set aside.
             check: Only rows that fail the check of this name.
             where: Only rows for which this predicate in Spark SQL is true.
+            actor: Who drops them, to be recorded with the run, where a program acts for somebody.
 
         Returns:
             The run, a transaction, which can be reverted.
@@ -923,7 +944,8 @@ class Lake:
             drop(self._context, tx, identifier, chosen, hides=hides)
             return tx
 
-        return self.transact(work, name=f"drop quarantined {identifier}").run
+        title, action = f"drop quarantined {identifier}", review.acted("drop", actor)
+        return self._attempted(3, lambda: self._transaction(title, action=action), work).run
 
     def _find_quarantine(self, table: TableIdentifier) -> TablePointer:
         catalog = self._components.catalog

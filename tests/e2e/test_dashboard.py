@@ -152,6 +152,22 @@ def test_quarantined_rows_are_shown_on_any_screen(dashboard: Dashboard, size: tu
             window.is_sound()
 
 
+def test_quarantined_rows_are_released_and_deleted(dashboard: Dashboard) -> None:
+    dashboard.tell("lake/quarantine")
+    with dashboard.window() as window:
+        page = window.page
+        window.open("table?table=nyc.trips&view=Quarantine")
+        page.get_by_role("button", name="Release …").click()
+        page.get_by_text("Recorded as ann@example.com.").wait_for()
+        page.get_by_role("button", name="Release", exact=True).click()
+        page.get_by_role("alert").get_by_text("not_null(id)").wait_for()
+        window.open("run?run=q1")
+        page.get_by_role("button", name="Delete …").click()
+        page.get_by_role("button", name="Delete", exact=True).click()
+        page.get_by_text("quarantined rows of").wait_for()
+        window.is_sound()
+
+
 def test_a_run_is_found_read_and_shared(dashboard: Dashboard) -> None:
     dashboard.tell("lake/trips" if "LAKEGATE_PICTURES" in os.environ else f"lake/{_SOME}")
     with dashboard.window() as window:

@@ -50,7 +50,8 @@ def test_rows_are_released_once_fixed_or_as_they_are_and_dropped(lake: Lake, nam
     fixed = lake.quarantine_release(table, run_id=first, where="fare > -3", changes={"fare": "abs(fare)"})
     assert (fixed.status, fixed.publication and fixed.publication.rows) == ("published", 1)
     assert rows(lake, table) == [(1, 1.0), (2, 2.0), (5, 5.0)]
-    released = lake.quarantine_release(table, run_id=first, where="id = 3")
+    released = lake.quarantine_release(table, run_id=first, where="id = 3", actor="ann")
+    assert [(one.action, one.actor) for one in released.actions] == [("release", "ann")]
     assert rows(lake, table) == [(1, 1.0), (2, 2.0), (3, -3.0), (5, 5.0)]
     with pytest.raises(InputError, match="None of the rows that wait"):
         lake.quarantine_release(table, run_id=first, where="id = 3")

@@ -26,7 +26,9 @@ from lakegate.dashboard.model import ReadModel
 from lakegate.dashboard.ui import server, session
 from lakegate.dashboard.ui.access import Access
 from lakegate.dashboard.ui.session import Shared
+from lakegate.errors import InputError
 from lakegate.lake import Lake
+from lakegate.model.run import Run
 from lakegate.progress import SilentNarrator
 from lakegate.wap import failpoints
 from lakegate.wap.ingest import ingest
@@ -76,8 +78,15 @@ def share_quarantine(folder: Path) -> Shared:
     house = FakeLakehouse()
     rows = [{"id": n or None, "fare": n - 2, "<i>\N{RIGHT-TO-LEFT OVERRIDE}note": "<script>" * n} for n in range(40)]
     checks = ("not_null(id, severity='quarantine')", "in_range(fare, max=30, severity='quarantine')")
-    ingest(house.context, ordered(house, rows, run="q1", checks=checks))
-    return _shared(house, folder)
+    run = ingest(house.context, ordered(house, rows, run="q1", checks=checks))
+    shared = _shared(house, folder)
+
+    def refuse(table: str, **_: Any) -> Run:
+        raise InputError("38 of 40 rows fail not_null(id).", table=table)
+
+    # Both need Spark's SQL, which a lake in memory doesn't have.
+    vars(shared.lake).update(quarantine_release=refuse, quarantine_drop=lambda *_, **__: run)
+    return shared
 
 
 def share_trips(folder: Path) -> Shared:

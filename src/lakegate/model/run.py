@@ -196,9 +196,9 @@ class Acceptance(Value):
 
 
 class Action(Value):
-    """What a person did to a run by hand, and who: ``publish``, ``discard`` or ``revert``."""
+    """What a person did by hand in a run, or to it, and who."""
 
-    action: Literal["publish", "discard", "revert"]
+    action: Literal["publish", "discard", "revert", "release", "drop"]
     actor: str
     at: datetime
 

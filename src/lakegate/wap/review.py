@@ -252,7 +252,7 @@ def accepted(reason: str, actor: str | None = None) -> Acceptance:
     return Acceptance(reason=words, actor=_named(actor) or this_actor(), at=datetime.now(UTC))
 
 
-def acted(action: Literal["publish", "discard", "revert"], actor: str | None) -> Action | None:
+def acted(action: Literal["publish", "discard", "revert", "release", "drop"], actor: str | None) -> Action | None:
     """Return the record of what ``actor`` does now; ``None`` if nobody is named."""
     name = _named(actor)
     return Action(action=action, actor=name, at=datetime.now(UTC)) if name else None

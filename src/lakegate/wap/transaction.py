@@ -14,7 +14,7 @@ from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
-from lakegate.model.run import Run, StagedTable
+from lakegate.model.run import Action, Run, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import suggest_keywords
@@ -293,10 +293,11 @@ def transaction(
     target: str,
     configured: Configured,
     on_failure: OnFailure,
+    action: Action | None = None,
 ) -> Iterator[Transaction]:
     """Write in the body; at its end audit and publish all it wrote in one commit, or nothing.
 
-    An exception in the body discards everything.
+    An exception in the body discards everything. An ``action`` is recorded with the run.
 
     Raises:
         AuditFailedError: At the end, when a check fails: nothing is published.
@@ -316,6 +317,7 @@ def transaction(
         started_at=datetime.now(UTC),
         target=target,
         base=base.hash,
+        actions=() if action is None else (action,),
     )
     with running(context, run) as progress:
         context.require_writable()

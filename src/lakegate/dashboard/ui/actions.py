@@ -1,4 +1,4 @@
-"""What visitors can do, each after they confirm it: publish, accept or discard a branch, and revert a run.
+"""What visitors can do, once they confirm it, to a branch, to quarantined rows, and to a run.
 
 An action belongs to the lake and not to the window: it ends what it began even if the window is closed meanwhile. Two
 windows that publish one branch at once are two commands that do: the run's lease lets one of them in.
@@ -7,6 +7,7 @@ windows that publish one branch at once are two commands that do: the run's leas
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import streamlit as st
@@ -14,43 +15,101 @@ from markupsafe import Markup
 
 from lakegate.dashboard.branches import BranchOverview
 from lakegate.dashboard.model import MAIN
+from lakegate.dashboard.quarantine import QuarantineDetail
 from lakegate.dashboard.runs import find_run
 from lakegate.dashboard.ui import markup, parts
-from lakegate.dashboard.ui.markup import Column
+from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.session import BUSY, Work, actor, current_visitor, shared
 from lakegate.errors import LakegateError, NotRevertableError
+from lakegate.model.figures import counted
 from lakegate.model.run import Run
 
-Kind = Literal["publish", "accept", "discard"]
+Kind = Literal["publish", "accept", "discard", "release", "drop"]
 _LONGEST_REASON = 1_000
 _TITLES: Mapping[Kind, str] = {
     "publish": "Publish this branch?",
     "accept": "Publish although its audit failed?",
     "discard": "Discard this branch?",
+    "release": "Publish these quarantined rows?",
+    "drop": "Delete these quarantined rows?",
 }
 _ABOUT: Mapping[Kind, str] = {
     "publish": "Its tables appear on main in one commit. What isn't audited yet is audited first.",
     "accept": "Rows that failed their checks appear on main. The commit, the journal and the alert name you and your "
     "reason.",
     "discard": "The branch goes, with all that was written to it. main doesn't change.",
+    "release": "They appear in the table as they are, if all of them pass its checks of today; else nothing changes.",
+    "drop": "They never reach the table. The run that deletes them can be reverted.",
 }
-_LABELS: Mapping[Kind, str] = {"publish": "Publish", "accept": "Accept and publish", "discard": "Discard"}
+_LABELS: Mapping[Kind, str] = {
+    "publish": "Publish",
+    "accept": "Accept and publish",
+    "discard": "Discard",
+    "release": "Release",
+    "drop": "Delete",
+}
 _DONE = "lg-reverted"
 _PLAN = "lg-revert-plan"
 
 
+@dataclass(frozen=True)
+class _Offer:
+    """An action that a visitor may take.
+
+    Attributes:
+        kind: What is done.
+        about: The branch or the table.
+        details: What it would change.
+        do: Does it, given the visitor's name and their reason.
+    """
+
+    kind: Kind
+    about: str
+    details: Html
+    do: Callable[[str, str], Run | None]
+
+
 def offer_actions(one: BranchOverview) -> None:
     """Put the buttons of a branch on the page, if the visitor may act."""
+    branch, lake = one.branch, shared().lake
+    details = Markup("").join(
+        Markup("<div>{}: {}</div>").format(markup.text(change.table), rows_of(change.rows_before, change.rows_after))
+        for change in one.changes
+    )
+    discard = _Offer("discard", branch, details, lambda name, _: lake.discard(branch, actor=name))
+    if one.run is not None and one.run.status == "rejected":
+        first = _Offer("accept", branch, details, lambda name, why: lake.publish(branch, accept=why, actor=name))
+    else:
+        first = _Offer("publish", branch, details, lambda name, _: lake.publish(branch, actor=name))
+    _offer(first, discard)
+
+
+def offer_release(found: QuarantineDetail, run_id: str | None) -> None:
+    """Put the buttons of a table's quarantined rows on the page, if some wait and the visitor may act.
+
+    Args:
+        found: The rows.
+        run_id: The run that set them aside; ``None`` for those of all runs.
+    """
+    if not found.waiting:
+        return
+    table, lake = found.table, shared().lake
+    details = Markup("<div>{}: {}</div>").format(markup.text(table), counted(found.waiting, "row"))
+    _offer(
+        _Offer("release", table, details, lambda name, _: lake.quarantine_release(table, run_id=run_id, actor=name)),
+        _Offer("drop", table, details, lambda name, _: lake.quarantine_drop(table, run_id=run_id, actor=name)),
+    )
+
+
+def _offer(*offers: _Offer) -> None:
     if not current_visitor().may_act:
         return
-    rejected = one.run is not None and one.run.status == "rejected"
-    kinds: tuple[Kind, ...] = ("accept", "discard") if rejected else ("publish", "discard")
     with st.container(horizontal=True, gap="small"):
-        for kind in kinds:
-            label = _LABELS[kind] + ("" if kind == "discard" else " …")
-            if st.button(label, key=f"lg-{kind}-{one.branch}", type="secondary"):
+        for one in offers:
+            label = _LABELS[one.kind] + ("" if one.kind == "discard" else " …")
+            if st.button(label, key=f"lg-{one.kind}-{one.about}", type="secondary"):
                 st.session_state[BUSY] = True
-                _confirm(kind, one)
+                _confirm(one)
 
 
 def show_outcome() -> bool:
@@ -62,71 +121,51 @@ def show_outcome() -> bool:
     ended: Work | None = st.session_state.pop("lg-ended", None)
     if ended is None:
         return False
-    branch = markup.code(ended.about)
+    about = markup.code(ended.about)
     if ended.error is not None:
         parts.trouble(ended.error, ended.hint, tone="bad")
     elif ended.action == "discard":
-        parts.html(Markup('<div class="todo off">{} {}</div>').format(markup.badge("discarded"), branch))
+        parts.html(Markup('<div class="todo off">{} {}</div>').format(markup.badge("discarded"), about))
     elif ended.run is not None:
+        done = markup.badge("deleted", tone="off", sign="-") if ended.action == "drop" else markup.badge("published")
+        what = markup.joined("quarantined rows of ", about, by="") if ended.action in ("release", "drop") else about
         parts.html(
-            Markup('<div class="todo live">{} {} in {}</div>').format(
-                markup.badge("published"), branch, markup.run_link(ended.run.run_id)
-            )
+            Markup('<div class="todo live">{} {} in {}</div>').format(done, what, markup.run_link(ended.run.run_id))
         )
     return ended.error is None
 
 
-def _confirm(kind: Kind, one: BranchOverview) -> None:
-    @st.dialog(_TITLES[kind], on_dismiss=_end_dialog)
+def _confirm(offer: _Offer) -> None:
+    @st.dialog(_TITLES[offer.kind], on_dismiss=_end_dialog)
     def ask() -> None:
-        _ask(kind, one)
+        _ask(offer)
 
     ask()
 
 
-def _ask(kind: Kind, one: BranchOverview) -> None:
+def _ask(offer: _Offer) -> None:
     work: Work | None = st.session_state.get("lg-work")
     if work is not None:
-        _wait_for(kind, work)
-        return
-    parts.html(markup.code(one.branch), Markup("<p>{}</p>").format(_ABOUT[kind]))
-    if one.changes:
-        changes = (
-            Markup("<div>{}: {}</div>").format(
-                markup.text(change.table), rows_of(change.rows_before, change.rows_after)
-            )
-            for change in one.changes
-        )
-        parts.html(Markup("").join(changes))
+        work.wait(_LABELS[offer.kind])
+        st.session_state["lg-ended"] = work
+        _end_dialog()
+        st.rerun()
+    parts.html(markup.code(offer.about), Markup("<p>{}</p>").format(_ABOUT[offer.kind]))
+    if offer.details:
+        parts.html(offer.details)
     reason = ""
-    if kind == "accept":
+    if offer.kind == "accept":
         reason = st.text_area(
             "Reason", key="lg-reason", max_chars=_LONGEST_REASON, placeholder="The vendor confirmed that …"
         )
-    parts.html(Markup('<p class="muted">Recorded as {}.</p>').format(markup.text(actor())))
-    if st.button(_LABELS[kind], type="primary", key="lg-confirm"):
-        if kind == "accept" and not reason.strip():
+    name = actor()
+    parts.html(Markup('<p class="muted">Recorded as {}.</p>').format(markup.text(name)))
+    if st.button(_LABELS[offer.kind], type="primary", key="lg-confirm"):
+        if offer.kind == "accept" and not reason.strip():
             parts.trouble("Write a reason: it's part of the commit.", tone="warn")
             return
-        st.session_state["lg-work"] = _begin(kind, one.branch, reason)
+        st.session_state["lg-work"] = Work(offer.kind, offer.about, name).begin(lambda: offer.do(name, reason))
         st.rerun(scope="fragment")
-
-
-def _begin(kind: Kind, branch: str, reason: str) -> Work:
-    lake, name = shared().lake, actor()
-    actions: Mapping[Kind, Callable[[], Run | None]] = {
-        "publish": lambda: lake.publish(branch, actor=name),
-        "accept": lambda: lake.publish(branch, accept=reason, actor=name),
-        "discard": lambda: lake.discard(branch, actor=name),
-    }
-    return Work(kind, branch, name).begin(actions[kind])
-
-
-def _wait_for(kind: Kind, work: Work) -> None:
-    work.wait(_LABELS[kind])
-    st.session_state["lg-ended"] = work
-    _end_dialog()
-    st.rerun()
 
 
 def _end_dialog() -> None:

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from lakegate.dashboard.quarantine import QuarantineDetail, QuarantinedRow, get_quarantine
 from lakegate.dashboard.ui import markup, parts
+from lakegate.dashboard.ui.actions import offer_release, show_outcome
 from lakegate.dashboard.ui.markup import Column, Html
 from lakegate.dashboard.ui.session import shared
 from lakegate.model.figures import count, counted
@@ -25,6 +26,7 @@ def show_quarantine(table: str, *, run_id: str | None = None) -> None:
         table: ``namespace.table``.
         run_id: Only those that this run set aside.
     """
+    show_outcome()
     found = get_quarantine(shared().model, table, run_id=run_id)
     if found is None:
         parts.html(markup.empty("No row is quarantined"))
@@ -35,6 +37,7 @@ def show_quarantine(table: str, *, run_id: str | None = None) -> None:
     else:
         line = f"None waits: all of {counted(found.rows, 'row')} that were set aside are released."
     parts.html(Markup('<p class="muted">{}</p>').format(line))
+    offer_release(found, run_id)
     parts.html(_reasons(found))
     if run_id is None:
         parts.html(_runs(found))

@@ -69,8 +69,8 @@ class Work:
     """One action under way, or ended.
 
     Attributes:
-        action: What is done: ``publish``, ``accept``, ``discard`` or ``revert``.
-        about: The branch or the run.
+        action: What is done: ``publish``, ``accept``, ``discard``, ``release``, ``drop`` or ``revert``.
+        about: The branch, the table or the run.
         actor: Who is recorded for it.
         run: What it came to, once it ended well.
         error: What went wrong, if anything did.

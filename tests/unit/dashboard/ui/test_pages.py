@@ -273,3 +273,16 @@ def test_quarantined_rows_are_on_the_pages_of_their_table_and_run(house: FakeLak
         assert "-77" not in page
     share(masked=["FARE"])
     assert "-77" not in shown("run", run=run.run_id)
+
+
+def test_quarantined_rows_can_be_released_or_deleted_by_who_may(house: FakeLakehouse, load: Load) -> None:
+    run = load({"id": 1, "fare": 1}, {"id": None, "fare": 2}, checks="not_null(id, severity='quarantine')")
+    model, lake = model_of(house), SimpleNamespace(home=Path(), settings=Settings())
+    for may_act in (False, True):
+        session.share(Shared(lake, model, Access("none", may_act, UiSettings())))  # type: ignore[arg-type]
+        for app in (opened("table", table="nyc.trips", view="Quarantine"), opened("run", run=run.run_id)):
+            keys = {button.key for button in app.button}
+            assert ({"lg-release-nyc.trips", "lg-drop-nyc.trips"} <= keys) == may_act
+    app.button(key="lg-release-nyc.trips").click().run()
+    assert "</bdi>: 1 row<" in html_of(app), "it asks first"
+    assert app.button(key="lg-confirm").label == "Release"
