@@ -48,6 +48,8 @@ if _JAVA_OPTIONS not in os.environ.get("JAVA_TOOL_OPTIONS", ""):
 
 # No process that watches for idle servers beside those of tests, which stop their own.
 os.environ.setdefault("LAKEGATE_LOCAL_IDLE_STOP", "0s")
+# Nor one that keeps commands loaded: tests start them cold, or fork a process of their own (support.warm).
+os.environ.setdefault("LAKEGATE_LOCAL_PRELOAD", "false")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 _NUMBERS = itertools.count(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakegate.cli.main import main
+from lakegate.cli.preload import main
 
 if __name__ == "__main__":
     main()

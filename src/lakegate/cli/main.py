@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -174,22 +175,31 @@ def cli() -> None:
     """
 
 
-def main() -> NoReturn:
-    """Run the command line on ``sys.argv`` and exit."""
+def main(leave_behind: Callable[[], None] | None = None) -> NoReturn:
+    """Run the command line on ``sys.argv`` and exit.
+
+    Args:
+        leave_behind: Called at the end of a command that wasn't interrupted.
+    """
     signal.signal(signal.SIGTERM, _interrupt)
     streams.guard()
     # One command is over before garbage could pile up; looking for it among the libraries' objects takes 0.2 s.
     gc.set_threshold(1_000_000, 50, 100)
+    code: str | int | None = ExitCode.OK
     try:
         cli.main(prog_name=PROGRAM)
     except SystemExit as end:
-        _leave(end.code)
+        code = end.code
     except KeyboardInterrupt:  # while the last of the output was written
-        _leave(ExitCode.INTERRUPTED)
+        code = ExitCode.INTERRUPTED
     except BaseException:  # noqa: BLE001 - Python would exit with 1, which is how a failed audit ends
         traceback.print_exc()
-        _leave(INTERNAL)
-    _leave(ExitCode.OK)
+        code = INTERNAL
+    _flush()
+    if leave_behind is not None and code != ExitCode.INTERRUPTED:
+        with suppress(BaseException):  # whatever happens, the command has ended as it did
+            leave_behind()
+    _leave(code)
 
 
 def _leave(code: str | int | None) -> NoReturn:
@@ -197,10 +207,13 @@ def _leave(code: str | int | None) -> NoReturn:
 
     All that must be closed has been, by the commands' own context managers.
     """
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _flush() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

@@ -1,0 +1,196 @@
+"""Commands that are run by a process that has loaded them, as if they ran where they were started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import psutil
+import pytest
+
+from lakegate.cli import preload
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="preloads on Linux only")
+# What was loaded where the command was started tells whether it ran there.
+CLIENT = """
+import sys
+from lakegate.cli import preload
+def end_like(status):
+    print("click" in sys.modules, file=sys.stderr)
+    end(status)
+end, preload._end_like = preload._end_like, end_like
+preload.main()
+"""
+ENVIRONMENT = os.environ | {"LAKEGATE_LOCAL_PRELOAD": "true"}
+
+
+class _Project:
+    """A project whose servers seem to run, and the process that has its commands loaded."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.startup = home / "startup" / "sitecustomize.py"
+        self.environment = ENVIRONMENT | {"PYTHONPATH": str(self.startup.parent)}
+        self.state = home / ".lakegate" / "stack.json"
+        (home / ".lakegate" / "logs").mkdir(parents=True)
+        self.startup.parent.mkdir()
+        self.startup.touch()
+        self.state.write_text(json.dumps({"services": {"nessie": {"pid": os.getpid()}}}))
+
+    def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
+        return self.start_to(subprocess.PIPE, *words, **variables)
+
+    def start_to(self, output: IO[str] | int, *words: str, **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", CLIENT, *words],
+            cwd=self.home,
+            env=self.environment | variables,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str, **variables: str) -> tuple[bool, int, str, str]:
+        """Return whether a command was handed over, how it ended, and what it printed."""
+        running = self.start(*words, **variables)
+        printed, told = running.communicate(timeout=120)
+        return told.endswith("False\n"), running.returncode, printed, told.removesuffix("False\n")
+
+    def server(self) -> psutil.Process | None:
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.cmdline()[-3:] == ["-m", preload.__name__, str(self.home)]:
+                    return process
+        return None
+
+
+def until(is_so: object, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Project]:
+    made = _Project(tmp_path_factory.mktemp("lake"))
+    handed_over, *ended = made.run("runs")
+    assert not handed_over
+    assert ended == [0, "", "No runs.\n"]
+    until((made.home / ".lakegate" / preload.SOCKET).exists)
+    yield made
+    made.state.unlink()  # as when the servers were stopped
+    until(lambda: made.server() is None)
+
+
+def test_a_command_is_handed_over_with_what_it_was_started_with(project: _Project) -> None:
+    assert project.run("runs", "-o", "json") == (True, 0, "[]\n", "")
+    # its arguments, its working folder, its environment
+    handed_over, code, _, told = project.run("inspect", "no-such-file.csv")
+    assert (handed_over, code) == (True, 2)
+    assert "no-such-file.csv" in told
+    handed_over, code, _, told = project.run("runs", LAKEGATE_JOURNAL_URL="mysql://localhost/x")
+    assert (handed_over, code) == (True, 2)
+    assert "'mysql'" in told
+    completing = {"_LAKEGATE_COMPLETE": "bash_complete", "COMP_WORDS": "lakegate run", "COMP_CWORD": "1"}
+    assert project.run(**completing) == (True, 0, "plain,runs\n", "")
+
+
+def test_standard_output_is_the_client_s(project: _Project) -> None:
+    words = [sys.executable, "-c", CLIENT, "runs", "-o", "json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            words,
+            cwd=project.home,
+            env=project.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 5
+    assert "Standard output is incomplete: No space left on device." in done.stderr
+    assert done.stderr.endswith("False\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ([], None),
+        (["--help"], None),
+        (["--home", "runs", "-q", "log"], "log"),
+        (["--home=x", "version"], "version"),
+    ],
+)
+def test_the_command_is_found_among_options(words: list[str], command: str | None) -> None:
+    assert preload.command_of(words) == command
+
+
+def test_only_a_project_with_servers_is_asked(project: _Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    below = project.home / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    assert preload.served_home(["runs"]) == str(project.home)
+    assert preload.served_home(["runs", "--home", ".."]) == f"{below}/.."
+    assert preload.served_home(["runs", "--home=/nowhere"]) is None
+    assert preload.served_home(["inspect", "/dev/fd/63"]) is None  # a shell's <(…)
+    (below / "lakegate.toml").touch()
+    assert preload.served_home(["runs"]) is None
+
+
+def test_what_a_fork_can_t_take_over_runs_where_it_was_started(project: _Project) -> None:
+    assert project.run("runs", "-o", "json", LC_ALL="C") == (False, 0, "[]\n", "")
+
+
+def test_surroundings_are_what_is_read_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = preload.surroundings()
+    monkeypatch.setenv("LAKEGATE_TOKEN", "x")
+    assert preload.surroundings() == before
+    monkeypatch.setenv("LD_PRELOAD", "x")
+    assert preload.surroundings() != before
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "text"), [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 130, "Interrupted"), (9, -9, "")]
+)
+def test_signals_end_the_fork(project: _Project, number: int, code: int, text: str) -> None:
+    server = project.server()
+    assert server is not None
+    with socket.create_server(("127.0.0.1", 0)) as catalog:
+        # A catalog that never answers
+        address = {
+            "LAKEGATE_CATALOG_URI": f"http://127.0.0.1:{catalog.getsockname()[1]}/api/v2",
+            "LAKEGATE_CATALOG_WAREHOUSE": f"file://{project.home}/warehouse",
+        }
+        running = project.start("branch", "list", **address)
+        with catalog.accept()[0]:
+            (command,) = (two for one in server.children() for two in one.children())
+            running.send_signal(number)
+            _, told = running.communicate(timeout=60)
+    assert running.returncode == code
+    assert text in told
+    until(lambda: not command.is_running())
+
+
+def test_a_program_that_was_changed_is_not_run(project: _Project) -> None:
+    before = project.server()
+    assert before is not None
+    os.utime(project.startup, (1, 1))
+    assert project.run("runs", "-o", "json", LAKEGATE_LOCAL_PRELOAD="false")[:3] == (False, 0, "[]\n")
+    before.wait(60)
+    assert project.server() is None
+
+
+def test_the_settings_can_refuse_it(tmp_path: Path) -> None:
+    project = _Project(tmp_path)
+    assert project.run("runs", LAKEGATE_LOCAL_PRELOAD="false")[1] == 0
+    assert not (tmp_path / ".lakegate" / "preload.lock").exists()
