@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _TABLE = "ICEBERG_TABLE"
 _NAMESPACE = "NAMESPACE"
+_FIRST_PAGE = 25
 _KINDS: Mapping[str, RefKind] = {"BRANCH": "branch", "TAG": "tag", "DETACHED": "detached"}
 # Nessie's Validation.REF_NAME_PATTERN. Other texts are expressions to it: "-" is the default branch, "a~1" a parent.
 _LOOKS_LIKE_NAME = re.compile(r"[A-Za-z](?:(?:(?!\.\.)[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
@@ -37,7 +38,7 @@ class NessieCatalog:
         warehouse: Root of the tables' files, ``file:///…``; passed on to Spark.
         token: Bearer token; shown nowhere but in :meth:`spark_options`, which Spark needs to authenticate itself.
         timeout_s: Seconds to wait for one answer.
-        page_size: Records to ask for in one page.
+        page_size: Records to ask for in one page; the first ones of a history have fewer.
         transport: Replaces the network, for tests.
 
     Raises:
@@ -51,7 +52,7 @@ class NessieCatalog:
         *,
         token: Token | None = None,
         timeout_s: float = 30.0,
-        page_size: int = 250,
+        page_size: int = 1000,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._client = NessieClient(uri, token=token, timeout_s=timeout_s, page_size=page_size, transport=transport)
@@ -123,7 +124,11 @@ class NessieCatalog:
             "filter": None if run_id is None else _has_run_id(run_id),
             "fetch": "ALL" if operations else None,
         }
-        pages = self._client.pages(path, Request("read the history", ref=ref), answers.HistoryPage, parameters)
+        asked = Request("read the history", ref=ref)
+        # Most want the newest commits, or one; others read on to the beginning. With a filter, the server looks through
+        # all commits until the page is full.
+        first = 1 if run_id is not None else _FIRST_PAGE
+        pages = self._client.pages(path, asked, answers.HistoryPage, parameters, first=first)
         return (_commit(entry) for page in pages for entry in page.log_entries if entry.commit_meta.hash != until)
 
     def resolve(self, ref: str, at: str | datetime | None) -> Ref:

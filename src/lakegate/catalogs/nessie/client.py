@@ -115,16 +115,32 @@ class NessieClient:
         return retrying(lambda: self.change(method, path, request, model, parameters, body))
 
     def pages(
-        self, path: str, request: Request, model: type[_Page], parameters: Mapping[str, str | None] | None = None
+        self,
+        path: str,
+        request: Request,
+        model: type[_Page],
+        parameters: Mapping[str, str | None] | None = None,
+        *,
+        first: int | None = None,
     ) -> Iterator[_Page]:
-        """Yield all pages of an answer, each fetched when it is asked for."""
-        asked = {**(parameters or {}), "max-records": str(self._page_size)}
+        """Yield all pages of an answer, each fetched when it is asked for.
+
+        Args:
+            path: Where they are.
+            request: What is asked.
+            model: What a page is.
+            parameters: The query.
+            first: Records in the first page, if few may do; each further page has four times as many.
+        """
+        size = min(first or self._page_size, self._page_size)
+        asked = dict(parameters or {})
         while True:
-            page = self.read(path, request, model, asked)
+            page = self.read(path, request, model, {**asked, "max-records": str(size)})
             yield page
             if not page.has_more or page.token is None:
                 return
             asked["page-token"] = page.token
+            size = min(4 * size, self._page_size)
 
     def change(
         self,
