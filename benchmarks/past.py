@@ -25,6 +25,7 @@ from lakegate.journal import runs as stored
 from lakegate.journal.database import SqliteDatabase
 from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.journal import PastCommit
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
@@ -119,7 +120,9 @@ def _repeat(past: Past, first: Run, before: TablePointer, after: TablePointer, t
         if number % 1_000 == 0:
             progress(f"{number:,} of {times:,} earlier runs")
     commits = list(catalog.history(head.hash, until=journal.synced(past.target)))
-    journal.record(past.target, [event for one in reversed(commits) for event in events_of(one)], head.hash)
+    read = [PastCommit(hash=one.hash, time=one.time, events=events_of(one)) for one in reversed(commits)]
+    events = [event for one in read for event in one.events]
+    journal.record(past.target, events, head.hash, commits=read)
     return runs
 
 

@@ -21,7 +21,7 @@ from lakegate.model.downstream import Subscription
 from lakegate.model.refs import Ref
 from lakegate.model.secrets import is_loopback
 from lakegate.model.words import parse_duration
-from lakegate.ports import Catalog, Engine, FileStore, Narrator, Notifier, TableEditor, TableReader
+from lakegate.ports import Catalog, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
 from lakegate.storage.objects import canonical, is_remote
 from lakegate.wap.context import Context, Subscriber
 
@@ -87,6 +87,7 @@ class Components:
             publish_attempts=self.settings.publish.attempts,
             publish_within_s=self.settings.publish.timeout_s,
             masked=self.settings.audit.mask,
+            files=lambda: self.files,
         )
 
     @cached_property
@@ -162,7 +163,7 @@ class Components:
         return TableFiles(self.settings.storage)
 
     @cached_property
-    def files(self) -> FileStore:
+    def files(self) -> WarehouseFiles:
         """The warehouse's files."""
         from lakegate.iceberg.warehouse import open_file_store
 

@@ -180,6 +180,11 @@ class JournalSettings(_Section):
     """Seconds without renewal after which a run's lease can be taken over."""
     park_s: float = Field(default=3600.0, gt=0)
     """Seconds that a suspended run is left alone; then it's finished or undone."""
+    keep_detail: Duration | None = None
+    """How long to keep steps, reports and alerts of runs that have ended, such as ``90d``. Default: forever.
+
+    ``lakegate gc`` deletes older ones. What runs did stays.
+    """
 
     @field_validator("url")
     @classmethod

@@ -56,8 +56,8 @@ from lakegate.model.words import (
     suggest_keywords,
     unknown_keyword,
 )
-from lakegate.points import find, resolve, unknown_table
-from lakegate.ports import Narrator
+from lakegate.points import find, is_beginning, resolve, unknown_table
+from lakegate.ports import CommitIndex, Narrator
 from lakegate.private import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
 from lakegate.table import Query, RowDifference, Table
@@ -1401,7 +1401,7 @@ class Lake:
             [True]
         """
         catalog = self._components.catalog
-        return islice(catalog.history(find(catalog, ref).name, operations=True), limit)
+        return islice(catalog.history(self._find(ref).name, operations=True), limit)
 
     def diff(self, left: str, right: str) -> Sequence[TableDifference]:
         """Return the tables that differ between two refs.
@@ -1421,7 +1421,7 @@ class Lake:
             []
         """
         catalog, reader = self._components.catalog, self._components.reader
-        differences = catalog.diff(find(catalog, left), find(catalog, right))
+        differences = catalog.diff(self._find(left), self._find(right))
         return [
             one.model_copy(update={"schema_changes": changes_between(reader, one.left, one.right)})
             if one.kind == "table"
@@ -1466,7 +1466,7 @@ class Lake:
         """
         identifier = TableIdentifier.parse(table)
         catalog, reader = self._components.catalog, self._components.reader
-        refs = self._resolve(left, left_at), find(catalog, right)
+        refs = self._resolve(left, left_at), self._find(right)
         before, after = (
             catalog.get_table(identifier, Ref(name=ref.hash, hash=ref.hash, kind="detached")) for ref in refs
         )
@@ -1524,7 +1524,7 @@ class Lake:
             NotFoundError: There's no such ref.
         """
         catalog = self._components.catalog
-        pointers = sorted(catalog.list_tables(find(catalog, ref)), key=lambda pointer: pointer.table.parts)
+        pointers = sorted(catalog.list_tables(self._find(ref)), key=lambda pointer: pointer.table.parts)
         return [self._components.reader.metadata(pointer) for pointer in pointers]
 
     def table(self, name: str, *, ref: str = MAIN, at: str | datetime | None = None) -> Table:
@@ -1828,7 +1828,9 @@ class Lake:
     ) -> GcReport:
         """Drop expired branches of rejected and failed runs, and delete files that no ref reaches.
 
-        The warehouse must belong to this catalog alone. Also deletes what the setting ``gc.history`` puts out of reach.
+        The warehouse must belong to this catalog alone. Also deletes what the setting ``gc.history`` puts out of reach,
+        and reports of runs that are older than ``journal.keep_detail``. Every 1,000 commits, it commits a checkpoint of
+        the history to ``main``, which changes no table.
 
         Args:
             dry_run: Change nothing; return what would go.
@@ -1851,7 +1853,7 @@ class Lake:
         if not dry_run:
             # An abandoned run would keep its files from being collected.
             recover(self._context)
-        history = self.settings.gc.history
+        history, keep_detail = self.settings.gc.history, self.settings.journal.keep_detail
         return gc(
             self._context,
             files=self._components.files,
@@ -1860,6 +1862,7 @@ class Lake:
             now=datetime.now(UTC),
             dry_run=dry_run,
             history=None if history is None else parse_duration(history),
+            keep_detail=None if keep_detail is None else parse_duration(keep_detail),
         )
 
     def verify(
@@ -2470,7 +2473,20 @@ class Lake:
         return Query(engine.read(wanted), engine.fetch, engine.stream)
 
     def _resolve(self, ref: str, at: str | datetime | None) -> Ref:
-        return resolve(self._components.catalog, ref, at)
+        index = None if at is None and not is_beginning(ref) else self._commits()
+        return resolve(self._components.catalog, ref, at, index=index)
+
+    def _find(self, ref: str) -> Ref:
+        return find(self._components.catalog, ref, index=self._commits() if is_beginning(ref) else None)
+
+    def _commits(self) -> CommitIndex | None:
+        """Return the journal's index of ``main``'s commits, if it knows all of them."""
+        commits = self._components.journal.commits
+        with suppress(LakegateError):  # the history itself may still be readable
+            if commits.head(MAIN) is not None:
+                head = sync(self._context, MAIN)
+                return commits if commits.head(MAIN) == head.hash else None
+        return None
 
     def _known_files(self, table: str, uris: Sequence[str]) -> Claim:
         journal = self._components.journal

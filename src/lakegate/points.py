@@ -11,7 +11,7 @@ from lakegate.errors import ConfigurationError, IdentifierError, InputError, Not
 from lakegate.model.identifiers import is_commit_hash, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.words import did_you_mean, parse_duration
-from lakegate.ports import Catalog
+from lakegate.ports import Catalog, CommitIndex
 
 MAIN = "main"
 _BEGINNING = re.compile(r"[0-9a-f]{6,63}")
@@ -20,6 +20,7 @@ _UNMISTAKABLE = 12
 _WHOLE = 64
 """Digits of Nessie's hashes."""
 _LOOKED_THROUGH = 20_000
+_SHOWN = 10
 _AGO = re.compile(
     r"(?P<number>\d+|an?)\s*(?P<unit>s|m|h|d|w)(?:ec(?:ond)?s?|in(?:ute)?s?|(?:ou)?rs?|ays?|eeks?)?(?P<ago>\s+ago)?",
     re.IGNORECASE,
@@ -66,12 +67,13 @@ def parse_at(at: str | datetime | None, *, now: datetime | None = None) -> str |
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None) -> Ref:
+def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None, *, index: CommitIndex | None = None) -> Ref:
     """Return what ``ref`` is, or was at ``at``.
 
     Args:
         ref: Branch, tag, commit, or the beginning of a commit's hash (6 digits or more).
         at: A time, a tag, a commit or the beginning of its hash; see :func:`parse_at`. Default: now.
+        index: The commits of ``main``; without it, its history is read.
 
     Returns:
         The reference at its head; with ``at``, a pinned commit, whose kind is ``detached``.
@@ -81,16 +83,19 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None) -> Ref
         InputError: ``at`` is nothing that could be one, is in the future or not in the history of ``ref``, or more than
             one commit begins with what was given.
     """
-    when, ref = parse_at(at), completed(catalog, ref)
+    when, ref = parse_at(at), completed(catalog, ref, index=index)
     if isinstance(when, datetime):
         _require_past(when)
+        made = index.at(ref, when) if index is not None and ref == MAIN else None
+        if made is not None:
+            return Ref(name=ref, hash=made, kind="detached")
     try:
-        found = catalog.resolve(ref, _commit(catalog, ref, when) if isinstance(when, str) else when)
+        found = catalog.resolve(ref, _commit(catalog, ref, when, index) if isinstance(when, str) else when)
     except NotFoundError:
         if is_commit_hash(ref) or any(one.name == ref for one in catalog.list_refs()):
             raise
         raise unknown_ref(catalog, ref) from None
-    if isinstance(when, str) and not _is_in_history(catalog, ref, found.hash):
+    if isinstance(when, str) and not _is_in_history(catalog, ref, found.hash, index):
         what = f"Commit {found.hash[:12]}" if found.hash.startswith(when) else f"Tag '{when}'"
         raise InputError(
             f"{what} isn't in the history of '{ref}'.",
@@ -101,12 +106,12 @@ def resolve(catalog: Catalog, ref: str, at: str | datetime | None = None) -> Ref
     return found
 
 
-def find(catalog: Catalog, name: str) -> Ref:
+def find(catalog: Catalog, name: str, *, index: CommitIndex | None = None) -> Ref:
     """Return a branch, a tag, or the commit whose hash is or begins with ``name``; raises as :func:`resolve`."""
     try:
         return catalog.get_ref(name)
     except NotFoundError as error:
-        commit = _beginning_with(catalog, name, (MAIN,)) if _BEGINNING.fullmatch(name) else None
+        commit = _beginning_with(catalog, name, (MAIN,), index) if _BEGINNING.fullmatch(name) else None
         if commit is None:
             if is_commit_hash(name):
                 raise
@@ -114,9 +119,14 @@ def find(catalog: Catalog, name: str) -> Ref:
         return Ref(name=commit, hash=commit, kind="detached")
 
 
-def completed(catalog: Catalog, ref: str) -> str:
+def is_beginning(text: str) -> bool:
+    """Return whether ``text`` may be the beginning of a commit's hash."""
+    return _BEGINNING.fullmatch(text) is not None
+
+
+def completed(catalog: Catalog, ref: str, *, index: CommitIndex | None = None) -> str:
     """Return ``ref``, or the whole hash of the commit that begins with it; raises as :func:`resolve`."""
-    return find(catalog, ref).name if _BEGINNING.fullmatch(ref) else ref
+    return find(catalog, ref, index=index).name if _BEGINNING.fullmatch(ref) else ref
 
 
 def unknown_table(catalog: Catalog, table: str, ref: Ref) -> NotFoundError:
@@ -151,11 +161,15 @@ def _require_past(when: datetime) -> None:
         )
 
 
-def _is_in_history(catalog: Catalog, ref: str, commit: str) -> bool:
+def _is_in_history(catalog: Catalog, ref: str, commit: str, index: CommitIndex | None) -> bool:
     """Return whether ``commit`` is in the history of ``ref``, of which only what was made about then is read."""
+    if index is not None and ref == MAIN and index.has(ref, commit):
+        return True
     made = next(iter(catalog.history(commit)), None)
     if made is None or catalog.get_ref(ref).hash == commit:
         return True  # the beginning of all histories, or the head
+    if index is not None and ref == MAIN:
+        return False
     try:
         newest = catalog.resolve(ref, made.time + _CLOCKS_DIFFER)
     except NotFoundError:
@@ -177,12 +191,12 @@ def _ago(text: str) -> timedelta | None:
         raise _neither(text) from None
 
 
-def _commit(catalog: Catalog, ref: str, text: str) -> str:
+def _commit(catalog: Catalog, ref: str, text: str, index: CommitIndex | None) -> str:
     if len(text) == _WHOLE and is_commit_hash(text):
         return text
     found = _tag(catalog, text)
     if found is None and _BEGINNING.fullmatch(text):
-        found = _beginning_with(catalog, text, tuple(dict.fromkeys((ref, MAIN))))
+        found = _beginning_with(catalog, text, tuple(dict.fromkeys((ref, MAIN))), index)
     if found is None and not is_commit_hash(text):
         raise _neither(text)
     return found or text
@@ -202,16 +216,18 @@ def _tag(catalog: Catalog, name: str) -> str | None:
     return ref.hash
 
 
-def _beginning_with(catalog: Catalog, beginning: str, refs: Sequence[str]) -> str | None:
+def _beginning_with(catalog: Catalog, beginning: str, refs: Sequence[str], index: CommitIndex | None) -> str | None:
     """Return the hash of the commit in the newest history of ``refs`` that begins so."""
-    found: set[str] = set()
+    found = set() if index is None else set(index.beginning(MAIN, beginning, limit=_SHOWN))
     for ref in refs:
         for commit in islice(catalog.history(ref), _LOOKED_THROUGH):
+            if index is not None and index.has(MAIN, commit.hash):
+                break  # from here on, it's the history of main
             if commit.hash.startswith(beginning):
                 if len(beginning) >= _UNMISTAKABLE:
                     return commit.hash
                 found.add(commit.hash)
-    if len(found) > 1:
+    if len(found) > 1 and len(beginning) < _UNMISTAKABLE:
         raise InputError(
             f"{len(found)} commits begin with '{beginning}'.",
             hint=f"Write one more digit of the one that you mean: {', '.join(sorted(one[:16] for one in found)[:5])}",

@@ -229,6 +229,19 @@ class Catalog(Protocol):
         """Release connections. Idempotent."""
 
 
+class CommitIndex(Protocol):
+    """All commits of a branch up to its head, found without reading its history (``lakegate.journal.commits``)."""
+
+    def beginning(self, target: str, digits: str, *, limit: int) -> Sequence[str]:
+        """Return commits whose hashes begin with ``digits``."""
+
+    def at(self, target: str, time: datetime) -> str | None:
+        """Return the newest commit that was made by ``time``, or ``None``."""
+
+    def has(self, target: str, commit: str) -> bool:
+        """Return whether ``commit`` is one of them."""
+
+
 class TableReader(Protocol):
     """Table metadata without an engine (``lakegate.iceberg.reader``)."""
 
@@ -416,6 +429,21 @@ class FileStore(Protocol):
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files, ignoring those that don't exist."""
+
+
+class WarehouseFiles(FileStore, Protocol):
+    """The same, for checkpoints of the history."""
+
+    def read(self, path: str) -> bytes:
+        """Return what a file holds.
+
+        Raises:
+            NotFoundError: When it doesn't exist.
+            LakegateError: When it can't be read.
+        """
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file whose name says what it holds: all of it or nothing. One that exists holds the same."""
 
 
 class Engine(Protocol):

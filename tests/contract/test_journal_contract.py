@@ -10,7 +10,7 @@ import pytest
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.journal import HistoryEvent
+from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.run import RunStep
 from support.journals import START, Actor, FakeHolder, Shelf, file, run
 
@@ -268,3 +268,52 @@ def test_a_lease_that_was_given_up_may_be_taken_at_once(journal: Actor) -> None:
     assert journal.take_over("r01")
     assert journal.renew("r01")
     journal.abandon("r02")
+
+
+def test_the_commits_read_are_found_by_digits_and_by_time(journal: Actor) -> None:
+    def commits(*names: str, since: int = 0) -> list[PastCommit]:
+        times = (START + timedelta(minutes=since + number) for number in range(len(names)))
+        return [PastCommit(hash=name, time=time) for name, time in zip(names, times, strict=True)]
+
+    event = HistoryEvent(commit="c1", run_id="r01", tables=("a.b",))
+    first = [one.model_copy(update={"events": (event,) if one.hash == "c1" else ()}) for one in commits("c0", "c1")]
+    journal.record("main", [event], "c1", commits=first)
+    assert journal.commits.head("main") is None  # of a journal of an earlier release, some may be missing
+    journal.commits.complete("main", first, "c0")
+    assert journal.commits.head("main") is None  # it has read more meanwhile
+    journal.commits.complete("main", first, "c1")
+    assert journal.commits.head("main") == "c1"
+
+    journal.record("main", [], "d3", commits=commits("c2", "d3", since=2))
+    found = journal.commits
+    assert found.head("main") == "d3"
+    assert (found.beginning("main", "c", limit=9), found.beginning("main", "c", limit=1)) == (
+        ["c0", "c1", "c2"],
+        ["c0"],
+    )
+    assert [found.at("main", START + timedelta(seconds=s)) for s in (-1, 0, 61, 9999)] == [None, "c0", "c1", "d3"]
+    assert [found.has("main", "c2"), found.has("main", "x"), found.has("other", "c2")] == [True, False, False]
+
+    journal.record("main", [], "e1", rebuild=True, commits=commits("c0", "e1"))
+    assert (found.beginning("main", "", limit=9), found.head("main")) == (["c0", "e1"], "e1")
+
+
+def test_the_detail_of_old_runs_goes_and_what_they_did_stays(journal: Actor) -> None:
+    step = RunStep(name="write", started_at=START, finished_at=START, outcome="done")
+    report = AuditReport(
+        run_id="r01", table="nyc.trips", branch="b1", metadata_location="m", rows=2, results=(), seconds=1.5
+    )
+    detail = {"steps": (step,), "reports": (report,)}
+    ended = {"status": "published", "finished_at": START + timedelta(minutes=1), **detail}
+    old = run(1, **ended)
+    kept = [
+        run(2, **{**ended, "finished_at": START + timedelta(days=2)}),
+        run(3, **{**ended, "status": "rejected", "branch_kept": True}),
+        run(4, **detail),
+    ]
+    for one in (old, *kept):
+        journal.save(one)
+    for expired in (1, 0):
+        assert journal.expire_detail(START + timedelta(days=1), "Deleted.") == expired
+        assert journal.get("r01") == old.model_copy(update={"steps": (), "reports": (), "detail": "Deleted."})
+        assert [journal.get(one.run_id) for one in kept] == kept

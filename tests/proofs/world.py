@@ -17,7 +17,7 @@ from lakegate.errors import RetryableError
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, Claim, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import HistoryEvent, Lease
+from lakegate.model.journal import HistoryEvent, Lease, PastCommit
 from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import Run
@@ -167,9 +167,10 @@ class ProcessJournal(Journal):
         *,
         rebuild: bool = False,
         gone: Collection[str] = (),
+        commits: Sequence[PastCommit] = (),
     ) -> None:
         with self._process.call("journal:record"):
-            super().record(target, events, head, rebuild=rebuild, gone=gone)
+            super().record(target, events, head, rebuild=rebuild, gone=gone, commits=commits)
 
     def lock(
         self, name: str, *, timeout_s: float, waiting: Callable[[], object] | None = None

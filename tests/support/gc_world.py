@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from lakegate.errors import InputError
+from lakegate.errors import InputError, NotFoundError
 from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.maintenance import GcReport
@@ -43,6 +43,8 @@ class World:
     runs_of: dict[str, str] = field(default_factory=dict)
     states: dict[str, frozenset[str]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
+    checkpoints: dict[str, bytes] = field(default_factory=dict)
+    looked: list[str] = field(default_factory=list)
     counter: int = 0
 
     def __post_init__(self) -> None:
@@ -61,21 +63,24 @@ class World:
             narrator=SilentNarrator(),
             warehouse=ROOT,
             changed_files=lambda _: (),
+            files=lambda: Shelf(self),
         )
 
     def gc(self, *, dry_run: bool = False, **changed: Any) -> GcReport:
         given: dict[str, Any] = {"keep_rejected": timedelta(days=7), "grace": GRACE, "now": NOW, **changed}
-        return gc(self.context, files=self, dry_run=dry_run, **given)
+        return gc(self.context, files=Shelf(self), dry_run=dry_run, **given)
 
     # The store
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         assert prefix == ROOT
         yield from tuple(self.files.values())
+        for age, path in enumerate(reversed(self.checkpoints)):
+            yield StoredFile(path=path, size_bytes=1, modified_at=OLD - timedelta(seconds=age))
 
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
-            del self.files[path]
+            self.checkpoints.pop(path, None) or self.files.pop(path)
 
     # The reader. Paths in metadata are spelled as Hadoop spells them, not as the store does.
 
@@ -83,6 +88,7 @@ class World:
         location = pointer.metadata_location
         if walked is not None and location in walked:
             return
+        self.looked.append(location)
         for path in sorted(self.needs[location]):
             if path in self.broken:
                 raise InputError(f"{path} is damaged.")
@@ -159,12 +165,18 @@ class World:
     def discard(self, name: str) -> None:
         self.catalog.delete_ref(self.catalog.get_ref(name))
 
+    def rewind(self, choice: int) -> None:
+        """Reset main to one of its commits, as somebody may who bypasses lakegate."""
+        main = self.catalog.get_ref("main")
+        commits = list(self.catalog.history("main"))
+        self.catalog.assign_ref(main, Ref(name="", hash=commits[choice % len(commits)].hash, kind="detached"))
+
     def needed(self, since: datetime | None = None) -> set[str]:
         """Return what is needed to read any ref at any commit of its history, by the states the commits left."""
         found: set[str] = set()
         for ref in self.catalog.list_refs():
             for commit in self.catalog.history(ref.name):
-                found |= self.states[commit.hash]
+                found |= self.states.get(commit.hash, frozenset())  # a checkpoint's changes nothing
                 if since is not None and commit.time <= since:
                     break
         return found
@@ -173,6 +185,27 @@ class World:
         tables = self.catalog.list_tables(head)
         self.states[head.hash] = frozenset().union(*(self.needs[t.metadata_location] for t in tables))
         return head
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The store of a world's files."""
+
+    world: World
+
+    def read(self, path: str) -> bytes:
+        if path not in self.world.checkpoints:
+            raise NotFoundError(path)
+        return self.world.checkpoints[path]
+
+    def write(self, path: str, content: bytes) -> None:
+        self.world.checkpoints[path] = content
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        return self.world.list(prefix)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self.world.delete(paths)
 
 
 def run_on(world: World, branch: str, *, days_ago: float, status: RunStatus = "rejected", **changes: Any) -> Run:

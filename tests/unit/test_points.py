@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from lakegate.errors import InputError, NotFoundError
+from lakegate.errors import InputError, LakegateError, NotFoundError
+from lakegate.journal.journal import Journal
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.refs import CommitRequest, Ref, TablePointer
+from lakegate.model.journal import PastCommit
+from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.points import completed, find, parse_at, resolve, unknown_table
+from lakegate.ports import CommitIndex
 from lakegate.testing import MemoryCatalog
+from support.memory_journal import MemoryDatabase
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -155,3 +161,43 @@ def test_a_time_that_is_yet_to_come_is_refused(catalog: MemoryCatalog) -> None:
         resolve(catalog, "main", datetime.now(UTC) + timedelta(hours=1))
     assert "zone" in (refused.value.hint or "")
     assert resolve(catalog, "main", datetime.now(UTC)).hash == catalog.get_ref("main").hash
+
+
+def test_main_s_commits_are_found_by_the_index_and_without_reading_its_history(
+    catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = catalog.get_ref("main")
+    branch = catalog.create_branch("wap/x", base)
+    request = CommitRequest(branch="wap/x", base=branch.hash, message="x", namespaces=(("unaudited",),))
+    unaudited = catalog.commit(request).hash
+    journal = Journal(MemoryDatabase())
+    commits = list(catalog.history("main"))
+    read = [PastCommit(hash=one.hash, time=one.time) for one in reversed(commits)]
+    journal.record("main", [], base.hash, rebuild=True, commits=read)
+    old = commits[30]
+    points: list[tuple[str, str | datetime | None]] = [
+        ("main", old.hash), ("main", old.hash[:12]), ("main", old.hash[:6]), ("main", old.time),
+        ("main", old.time + timedelta(microseconds=1)), ("main", commits[-1].time - timedelta(microseconds=1)),
+        ("main", unaudited), ("main", unaudited[:12]), ("wap/x", unaudited[:6]), ("wap/x", old.hash[:8]),
+        ("wap/x", old.time), (old.hash[:6], None), (old.hash[:7], commits[35].hash), ("main", "abcdef"),
+    ]  # fmt: skip
+
+    def outcome(ref: str, at: str | datetime | None, index: CommitIndex | None) -> object:
+        try:
+            return resolve(catalog, ref, at, index=index)
+        except LakegateError as error:
+            return error.message
+
+    expected = [outcome(*point, None) for point in points]
+    history, walked = catalog.history, []
+
+    def counted(ref: str, **options: Any) -> Iterator[Commit]:
+        for commit in history(ref, **options):
+            walked.append(commit.hash)
+            yield commit
+
+    monkeypatch.setattr(catalog, "history", counted)
+    for point, known in zip(points, expected, strict=True):
+        walked.clear()
+        assert outcome(*point, journal.commits) == known, point
+        assert len(walked) < 4 or point[0] != "main", point

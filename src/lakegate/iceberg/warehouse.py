@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lakegate.config import StorageSettings
-from lakegate.errors import ConfigurationError, EngineError, InputError, LakegateError, RetryableError, SourceError
+from lakegate.errors import (
+    ConfigurationError,
+    EngineError,
+    InputError,
+    LakegateError,
+    NotFoundError,
+    RetryableError,
+    SourceError,
+)
 from lakegate.iceberg.files import is_local, local_path
 from lakegate.model.tables import StoredFile
-from lakegate.ports import FileStore
+from lakegate.ports import WarehouseFiles
 from lakegate.storage import open_store
 from lakegate.storage.objects import ObjectStore, is_remote
 
@@ -118,7 +127,7 @@ def spark_file_io(warehouse: str, storage: StorageSettings) -> Mapping[str, str]
     }
 
 
-def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> FileStore:
+def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> WarehouseFiles:
     """Return the store of the files under ``warehouse``, the root of all tables as URI.
 
     Raises:
@@ -137,10 +146,36 @@ def open_file_store(warehouse: str, storage: StorageSettings | None = None) -> F
 
 
 class LocalFileStore:
-    """Files of this machine below ``root``, a folder as URI; implements :class:`~lakegate.ports.FileStore`."""
+    """Files of this machine below ``root``, a folder as URI; implements :class:`~lakegate.ports.WarehouseFiles`."""
 
     def __init__(self, root: str) -> None:
         self._root = Path(os.path.normpath(local_path(root)))
+
+    def read(self, path: str) -> bytes:
+        """Return what a file holds.
+
+        Raises:
+            NotFoundError: When it doesn't exist.
+            EngineError: When it can't be read.
+        """
+        with _file_errors(path, "read"):
+            return self._inside(path).read_bytes()
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file whose name says what it holds, under another name first.
+
+        Raises:
+            EngineError: When it can't be written.
+        """
+        file = self._inside(path)
+        new = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+        with _file_errors(path, "written"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                new.write_bytes(content)
+                new.replace(file)
+            finally:
+                new.unlink(missing_ok=True)
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yield all files below ``prefix``. Symbolic links are neither followed nor yielded.
@@ -207,7 +242,7 @@ class LocalFileStore:
 
 
 class ObjectFileStore:
-    """Objects below ``root``, a prefix as URI; implements :class:`~lakegate.ports.FileStore`.
+    """Objects below ``root``, a prefix as URI; implements :class:`~lakegate.ports.WarehouseFiles`.
 
     On a bucket that keeps versions, what is deleted here stays as an older version until the bucket's own rules end it.
     """
@@ -215,6 +250,27 @@ class ObjectFileStore:
     def __init__(self, root: str, store: ObjectStore) -> None:
         self._root = root.rstrip("/")
         self._store = store
+
+    def read(self, path: str) -> bytes:
+        """Return what an object holds.
+
+        Raises:
+            NotFoundError: When it doesn't exist.
+            EngineError: When it may not be read.
+        """
+        with _file_errors(path, "read"):
+            found = self._store.stat(path)
+            with self._store.open(path, etag=found.etag, size_bytes=found.size_bytes) as stream:
+                return stream.read()
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write an object whose name says what it holds.
+
+        Raises:
+            EngineError: When it may not be written.
+        """
+        with _file_errors(path, "written"), suppress(FileExistsError):
+            self._store.create(path, content)
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yield all objects below ``prefix``, except the marker of the warehouse.
@@ -254,6 +310,20 @@ class ObjectFileStore:
                 hint="Check that these credentials may delete there, then run it again.",
                 path=self._root,
             ) from error
+
+
+@contextmanager
+def _file_errors(path: str, done: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"File {path} doesn't exist.", path=path) from error
+    except OSError as error:
+        raise EngineError(
+            f"File {path} can't be {done}: {error.strerror or error}.",
+            hint="Check that this user may use the warehouse.",
+            path=path,
+        ) from error
 
 
 def _unusable(warehouse: str, reason: str, hint: str) -> ConfigurationError:

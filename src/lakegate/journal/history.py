@@ -7,14 +7,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, or_, select, update
 
 from lakegate.journal import runs as stored
+from lakegate.journal.commits import add
 from lakegate.journal.database import Transaction
 from lakegate.journal.files import CLAIM_COLUMNS, PUBLISHED, lock_name
 from lakegate.journal.outbox import queue
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS
-from lakegate.model.journal import HistoryEvent
+from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.run import Publication, Run, published_tables, total_removed
 
@@ -160,6 +161,7 @@ def record(
     *,
     rebuild: bool,
     gone: Collection[str],
+    commits: Sequence[PastCommit],
 ) -> None:
     """Record ``events``; each commit counts once, so a process that read the history earlier overrides nothing."""
     tables = {table for event in events for table in event.tables}
@@ -191,10 +193,13 @@ def record(
                 queue(tx, event.kind, event.tables, ref=target, commit=event.commit, run_id=event.run_id)
         lost = seen.keys() - {event.commit for event in events}
         queue(tx, "current", _tables_of(tx, {seen[commit] for commit in lost}), ref=target, commit=head)
-    # Of runs that share a commit, and its tables, one will do.
-    tx.insert(EVENTS, [(target, commit, run_id) for commit, run_id in {one.commit: one.run_id for one in new}.items()])
+    made = {one.commit: one.run_id for one in new}
+    tx.insert(EVENTS, [(target, *one) for one in made.items()], ("target", "commit_hash", "run_id"))
+    add(tx, target, commits)
     if new or not events:
-        tx.insert(HISTORY, [(target, head)], key="target")
+        tx.insert(HISTORY, [(target, head)], ("target", "head"), key="target")
+    if rebuild:
+        tx.execute(update(HISTORY).where(HISTORY.c.target == target).values(has_all_commits=1))
 
 
 def _recorded(tx: Transaction, target: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from sqlalchemy import Row as SqlRow
 
 from lakegate.errors import LeaseLostError, RetryableError
 from lakegate.journal import alerts, files, history, metrics, runs
+from lakegate.journal.commits import CommitIndex
 from lakegate.journal.database import Database, Transaction, Waiting
 from lakegate.journal.holder import Holder, ProcessHolder
 from lakegate.journal.outbox import Outbox, queue_end
@@ -21,7 +22,7 @@ from lakegate.journal.pages import JournalPages, RunFilter
 from lakegate.journal.publishes import PublishQueue, withdraw
 from lakegate.journal.schema import CLAIMS, HISTORY, LEASES, RUNS, as_text, ensure_schema
 from lakegate.model.batch import Claim, KnownFile, SourceFile
-from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease
+from lakegate.model.journal import FileCheckpoint, HistoryEvent, Lease, PastCommit
 from lakegate.model.notices import AlertGroup, CountedAlert, Notice
 from lakegate.model.request import OnSameContent
 from lakegate.model.run import Notification, Run
@@ -29,6 +30,7 @@ from lakegate.telemetry.metrics import LEASE_LOSSES, Sample
 
 LEASE_S = 60.0
 _POLL_S = 0.2
+_EXPIRED_AT_ONCE = 500
 _NOBODY = ""
 """Holder and token of a lease that was given up, or waits for the run's next step."""
 _LONG_AGO = as_text(datetime(1970, 1, 1, tzinfo=UTC))
@@ -68,6 +70,11 @@ class Journal:
         except BaseException:
             database.close()
             raise
+
+    @property
+    def commits(self) -> CommitIndex:
+        """The commits that were read."""
+        return CommitIndex(self._database)
 
     @property
     def pages(self) -> JournalPages:
@@ -149,6 +156,24 @@ class Journal:
         with self._database.reading() as tx:
             counts = {str(row.status): int(row.number) for row in tx.execute(by_status)}
             return counts, tx.execute(published).scalar_one()
+
+    def expire_detail(self, before: datetime, note: str) -> int:
+        """Delete steps, reports and alerts of runs that ended before a time, and return of how many.
+
+        Runs whose branch is kept stay whole, and so does what all others did.
+
+        Args:
+            before: The time.
+            note: What to add to :attr:`~lakegate.model.run.Run.detail`.
+        """
+        number, after = 0, ""
+        while True:
+            with self._database.writing() as tx:
+                expired, last = runs.expire(tx, before, note, after=after, limit=_EXPIRED_AT_ONCE)
+            number += expired
+            if last is None:
+                return number
+            after = last
 
     # Leases: who is working on a run. Taking one returns a token, which every change of the run must name. Whoever
     # takes the lease over gets another token. It belongs to whoever has the token, not to a process, one of whose
@@ -452,6 +477,7 @@ class Journal:
         *,
         rebuild: bool = False,
         gone: Collection[str] = (),
+        commits: Sequence[PastCommit] = (),
     ) -> None:
         """Record what commits of ``target`` say, oldest first, in one transaction; ``head`` is synced then.
 
@@ -464,9 +490,10 @@ class Journal:
             rebuild: Drop all published files first: the events are the whole history. Files that were done with by
                 other runs are looked at again.
             gone: Published runs that the history no longer holds, because ``target`` was reset or restored.
+            commits: The commits that were read, others than those of runs too, to be found by their digits and time.
         """
         with self._database.writing() as tx:
-            history.record(tx, target, events, head, rebuild=rebuild, gone=gone)
+            history.record(tx, target, events, head, rebuild=rebuild, gone=gone, commits=commits)
 
     # Locks
 

@@ -360,3 +360,11 @@ def _v0012() -> None:
     )
     columns = ["target", "table_name", "queued_at", "run_id"]
     op.create_index("publish_queue_table", "publish_queue", columns)
+
+
+@_to("0013")
+def _v0013() -> None:
+    """All commits of a branch, by their time. Those from before this are added by ``gc`` or a rebuild."""
+    op.add_column("events", sa.Column("committed_at", _TEXT))
+    op.create_index("events_time", "events", ["target", "committed_at"])
+    op.add_column("history", sa.Column("has_all_commits", sa.Integer, nullable=False, server_default="0"))

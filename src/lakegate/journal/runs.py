@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, get_args
 
 from pydantic import ValidationError
 from pydantic_core import from_json
-from sqlalchemy import Row, Select, delete, select
+from sqlalchemy import Row, Select, delete, or_, select
 
 from lakegate.journal.database import Transaction
 from lakegate.journal.schema import CHECK_RESULTS, RUN_TABLES, RUNS, STEPS, as_text
@@ -111,6 +112,38 @@ def _what_is_left(row: Row[Any]) -> Run:
         started_at=datetime.fromisoformat(row.started_at),
         detail="The rest of what the journal holds of this run cannot be read by this version of lakegate.",
     )
+
+
+def expire(tx: Transaction, before: datetime, note: str, *, after: str, limit: int) -> tuple[int, str | None]:
+    """Take from old runs what only explains them: steps, reports, alerts. What they did, and how they ended, stays.
+
+    A run whose branch is kept stays whole: it may still be published, by its report.
+
+    Args:
+        before: When runs must have ended.
+        note: What to add to :attr:`~lakegate.model.run.Run.detail`.
+        after: Id of the run before the first one to look at.
+        limit: How many to look at.
+
+    Returns:
+        The number of runs that lost something, and the last one that was looked at; ``None`` if it was the last of all.
+    """
+    of = (select(table.c.run_id).where(table.c.run_id == RUNS.c.run_id) for table in (STEPS, CHECK_RESULTS))
+    query = select(RUNS.c.run_id, RUNS.c.document).where(RUNS.c.run_id > after, RUNS.c.finished_at < as_text(before))
+    query = query.where(or_(*(one.exists() for one in of))).order_by(RUNS.c.run_id).limit(limit)
+    found = tx.execute(query.with_for_update()).all()
+    old: list[Run] = []
+    for row in found:
+        with suppress(ValidationError):  # a newer lakegate wrote it
+            old.append(Run.model_validate_json(row.document))
+    gone = {"steps": (), "reports": (), "notifications": (), "order": None}
+    shorter = [
+        run.model_copy(update={**gone, "detail": f"{run.detail} {note}" if run.detail else note})
+        for run in old
+        if not run.branch_kept
+    ]
+    store(tx, *shorter)
+    return len(shorter), found[-1].run_id if len(found) == limit else None
 
 
 def store_documents(tx: Transaction, runs: Sequence[Run]) -> None:

@@ -136,6 +136,7 @@ HISTORY = Table(
     METADATA,
     Column("target", TEXT, primary_key=True),
     Column("head", TEXT, nullable=False),
+    Column("has_all_commits", Integer, nullable=False, server_default="0"),
 )
 
 EVENTS = Table(
@@ -144,6 +145,8 @@ EVENTS = Table(
     Column("target", TEXT, primary_key=True),
     Column("commit_hash", TEXT, primary_key=True),
     Column("run_id", TEXT, nullable=False),
+    Column("committed_at", TEXT),
+    Index("events_time", "target", "committed_at"),
 )
 
 LANDINGS = Table(
@@ -228,7 +231,7 @@ def as_text(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013")
 HEAD = REVISIONS[-1]
 # As Alembic makes it.
 VERSIONS = Table(

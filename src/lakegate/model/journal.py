@@ -101,6 +101,20 @@ class HistoryEvent(Value):
     kind: Literal["published", "reverted", "restored"] = "published"
 
 
+class PastCommit(Value):
+    """A commit of the target's history, as far as the journal keeps it.
+
+    Attributes:
+        hash: Its hash.
+        time: When it was made.
+        events: What it says about each of its runs, in their order; none if lakegate didn't make it.
+    """
+
+    hash: str
+    time: datetime
+    events: tuple[HistoryEvent, ...] = ()
+
+
 class QueuedPublish(Value):
     """A run that waits for its table's publish lock, for whoever holds it to take along (docs/decisions/0060).
 

@@ -65,6 +65,8 @@ class GcReport(Value):
         young_files: Written too lately to be looked at.
         ignored_files: Old, but not in the ``data`` or ``metadata`` folder of a table of ours; never touched.
         problems: What was kept for want of certainty.
+        checkpoint: Commit up to which a checkpoint of the history was made, if one was due.
+        expired_runs: Runs whose steps, reports and alerts were deleted from the journal.
     """
 
     dry_run: bool
@@ -74,6 +76,8 @@ class GcReport(Value):
     young_files: int = 0
     ignored_files: int = 0
     problems: tuple[GcProblem, ...] = ()
+    checkpoint: str | None = None
+    expired_runs: int = 0
 
     @property
     def files(self) -> int:

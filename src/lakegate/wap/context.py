@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import Subscription
-from lakegate.ports import Catalog, Downstream, Engine, Narrator, Notifier, TableEditor, TableReader
+from lakegate.ports import Catalog, Downstream, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
 
 if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
@@ -48,6 +48,7 @@ class Context:
         publish_attempts: How often to try a commit while others are faster.
         publish_within_s: Seconds after which it isn't tried again.
         masked: Patterns of columns whose values never leave the engine.
+        files: Returns the warehouse's files; ``None`` where there are no checkpoints to read.
     """
 
     catalog: Catalog
@@ -67,3 +68,4 @@ class Context:
     publish_attempts: int = 40
     publish_within_s: float = 120.0
     masked: tuple[str, ...] = ()
+    files: Callable[[], WarehouseFiles] | None = None

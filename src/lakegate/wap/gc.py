@@ -23,6 +23,7 @@ from lakegate.errors import (
     AlreadyPublishedError,
     ConflictError,
     LakegateError,
+    NewerFormatError,
     NotFoundError,
     NotReplayableError,
     OutcomeUnknownError,
@@ -36,8 +37,10 @@ from lakegate.model.tables import StoredFile
 from lakegate.points import MAIN
 from lakegate.ports import FileStore
 from lakegate.wap.branches import stands_as_left
+from lakegate.wap.checkpoints import EVERY, FOLDER, Needed, Past, digest, joined, load_needed, outdated, save
 from lakegate.wap.context import Context
 from lakegate.wap.downstream import needed_states
+from lakegate.wap.history import History, read_past
 from lakegate.wap.reachable import Reachable, canonical, collecting, drop_orphaned_announcements
 
 _BATCH = 500
@@ -76,6 +79,7 @@ def gc(
     now: datetime,
     dry_run: bool = False,
     history: timedelta | None = None,
+    keep_detail: timedelta | None = None,
 ) -> GcReport:
     """Drop expired branches, and delete the files that no branch or tag reaches.
 
@@ -88,6 +92,7 @@ def gc(
         now: The current time.
         dry_run: Delete and drop nothing; report what would go.
         history: How far back states must stay readable; ``None`` for all that was ever committed.
+        keep_detail: How long the journal keeps reports and steps of runs after they ended; ``None`` for ever.
 
     Raises:
         RetryableError: When the catalog, the journal or the file system fail; some files may be deleted by then.
@@ -98,10 +103,20 @@ def gc(
     leaving = {branch.branch for branch in branches} if dry_run else set()
     garbage = Garbage(context, files, oldest=None if history is None else now - history, leaving=leaving)
     garbage.list_files(collectable_before(context, now, grace))
+    past = _read_history(context)
+    garbage.begin(past)
     garbage.drop_reachable()
     folders = garbage.collect(dry_run=dry_run)
+    made = None if dry_run else _make_checkpoint(context, files, past, garbage, now - grace)
+    expired = 0
+    if keep_detail is not None and not dry_run:
+        with context.narrator.step("Deleting reports of old runs"):
+            note = f"Its steps, reports and alerts were deleted on {now:%Y-%m-%d} (journal.keep_detail)."
+            expired = context.journal.expire_detail(now - keep_detail, note)
     return GcReport(
         dry_run=dry_run,
+        checkpoint=made,
+        expired_runs=expired,
         branches=tuple(branches),
         folders=tuple(folders),
         reached_files=garbage.reached_files,
@@ -109,6 +124,37 @@ def gc(
         ignored_files=garbage.ignored_files,
         problems=(*problems, *garbage.problems),
     )
+
+
+def _read_history(context: Context) -> History:
+    try:
+        with context.narrator.step(f"Reading the history of {MAIN}") as step:
+            past = read_past(context, context.catalog.get_ref(MAIN).hash, step=step)
+    except NewerFormatError:
+        return History((), whole=True, since=0)  # which files are needed can be told nevertheless
+    if past.commits and context.journal.commits.head(MAIN) is None:
+        context.journal.commits.complete(MAIN, past.commits, past.commits[-1].hash)
+    return past
+
+
+def _make_checkpoint(
+    context: Context, files: FileStore, past: History, garbage: Garbage, before: datetime
+) -> str | None:
+    """Make a checkpoint if the last one is long ago, and delete old ones; return the commit up to which it goes.
+
+    Without one, all goes on as before: it spares others work.
+    """
+    if past.since < EVERY:
+        return None
+    try:
+        with context.narrator.step(f"Writing a checkpoint of {len(past.commits):,} commits"):
+            foreign, needed = garbage.needed
+            made = save(context, MAIN, Past(commits=tuple(past.commits), foreign=foreign), needed)
+            files.delete([file.path for file in outdated(garbage.checkpoints, before)])
+    except LakegateError as error:
+        context.narrator.note(f"No checkpoint of the history was made: {error.message}")
+        return None
+    return None if made is None else made.commit
 
 
 def collectable_before(context: Context, now: datetime, grace: timedelta) -> datetime:
@@ -147,6 +193,12 @@ class Garbage:
         self._ours: dict[str, bool] = {}
         self._misspelt: dict[str, GcProblem] = {}
         self._reachable = Reachable(context, self._root, oldest, self._keep, reach)
+        self._keeps_all = oldest is None
+        self._head: Ref | None = None
+        self._digests: set[bytes] = set()
+        self.checkpoints: list[StoredFile] = []
+        self.needed: tuple[tuple[str, ...], Needed | None] = (), None
+        """Folders of views and the like, and what the history of ``main`` needs, as far as it was to be read."""
         self.reached_files = 0
         self.young_files = 0
         self.ignored_files = 0
@@ -163,6 +215,9 @@ class Garbage:
                 if count % _BATCH == 0:
                     step.progress(count, 0, "files")
                 folder, _, name = canonical(file.path).rpartition("/")
+                if folder == f"{self._root}/{FOLDER}":
+                    self.checkpoints.append(file)
+                    continue
                 checksum = _CHECKSUM.fullmatch(name)
                 if checksum is not None:
                     self._checksums[f"{folder}/{checksum[1]}"] = file
@@ -174,8 +229,35 @@ class Garbage:
     def drop_reachable(self) -> None:
         """Take the files that references reach, or downstream systems point at, from the candidates."""
         with self._context.narrator.step("Finding the files that branches and tags need") as step:
+            if self._head is not None:
+                self._reachable.add([self._head], step)
+                self._note_needed()
+                self._head = None
             self._reachable.add(self._refs(), step)
             self._reachable.keep(needed_states(self._context))
+
+    def begin(self, past: History) -> None:
+        """Begin with what the newest checkpoint of ``main`` knows; what its history needs is noted for the next one."""
+        needed = None
+        if past.checkpoint is not None:
+            if self._keeps_all:
+                needed = load_needed(self._context, past.checkpoint)
+            known = [commit.hash for commit in past.commits[: len(past.commits) - past.since]]
+            self._reachable.begin(frozenset(known), past.foreign, needed)
+        if needed is not None:
+            self._digests.update(needed.all_digests())
+            for path in [path for path in self._candidates if digest(path) in self._digests]:
+                self._keep(path)
+        if past.commits:
+            newest = past.commits[-1].hash
+            self._head = Ref(name=newest, hash=newest, kind="detached")
+
+    def _note_needed(self) -> None:
+        folders, names, foreign = self._reachable.known()
+        # What is known of tables that can't be read, or lie elsewhere, isn't all.
+        is_all = self._keeps_all and not self._reachable.problems and not self._elsewhere
+        needed = Needed(digests=joined(frozenset(self._digests)), folders=folders, names=names) if is_all else None
+        self.needed = foreign, needed
 
     def collect(self, *, dry_run: bool) -> list[CollectedFolder]:
         """Delete what is certainly garbage; return it by folder."""
@@ -216,6 +298,8 @@ class Garbage:
         return sorted(refs, key=lambda ref: ref.name != MAIN)
 
     def _keep(self, path: str) -> None:
+        if self._head is not None:
+            self._digests.add(digest(path))
         if self._candidates.pop(path, None) is not None:
             self.reached_files += 1
         if not path.startswith(f"{self._root}/"):

@@ -11,13 +11,14 @@ import binascii
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from lakegate.errors import AlreadyPublishedError, ConflictError, InputError, NewerFormatError, NotFoundError
 from lakegate.model.base import Value
 from lakegate.model.batch import SourceFile
 from lakegate.model.identifiers import TableIdentifier
-from lakegate.model.journal import HistoryEvent
+from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.refs import NO_SNAPSHOT, Commit, Ref, TablePointer
 from lakegate.model.run import (
     RUN_ID_PROPERTY,
@@ -29,6 +30,8 @@ from lakegate.model.run import (
     total_removed,
 )
 from lakegate.model.tables import TableChange
+from lakegate.ports import Step
+from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, load_past
 from lakegate.wap.context import Context
 
 BRANCH_PROPERTY = "lakegate.branch"
@@ -65,6 +68,8 @@ _REVIVED_WIDTH = 4
 _SHARED_FORMAT = 3
 """Of ``lakegate.files`` in a commit that several runs share: what each of them published (docs/decisions/0060)."""
 
+_NEAR = 1_000
+_PROGRESS_EVERY = 100
 _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
 
@@ -373,18 +378,81 @@ def sync(context: Context, target: str) -> Ref:
     head = context.catalog.get_ref(target)
     if known == head.hash:
         return head
-    commits = list(context.catalog.history(head.hash, until=known))
-    events = [event for commit in reversed(commits) for event in events_of(commit)]
-    if known is None or (commits and commits[-1].parent == known):
-        context.journal.record(target, events, head.hash, rebuild=known is None)
+    past = read_past(context, head.hash, until=known)
+    if known is None or not past.whole:
+        context.journal.record(target, past.events, head.hash, rebuild=known is None, commits=past.commits)
         return head
     # The branch was reset and has lost the commit we knew: only what it holds now counts.
     published = context.journal.published()
     if context.catalog.get_ref(target).hash != head.hash:
         return sync(context, target)
-    gone = published - {event.run_id for event in events}
-    context.journal.record(target, events, head.hash, rebuild=True, gone=gone)
+    gone = published - {event.run_id for event in past.events}
+    context.journal.record(target, past.events, head.hash, rebuild=True, gone=gone, commits=past.commits)
     return head
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What commits of a branch say.
+
+    Attributes:
+        commits: The commits, oldest first.
+        whole: Whether they begin with the branch's first one.
+        checkpoint: The checkpoint that was used, which has some of them.
+        foreign: Folders of views and the like, as the checkpoint has them.
+        since: How many of ``commits`` the checkpoint doesn't have.
+    """
+
+    commits: Sequence[PastCommit]
+    whole: bool
+    since: int
+    checkpoint: Checkpoint | None = None
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def events(self) -> list[HistoryEvent]:
+        """What they say about runs, oldest first."""
+        return [event for commit in self.commits for event in commit.events]
+
+
+def read_past(context: Context, head: str, *, until: str | None = None, step: Step | None = None) -> History:
+    """Read the history of ``head`` back to ``until``; all of it if that isn't in it.
+
+    Commits that the newest checkpoint has are read from there: each costs as much as a line in a file.
+
+    Raises:
+        NewerFormatError: When a commit names source files in a form that is not known here.
+    """
+    newest_first: list[PastCommit] = []
+    checkpoint: Checkpoint | None = None
+    oldest: str | None = None
+    for commit in context.catalog.history(head, until=until):
+        if checkpoint is not None and commit.hash == checkpoint.commit:
+            past = load_past(context, checkpoint)
+            if past is not None:
+                return _joined(past.commits, newest_first, until, checkpoint, past.foreign)
+            checkpoint = None
+        newest_first.append(PastCommit(hash=commit.hash, time=commit.time, events=events_of(commit)))
+        oldest = commit.parent
+        # What is a few commits away is nearer than any file.
+        if checkpoint is None and (until is None or len(newest_first) >= _NEAR):
+            checkpoint = checkpoint_in(commit)
+        if step is not None and len(newest_first) % _PROGRESS_EVERY == 0:
+            step.progress(len(newest_first), 0, "commits")
+    is_whole = until is None or oldest != until
+    return History(newest_first[::-1], whole=is_whole, since=len(newest_first))
+
+
+def _joined(
+    past: Sequence[PastCommit],
+    newest_first: Sequence[PastCommit],
+    until: str | None,
+    checkpoint: Checkpoint,
+    foreign: tuple[str, ...],
+) -> History:
+    known = next((place for place, commit in enumerate(past, 1) if commit.hash == until), None)
+    commits = [*past[known:], *reversed(newest_first)]
+    return History(commits, known is None, len(newest_first), checkpoint, foreign)
 
 
 def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
@@ -395,6 +463,9 @@ def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
     Raises:
         NotFoundError: When there is none.
     """
+    known = _known_commit(context, run_id, target)
+    if known is not None:
+        return part_of(known, run_id)
     for commit in context.catalog.history(target.hash, run_id=run_id, operations=True):
         return part_of(commit, run_id)
     raise NotFoundError(
@@ -403,6 +474,18 @@ def find_commit(context: Context, run_id: str, target: Ref) -> Commit:
         run_id=run_id,
         ref=target.name,
     )
+
+
+def _known_commit(context: Context, run_id: str, target: Ref) -> Commit | None:
+    """Return a run's commit as the journal knows it, if it has read the history up to that of ``target``."""
+    run = context.journal.get(run_id)
+    publication = None if run is None else run.publication
+    if publication is None or publication.target != target.name or context.journal.synced(target.name) != target.hash:
+        return None
+    if not context.journal.commits.has(target.name, publication.commit):
+        return None  # the target was reset, or restored
+    commit = next(iter(context.catalog.history(publication.commit, operations=True)), None)
+    return commit if commit is not None and run_id in runs_of(commit) else None
 
 
 def find_publication(context: Context, run: Run, *, since: str | None = None) -> Publication | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -35,6 +35,7 @@ from lakegate.model.maintenance import GcProblem
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import new_run_id
 from lakegate.ports import Step
+from lakegate.wap.checkpoints import Needed, digest
 from lakegate.wap.context import Context
 
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
@@ -90,12 +91,35 @@ class Reachable:
         self._found = found
         self._files_of = reach or context.reader.reach
         self._commits: set[str] = set()
+        self._past: Collection[str] = ()
         self._states: set[str] = set()
         self._walked: set[str] = set()
         self._folders: dict[str, set[str]] = {}
         self._names: dict[str, set[str]] = {}
         self._foreign: set[str] = set()
         self._unreadable: dict[str, GcProblem] = {}
+
+    def begin(self, past: Collection[str], foreign: Iterable[str], needed: Needed | None) -> None:
+        """Begin with what a checkpoint knows of the history of ``main`` up to a commit.
+
+        Args:
+            past: The commits up to it.
+            foreign: Folders of views and the like that they put.
+            needed: The files that they need, which count as found; without it, their states are added as all others.
+        """
+        self._past = past
+        self._foreign.update(foreign)
+        if needed is not None:
+            self._commits.update(past)
+            self._walked = _Walked(needed.all_digests())
+            self._folders = {name: set(folders) for name, folders in needed.folders.items()}
+            self._names = {content_id: set(names) for content_id, names in needed.names.items()}
+
+    def known(self) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, tuple[str, ...]], tuple[str, ...]]:
+        """Return the folders of each table, the names of each, and the folders of views and the like."""
+        folders = {name: tuple(sorted(found)) for name, found in self._folders.items()}
+        names = {content_id: tuple(sorted(found)) for content_id, found in self._names.items()}
+        return folders, names, tuple(sorted(self._foreign))
 
     def add(self, refs: Iterable[Ref], step: Step | None = None) -> None:
         """Add what ``refs`` reach; commits that were added before cost nothing."""
@@ -141,7 +165,7 @@ class Reachable:
             if not beyond and self._oldest is not None and commit.time <= self._oldest:
                 beyond = True
                 found += self._state(commit)
-            if commit.hash in self._commits:
+            if commit.hash in self._commits or (beyond and commit.hash in self._past):
                 return found
             self._commits.add(commit.hash)
             self._foreign.update(_folder(location) for location in commit.foreign)
@@ -177,6 +201,21 @@ class Reachable:
             known = len(found)
             found.update(*(names for names in self._names.values() if names & found))
         return found
+
+
+class _Walked(set[str]):
+    """The files that were read, and those that a checkpoint says were read when it was made.
+
+    Args:
+        digests: Of the latter.
+    """
+
+    def __init__(self, digests: Collection[bytes]) -> None:
+        super().__init__()
+        self._digests = digests
+
+    def __contains__(self, path: object) -> bool:
+        return super().__contains__(path) or (isinstance(path, str) and digest(canonical(path)) in self._digests)
 
 
 @contextmanager

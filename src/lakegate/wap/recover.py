@@ -15,10 +15,9 @@ from lakegate.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
-from lakegate.model.journal import HistoryEvent, Lease
+from lakegate.model.journal import Lease
 from lakegate.model.maintenance import RebuiltJournal
 from lakegate.model.run import Run, RunError
-from lakegate.ports import Step
 from lakegate.progress import bound_to
 from lakegate.telemetry.metrics import measuring
 from lakegate.wap.alerting import alert_run
@@ -28,11 +27,9 @@ from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
-from lakegate.wap.history import EarlierAttemptError, events_of, find_publication, sync
+from lakegate.wap.history import EarlierAttemptError, find_publication, read_past, sync
 from lakegate.wap.lifecycle import Progress, heartbeat
 from lakegate.wap.publish import RejectedLateError, publish
-
-_PROGRESS_EVERY = 100
 
 
 def recover(context: Context, deadline: Deadline = NEVER) -> tuple[Run, ...]:
@@ -243,18 +240,20 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
     with context.narrator.step(f"Reading the history of {target}") as step:
         published = context.journal.published()
         head = context.catalog.get_ref(target)
-        commits, events = _read(context, head.hash, step)
+        past = read_past(context, head.hash, step=step)
     with context.narrator.step("Looking at branches of rejected runs"):
-        rejected = _rejected_runs(context, target, commits)
+        rejected = _rejected_runs(context, target, {commit.hash for commit in past.commits})
     with context.narrator.step("Writing the journal"):
+        events = past.events
         runs = {event.run_id for event in events}
-        context.journal.record(target, events, head.hash, rebuild=True, gone=published - runs)
+        gone = published - runs
+        context.journal.record(target, events, head.hash, rebuild=True, gone=gone, commits=past.commits)
         for run in rejected:
             with suppress(RetryableError):  # somebody has begun it meanwhile, and knows more
                 context.journal.end(run, context.journal.begin(run, anew=True))
     return RebuiltJournal(
         head=head,
-        commits=len(commits),
+        commits=len(past.commits),
         runs=len(runs),
         files=context.journal.count()[1],
         rejected=len(rejected),
@@ -273,15 +272,3 @@ def _rejected_runs(context: Context, target: str, commits: Collection[str]) -> l
                 kept = {"status": "rejected", "branch_kept": True, "finished_at": own[0].time}
                 found.append(run.model_copy(update={**kept, "detail": "Known from its branch only."}))
     return found
-
-
-def _read(context: Context, head: str, step: Step) -> tuple[Collection[str], list[HistoryEvent]]:
-    """Return the commits' hashes, and what the commits say about runs, oldest first."""
-    hashes: set[str] = set()
-    newest_first: list[HistoryEvent] = []
-    for commits, commit in enumerate(context.catalog.history(head), 1):
-        hashes.add(commit.hash)
-        newest_first += reversed(events_of(commit))
-        if commits % _PROGRESS_EVERY == 0:
-            step.progress(commits, 0, "commits")
-    return hashes, newest_first[::-1]

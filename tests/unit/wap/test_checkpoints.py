@@ -1,0 +1,229 @@
+"""Checkpoints of the history: what is read by them is what is read without them, and what is needed stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakegate.errors import ConflictError
+from lakegate.model.batch import SourceFile
+from lakegate.model.refs import Commit, CommitRequest, Ref
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.wap import checkpoints, gc, history
+from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
+from lakegate.wap.history import FILES_PROPERTY, REVERTS_PROPERTY, TABLES_PROPERTY, encode_files, read_past, sync
+from support.examples import examples
+from support.gc_world import NAMES, ROOT, YOUNG, Play, World
+from support.memory_journal import MemoryDatabase
+
+TABLE = "ns.a"
+WRITES = ("write", "write", "write", "replay", "rewrite", "revert", "drop", "branch", "past", "tag", "discard", "stray")
+STEPS = (*WRITES, "collect", "collect", "rewind")
+STEP = st.tuples(st.sampled_from(STEPS), st.integers(0, 30), st.sampled_from(NAMES), st.booleans())
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a checkpoint every three commits, and use it after one."""
+    monkeypatch.setattr(gc, "EVERY", 3)
+    monkeypatch.setattr(history, "_NEAR", 1)
+
+
+def publish(world: World, run_id: str, *names: str, reverts: str = "") -> str:
+    files = [SourceFile(uri=f"file:///{name}", size_bytes=1, version="1", rows=1) for name in names]
+    properties = {RUN_ID_PROPERTY: run_id, TABLES_PROPERTY: TABLE}
+    properties |= {FILES_PROPERTY: encode_files(files)} if files else {}
+    properties |= {REVERTS_PROPERTY: reverts} if reverts else {}
+    head = world.catalog.get_ref("main")
+    request = CommitRequest(branch="main", base=head.hash, message="m", at_head=True, properties=properties)
+    return world.catalog.commit(request).hash
+
+
+def grown(commits: int = 6) -> World:
+    world = World()
+    for number in range(commits):
+        world.write("main", "a")
+        publish(world, f"r{number}", f"f{number}")
+    return world
+
+
+def checkpointed(world: World) -> Commit:
+    """Collect, and return the commit that names the checkpoint made."""
+    assert world.gc().checkpoint is not None
+    return next(iter(world.catalog.history("main")))
+
+
+def journal_of(world: World) -> Any:
+    runs = {run.run_id: (run.status, run.publication, run.reverted_by) for run in world.journal.runs(limit=99)}
+    files, _ = world.journal.pages.files(limit=99)
+    published = {(one.uri, one.run_id) for one in files if one.published}
+    hashes = [world.journal.commits.beginning("main", digit, limit=99) for digit in "0123456789abcdef"]
+    return runs, published, hashes
+
+
+def test_a_new_journal_reads_what_came_since() -> None:
+    world = grown()
+    whole = read_past(world.context, world.catalog.get_ref("main").hash)
+    named = checkpointed(world)
+    assert CHECKPOINT_PROPERTY in named.properties
+    head = publish(world, "r9", "f9", reverts="r1")
+
+    read = read_past(world.context, head)
+    assert (read.since, read.whole) == (2, True)
+    assert read.commits[: len(whole.commits)] == list(whole.commits)
+    assert [one.hash for one in read.commits[-2:]] == [named.hash, head]
+
+    sync(world.context, "main")
+    by_checkpoint = journal_of(world)
+    world.checkpoints.clear()
+    world.journal = type(world.journal)(MemoryDatabase())
+    sync(world.context, "main")
+    assert journal_of(world) == by_checkpoint
+    assert world.journal.commits.head("main") == head
+
+
+@pytest.mark.parametrize("what", ["missing", "cut", "another", "no JSON", "newer"])
+def test_what_cannot_be_trusted_counts_for_nothing(what: str) -> None:
+    world = grown()
+    named = checkpointed(world)
+    expected = read_past(world.context, named.hash)
+    past = checkpoints.checkpoint_in(named)
+    assert past is not None
+    path = f"{ROOT}/{checkpoints.FOLDER}/{past.past}.gz"
+    other = next(one for one in world.checkpoints if one != path)
+    if what == "missing":
+        del world.checkpoints[path]
+    elif what == "cut":
+        world.checkpoints[path] = world.checkpoints[path][:-9]
+    elif what == "another":
+        world.checkpoints[path] = world.checkpoints[other]
+    else:
+        text = "{" if what == "no JSON" else past.model_dump_json().replace('"format":1', '"format":2')
+        forged = {CHECKPOINT_PROPERTY: text}
+        base = world.catalog.get_ref("main").hash
+        request = CommitRequest(branch="main", base=base, message="m", at_head=True, properties=forged)
+        head = world.catalog.commit(request).hash
+        assert read_past(world.context, head).since == 2  # the one before it serves
+        return
+    read = read_past(world.context, named.hash)
+    assert (read.since, read.checkpoint) == (len(read.commits), None)
+    assert list(read.commits) == list(expected.commits)
+
+
+def test_a_history_that_lost_the_checkpoint_is_read_without_it() -> None:
+    world = grown()
+    base = list(world.catalog.history("main"))[3]
+    checkpointed(world)
+    sync(world.context, "main")
+    main = world.catalog.get_ref("main")
+    world.catalog.assign_ref(main, Ref(name="", hash=base.hash, kind="detached"))
+    sync(world.context, "main")
+    statuses = {run.run_id: run.status for run in world.journal.runs(limit=99)}
+    assert [statuses[f"r{number}"] for number in (3, 4, 5)] == ["published", "discarded", "discarded"]
+    assert world.journal.commits.head("main") == base.hash
+    assert not world.journal.commits.has("main", main.hash)
+
+
+def test_a_reset_reads_what_came_since_the_checkpoint() -> None:
+    world = grown()
+    named = checkpointed(world)
+    sync(world.context, "main")
+    gone = publish(world, "gone", "gone")
+    sync(world.context, "main")
+    main = world.catalog.get_ref("main")
+    world.catalog.assign_ref(main, Ref(name="", hash=named.hash, kind="detached"))
+    head = publish(world, "r8", "f8")
+    read = read_past(world.context, head, until=gone)
+    assert (read.whole, read.since) == (True, 2)
+    sync(world.context, "main")
+    statuses = {run.run_id: run.status for run in world.journal.runs(limit=99)}
+    assert (statuses["gone"], statuses["r8"], statuses["r0"]) == ("discarded", "published", "published")
+
+
+def test_a_journal_that_is_far_behind_is_found_in_the_checkpoint() -> None:
+    world = grown()
+    old = list(world.catalog.history("main"))[4].hash
+    named = checkpointed(world)
+    head = publish(world, "r9", "f9")
+    read = read_past(world.context, head, until=old)
+    assert not read.whole
+    assert [one.hash for one in read.commits[-2:]] == [named.hash, head]
+    assert len(read.commits) == 6
+
+
+def test_only_new_states_are_looked_at_and_the_rest_stays() -> None:
+    world = grown()
+    checkpointed(world)
+    world.looked.clear()
+    new = world.write("main", "a")
+    stray = world.file(f"{world.folder('a')}/data/stray.parquet")
+    before = set(world.files)
+    report = world.gc()
+    assert {*world.files, stray} == before
+    assert (report.files, report.problems) == (1, ())
+    pointer = next(iter(world.catalog.list_tables(new)))
+    assert set(world.looked) == {pointer.metadata_location}
+
+
+def test_what_cannot_be_read_is_in_no_checkpoint() -> None:
+    world = grown()
+    world.broken.add(next(path for path in world.files if path.endswith(".parquet")))
+    named = checkpointed(world)
+    found = checkpoints.checkpoint_in(named)
+    assert found is not None
+    assert found.needed is None
+
+
+def test_old_files_go_and_the_newest_stay() -> None:
+    world = World()
+    for _ in range(6):
+        for _ in range(3):
+            world.write("main", "a")
+        checkpointed(world)
+    assert len(world.checkpoints) == 8
+    head = world.catalog.get_ref("main").hash
+    assert read_past(world.context, head).since == 1
+
+
+def test_a_catalog_that_takes_no_commit_stops_no_gc(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = grown()
+    stray = world.file(f"{world.folder('a')}/data/stray.parquet")
+
+    def refuse(*_: object) -> None:
+        raise ConflictError("moved")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.catalog, "commit", refuse)
+        # `gc` itself only makes branches.
+        assert world.gc().checkpoint is None
+    assert stray not in world.files
+
+
+@settings(max_examples=examples(120, 400))
+@given(steps=st.lists(STEP, max_size=40))
+def test_nothing_needed_goes_whatever_happens_between(steps: list[tuple[str, int, str, bool]]) -> None:
+    world = World()
+    play = Play(world)
+    for step in steps:
+        if step[0] == "collect":
+            _collect(world)
+        elif step[0] == "rewind":
+            world.rewind(step[1])
+        else:
+            play.step(*step)
+    _collect(world)
+
+
+def _collect(world: World) -> None:
+    before = dict(world.files)
+    expected = {
+        path
+        for path, file in before.items()
+        if path in world.needed() or file.modified_at == YOUNG or path.startswith(f"{ROOT}/exports")
+    }
+    report = world.gc()
+    assert set(world.files) == expected
+    assert report.problems == ()
