@@ -68,16 +68,21 @@ def verify(
             # What was published meanwhile may look like a difference.
             if not found or context.catalog.get_ref(MAIN).hash == commits.head:
                 break
-    listing = _Listing(files)
-    inspection = _Inspection(context, listing.sizes, frozenset(tables), deep=deep)
     oldest = None if history is None else now - history
-    garbage = Garbage(context, listing, oldest=oldest, reach=inspection.reach)
-    garbage.list_files(collectable_before(context, now, grace))
-    garbage.drop_reachable()
-    for table in tables:
-        if table not in inspection.tables:
-            raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
-    inspection.look_for_absent()
+    for _ in range(_TRIES):
+        refs = set(context.catalog.list_refs())
+        listing = _Listing(files)
+        inspection = _Inspection(context, listing.sizes, frozenset(tables), deep=deep)
+        garbage = Garbage(context, listing, oldest=oldest, reach=inspection.reach)
+        garbage.list_files(collectable_before(context, now, grace))
+        garbage.drop_reachable()
+        for table in tables:
+            if table not in inspection.tables:
+                raise unknown_table(context.catalog, str(table), context.catalog.get_ref(MAIN))
+        inspection.look_for_absent()
+        # What a branch needed that was dropped meanwhile, `gc` may have deleted.
+        if not inspection.is_broken or set(context.catalog.list_refs()) == refs:
+            break
     if deep:
         inspection.count_rows()
     found += inspection.findings()
@@ -134,6 +139,7 @@ class _Inspection:
     _countable: list[tuple[NeededFile, TablePointer]] = field(default_factory=list)
     _heads: dict[TableIdentifier, TablePointer] = field(default_factory=dict)
     _seen: set[str] = field(default_factory=set)
+    _fixes: dict[tuple[TableIdentifier, frozenset[str]], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         head = self.context.catalog.get_ref(MAIN)
@@ -174,6 +180,11 @@ class _Inspection:
             self._flaws.setdefault(file.path, (Flaw("wrong-size", file, problem), pointer))
         if self.deep and file.rows is not None:
             self._countable.append((file, pointer))
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a file is missing or can't be read."""
+        return any(flaw.kind in ("missing-file", "unreadable-file") for flaw, _ in self._flaws.values())
 
     def look_for_absent(self) -> None:
         """Look for the files that weren't among the warehouse's: they may be new, or elsewhere."""
@@ -241,7 +252,12 @@ class _Inspection:
 
     def _restore(self, table: TableIdentifier, bad: Collection[str]) -> str:
         """Say how to go back to the newest state of a table on ``main`` that needs no damaged file."""
-        bad = {*bad, *map(canonical, self._flaws)}
+        bad = frozenset((*bad, *map(canonical, self._flaws)))
+        if (table, bad) not in self._fixes:  # the same for most findings of a table, and slow to find
+            self._fixes[table, bad] = self._find_whole(table, bad)
+        return self._fixes[table, bad]
+
+    def _find_whole(self, table: TableIdentifier, bad: Collection[str]) -> str:
         states = (
             (commit.hash, pointer)
             for commit in self.context.catalog.history(MAIN, operations=True)
@@ -250,7 +266,7 @@ class _Inspection:
         )
         for _, (commit, pointer) in zip(range(_STATES_TRIED), states, strict=False):
             try:
-                whole = bad.isdisjoint(map(canonical, self.context.reader.reach(pointer)))
+                whole = not any(canonical(path) in bad for path in self.context.reader.reach(pointer))
             except LakegateError:
                 continue
             if whole:
