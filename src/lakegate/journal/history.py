@@ -37,6 +37,11 @@ class RunOutcome:
         """The run's status."""
         return "published" if self.reverted is None else "reverted"
 
+    @property
+    def reverted_by(self) -> str | None:
+        """The run that reverted it last."""
+        return None if self.reverted is None else self.reverted.run_id
+
 
 @dataclass(slots=True)
 class NetHistory:
@@ -254,9 +259,11 @@ def _publish_files(tx: Transaction, net: NetHistory) -> None:
 def _update_runs(tx: Transaction, net: NetHistory, target: str) -> None:
     if not net.outcomes:
         return
-    query = select(RUNS.c.run_id, RUNS.c.status).where(RUNS.c.run_id.in_(tx.values(net.outcomes)))
-    statuses = dict(tx.execute(query).tuples().all())
-    differing = [run_id for run_id, outcome in net.outcomes.items() if statuses.get(run_id) != outcome.status]
+    columns = RUNS.c.run_id, RUNS.c.status, RUNS.c.reverted_by
+    known_as = {
+        run_id: facts for run_id, *facts in tx.execute(select(*columns).where(RUNS.c.run_id.in_(tx.values(net.outcomes))))
+    }
+    differing = [run_id for run_id, outcome in net.outcomes.items() if known_as.get(run_id) != [outcome.status, outcome.reverted_by]]
     for start in range(0, len(differing), _RUN_BATCH):
         batch = differing[start : start + _RUN_BATCH]
         known = stored.get_all(tx, batch)
