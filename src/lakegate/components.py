@@ -88,6 +88,9 @@ class Components:
             publish_within_s=self.settings.publish.timeout_s,
             masked=self.settings.audit.mask,
             files=lambda: self.files,
+            format_version=lambda table: (
+                self.contracts.settings_of(table).format_version or self.settings.ingest.format_version
+            ),
         )
 
     @cached_property

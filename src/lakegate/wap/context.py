@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import Subscription
+from lakegate.model.identifiers import TableIdentifier
 from lakegate.ports import Catalog, Downstream, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Context:
         orchestrator: What begins the runs, as :attr:`lakegate.model.run.Run.orchestrator` says it.
         publish_attempts: How often to try a commit while others are faster.
         publish_within_s: Seconds after which it isn't tried again.
+        format_version: Returns Iceberg's format version for a new table.
         masked: Patterns of columns whose values never leave the engine.
         files: Returns the warehouse's files; ``None`` where there are no checkpoints to read.
     """
@@ -69,3 +71,4 @@ class Context:
     publish_within_s: float = 120.0
     masked: tuple[str, ...] = ()
     files: Callable[[], WarehouseFiles] | None = None
+    format_version: Callable[[TableIdentifier], int] = lambda _: 2

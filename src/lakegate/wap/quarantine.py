@@ -25,11 +25,11 @@ from lakegate.model.refs import CommitRequest, Ref, TablePointer
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, StagedTable
 from lakegate.model.schema import Schema, can_promote, is_lossless
-from lakegate.model.tables import AddedRows, CreateTable, WriteTarget
+from lakegate.model.tables import AddedRows, WriteTarget
 from lakegate.wap import failpoints
 from lakegate.wap.audit import added_rows, as_row_tests, audit
 from lakegate.wap.context import Context
-from lakegate.wap.stage import find_changes, fresh_location, hiding_values
+from lakegate.wap.stage import find_changes, hiding_values, new_table
 
 MADE_FOR = "lakegate.quarantine-of"
 """Property of a quarantine table: the name of the table whose rows it holds."""
@@ -353,8 +353,14 @@ class _Split:
         before = self._context.catalog.get_table(self._name, branch)
         create = None
         if before is None:
-            location = fresh_location(self._context, self._name, self._staged.run_id)
-            create = CreateTable(location=location, properties={**_PROPERTIES, MADE_FOR: str(self._staged.table)})
+            create = new_table(
+                self._context,
+                self._name,
+                self._staged.run_id,
+                properties={**_PROPERTIES, MADE_FOR: str(self._staged.table)},
+                # Its rows may have types that an older version lacks.
+                format_version=self._context.reader.metadata(self._staged.pointer).format_version,
+            )
         schema = None if before is None else self._context.reader.metadata(before).table_schema
         target = self._target(self._name, schema).model_copy(update={"create": create})
         self._engine.set_aside(mixed, self._tests, target, self._provenance())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
+from types import MappingProxyType
 
 from lakegate.errors import AlreadyExistsError, ConflictError, EngineError, InputError, LakegateError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
@@ -28,6 +29,9 @@ from lakegate.wap import failpoints
 from lakegate.wap.branches import carry_request
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_named_for
+
+_VERSION = 2
+"""Iceberg's format version of tables that are created without saying one."""
 
 
 class NothingChangedError(InputError):
@@ -212,8 +216,7 @@ def _write(context: Context, request: IngestRequest, before: TablePointer | None
     changes: tuple[SchemaChange, ...] = ()
     if before is None:
         ensure_namespace(context, request.table, branch.name, request.run_id)
-        location = fresh_location(context, request.table, request.run_id)
-        create = CreateTable(location=location, partition_by=request.partition_by)
+        create = new_table(context, request.table, request.run_id, partition_by=request.partition_by)
         schema = request.create_as
     else:
         # A killed process may have made some of the changes already.
@@ -265,9 +268,31 @@ def hiding_values(hides: bool, when: str) -> Iterator[None]:  # noqa: FBT001 - t
         ) from None
 
 
-def fresh_location(context: Context, table: TableIdentifier, run_id: str) -> str:
-    """Return the folder for a table that a run creates: tables of one name on two branches must not share one."""
-    return "/".join((context.warehouse.rstrip("/"), *table.namespace, f"{table.name}_{run_id}"))
+def new_table(
+    context: Context,
+    table: TableIdentifier,
+    run_id: str,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] = MappingProxyType({}),
+    format_version: int | None = None,
+) -> CreateTable:
+    """Return how a run creates a table, in a folder of its own: tables of one name on two branches mustn't share one.
+
+    Args:
+        context: What the run works with.
+        table: The table.
+        run_id: The run.
+        partition_by: Partition transforms.
+        properties: Table properties.
+        format_version: Iceberg's; by default what the settings say.
+    """
+    version = context.format_version(table) if format_version is None else format_version
+    return CreateTable(
+        location="/".join((context.warehouse.rstrip("/"), *table.namespace, f"{table.name}_{run_id}")),
+        partition_by=tuple(partition_by),
+        properties={**properties, **({} if version == _VERSION else {"format-version": str(version)})},
+    )
 
 
 def ensure_namespace(context: Context, table: TableIdentifier, branch_name: str, run_id: str) -> None:
