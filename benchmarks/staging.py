@@ -28,7 +28,7 @@ from lakegate.model.request import IngestRequest
 from lakegate.model.run import RUN_ID_PROPERTY, Run, new_run_id
 from lakegate.wap.audit import audit
 from lakegate.wap.context import Context
-from lakegate.wap.stage import fresh_location, missing_namespaces, staged_table
+from lakegate.wap.stage import missing_namespaces, new_table, staged_table
 
 ROWS = 10
 COLUMNS = tuple(SourceColumn(name=name, type="int64") for name in ("id", "vendor", "passengers"))
@@ -58,7 +58,7 @@ class Staging:
     def create(self, name: str, *, target: str = MAIN, appends: Sequence[int] = ()) -> TableIdentifier:
         """Create a table on ``target`` whose history is ``appends``, each of that many data files (:meth:`grown`)."""
         table = TableIdentifier.parse(name)
-        location = fresh_location(self._context, table, new_run_id())
+        location = new_table(self._context, table, new_run_id()).location
         made = self._memory.create_table(f"b.t{uuid4().hex}", _SCHEMA, location=location)
         self.put(self.grown(_pointer(made, table, None), appends), target)
         return table

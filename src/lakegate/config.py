@@ -111,6 +111,7 @@ def _snowflake_name(value: str) -> str:
 
 
 _JSON = BeforeValidator(_read_json)
+FormatVersion = Annotated[Literal[2, 3], _JSON]
 Duration = Annotated[str, AfterValidator(_duration)]
 Interval = Annotated[str, AfterValidator(_interval)]
 Memory = Annotated[str, AfterValidator(_memory)]
@@ -209,6 +210,38 @@ class LocalSettings(_Section):
     """Whether a process beside the servers keeps commands loaded, so that they start at once. Linux only; 0.2 GB."""
 
 
+class MaintenancePolicy(_Section):
+    """What ``lakegate maintain`` does to a table, and when."""
+
+    enabled: bool = True
+    """Whether it does anything."""
+    small_files: int = Field(default=20, ge=2)
+    """Compact when this many small files have gathered, in partitions with five of them or more."""
+    small_file: Memory = "64m"
+    """Files below this are small: a number and ``m`` or ``g``."""
+    average_file: Memory | None = None
+    """Compact, too, when files are smaller than this on average. Default: whatever their average is."""
+    delete_files: int = Field(default=10, ge=1)
+    """Compact, too, when a table has this many delete files."""
+    manifests: int = Field(default=100, ge=2)
+    """Rewrite the manifests of a table that has this many."""
+    expire: Duration = "30d"
+    """Age at which snapshots are expired. ``0s`` for never."""
+    keep: int = Field(default=10, ge=1)
+    """How many of the newest snapshots to keep in any case."""
+
+
+class MaintenanceSettings(MaintenancePolicy):
+    """Defaults of ``lakegate maintain``, for tables that don't say otherwise."""
+
+    gc: bool = True
+    """Whether to run ``lakegate gc`` afterwards."""
+    within: Interval | None = None
+    """How long one round may begin new work. Default: until everything is done."""
+    every: Interval | None = None
+    """How often ``lakegate watch`` maintains the tables. Default: never."""
+
+
 with warnings.catch_warnings():  # "schema" is also the name of a method of Pydantic 1
     warnings.filterwarnings("ignore", message='Field name "schema"')
 
@@ -237,6 +270,8 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         """
         wait_s: float = Field(default=600.0, gt=0)
         """Seconds to wait for another run with the same file."""
+        format_version: FormatVersion = 2
+        """Iceberg's format version of new tables: ``2``, which every engine reads, or ``3``."""
         keep_rejected: Duration = "7d"
         """How long to keep the branch of a rejected run before ``lakegate gc`` drops it."""
         branch_prefix: Annotated[str, AfterValidator(validate_ref_name)] = "wap"
@@ -250,6 +285,8 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
 
         ``c``, ``years(c)``, ``months(c)``, ``days(c)``, ``hours(c)``, ``bucket(16, c)``.
         """
+        format_version: FormatVersion | None = None
+        """As ``ingest.format_version``, for this table when it's created. Default: ``ingest.format_version``."""
         schema: SchemaMode | None = None  # type: ignore[assignment]
         """As ``ingest.schema``, for this table. Default: ``ingest.schema``."""
         write_mode: TableMode = "append"
@@ -264,6 +301,8 @@ with warnings.catch_warnings():  # "schema" is also the name of a method of Pyda
         """For ``upsert``: of which rows of a batch the key's row is deleted, as a predicate, such as ``op = 'D'``."""
         csv: CsvOptions = CsvOptions()
         """How to read CSV."""
+        maintenance: MaintenancePolicy | None = None
+        """How ``lakegate maintain`` looks after the table, where that's not what the section ``maintenance`` says."""
         quarantine_limit: Tolerance | None = None
         """Rows that checks may quarantine of a batch, such as ``100`` or ``"5%"``; more reject it.
 
@@ -790,6 +829,7 @@ class Settings(_Section):
     ingest: IngestSettings = IngestSettings()
     publish: PublishSettings = PublishSettings()
     gc: GcSettings = GcSettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
     watch: WatchSettings = WatchSettings()
     serve: ServeSettings = ServeSettings()
     log: LogSettings = LogSettings()

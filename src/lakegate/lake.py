@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from lakegate.checks import parse_checks
 from lakegate.components import Components
-from lakegate.config import HOME_NAME, Settings, StorageSettings, find_home, load_settings
+from lakegate.config import HOME_NAME, MaintenancePolicy, Settings, StorageSettings, find_home, load_settings
 from lakegate.errors import InputError, LakegateError, NotFoundError, NotReplayableError, SchemaError
 from lakegate.model.batch import Batch, Claim, CsvOptions, FileFormat, KnownFile, SourceFile
 from lakegate.model.checks import AuditReport, Check, Tolerance
@@ -29,7 +29,7 @@ from lakegate.model.identifiers import (
     validate_run_id,
 )
 from lakegate.model.journal import FileCheckpoint
-from lakegate.model.maintenance import GcReport, JournalStatus, RebuiltJournal
+from lakegate.model.maintenance import GcReport, JournalStatus, MaintenanceReport, MaintenanceStep, RebuiltJournal
 from lakegate.model.notices import GivenUpFile, LateTable
 from lakegate.model.quarantine import QuarantineSummary, RowSelection, parse_limit
 from lakegate.model.refs import Commit, Ref, TableAt, TableDifference, TablePointer
@@ -1156,7 +1156,7 @@ class Lake:
             >>> lake.drop_table("nyc.scratch").undone[0].dropped
             True
         """
-        from lakegate.wap.revert import drop_table
+        from lakegate.wap.table_changes import drop_table
 
         return drop_table(self._context, TableIdentifier.parse(table), new_run_id=new_run_id())
 
@@ -1183,7 +1183,7 @@ class Lake:
             >>> lake.expire_snapshots("nyc.trips", older_than="30d").status
             'skipped'
         """
-        from lakegate.wap.revert import expire_snapshots
+        from lakegate.wap.table_changes import expire_snapshots
 
         if keep < 1:
             raise InputError("At least one snapshot must be kept: the current one.", hint="keep=1")
@@ -1192,7 +1192,13 @@ class Lake:
         return expire_snapshots(self._context, identifier, before=before, keep=keep, new_run_id=new_run_id())
 
     def optimize_table(
-        self, table: str, *, sort: str | None = None, where: str | None = None, attempts: int = 3
+        self,
+        table: str,
+        *,
+        sort: str | None = None,
+        where: str | None = None,
+        rewrite_manifests: bool = False,
+        attempts: int = 3,
     ) -> Run:
         """Compact a table's small files on a branch, and publish that if no row changed.
 
@@ -1202,6 +1208,7 @@ class Lake:
             table: ``namespace.table``.
             sort: Order of the rows in the new files: ``pickup, zone desc``, or ``zorder(pickup, zone)``.
             where: Condition in SQL. Only files that may hold rows for which it's true are rewritten.
+            rewrite_manifests: Leave the data files as they are, and list them in fewer manifests. Needs no Spark.
             attempts: How often to try if others rewrite the same files meanwhile.
 
         Returns:
@@ -1220,8 +1227,16 @@ class Lake:
         """
         from lakegate.checks.predicates import PredicateError, read_predicate
         from lakegate.wap.optimize import optimize, sort_order
+        from lakegate.wap.table_changes import rewrite_manifests as rewrite
 
         identifier = TableIdentifier.parse(table)
+        if rewrite_manifests:
+            if sort is not None or where is not None:
+                raise InputError(
+                    "Manifests are rewritten as a whole, without rows: 'sort' and 'where' don't go with that.",
+                    hint="Compact the table in a call of its own.",
+                )
+            return rewrite(self._context, identifier, new_run_id=new_run_id())
         main = self._context.catalog.get_ref(MAIN)
         pointer = self._context.catalog.get_table(identifier, main)
         if pointer is None:
@@ -1232,7 +1247,8 @@ class Lake:
             condition = None if where is None else read_predicate(where).sql
         except PredicateError as error:
             raise InputError(f"--where {where!r} {error}.", hint="Write a condition about one row.") from None
-        by_partition = bool(found.partition_by) and pointer.spec_id == 0
+        by_partition = bool(found.partition_by) and not self._context.reader.has_other_specs(pointer)
+        row_ids = found.format_version > 2  # noqa: PLR2004 - the first with ids
 
         def begin() -> AbstractContextManager[Transaction]:
             run_id = new_run_id()
@@ -1245,10 +1261,11 @@ class Lake:
                 # No row changes, so nothing that checks would say of them does.
                 configured=lambda _: (),
                 on_failure="drop",
+                kind="maintenance",
             )
 
         def work(tx: Transaction) -> Transaction:
-            optimize(tx, identifier, by_partition=by_partition, sort=order, where=condition)
+            optimize(tx, identifier, by_partition=by_partition, row_ids=row_ids, sort=order, where=condition)
             return tx
 
         return self._attempted(attempts, begin, work).run
@@ -1503,7 +1520,7 @@ class Lake:
                 snapshot_id=after.snapshot_id,
             )
             return RowDifference(self._rows(added), None)
-        if change.kind == "metadata":
+        if change.kind in ("metadata", "expire"):
             return RowDifference(None, None)
         engine = self._components.engine
         found = engine.compare(old, new, key, renamed=renamed)
@@ -1818,6 +1835,65 @@ class Lake:
         drop_orphaned_branches(context)
         self.send_downstream()
         return settled
+
+    def maintain(
+        self,
+        tables: Sequence[str] = (),
+        *,
+        dry_run: bool = False,
+        within: str | timedelta | None = None,
+        gc: bool | None = None,
+        watcher: Callable[[MaintenanceStep], object] = lambda _: None,
+    ) -> MaintenanceReport:
+        """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
+
+        What is done to a table is a run of its own, so a round that is stopped goes on with the next one. A table that
+        fails doesn't hold up the others. Those with the most small files come first.
+
+        Args:
+            tables: Names or patterns, such as ``nyc.*``. Default: all tables on ``main``.
+            dry_run: Change nothing; return what is due.
+            within: How long to begin new work, such as ``1h``. Default: ``maintenance.within``.
+            gc: Whether to run :meth:`gc` afterwards. Default: ``maintenance.gc``.
+            watcher: Called with each step as it ended.
+
+        Returns:
+            What was due, and what became of it.
+
+        Raises:
+            NotFoundError: A name or pattern fits no table.
+            RetryableError: The catalog or the journal can't be reached, or another process maintains the lake.
+
+        Example:
+            >>> lake.maintain(["nyc.trips"], dry_run=True).steps
+            ()
+        """
+        from lakegate.wap.maintain import Maintenance
+
+        settings = self.settings.maintenance
+        limit = settings.within if within is None else within
+        work = Maintenance(
+            self._context,
+            policy_of=self._maintenance_policy,
+            within=None if limit is None else _duration(limit),
+            act={
+                "compact": self.optimize_table,
+                "rewrite-manifests": partial(self.optimize_table, rewrite_manifests=True),
+                "expire": self._expire_by_policy,
+            },
+            gc=partial(self.gc, dry_run=dry_run) if (settings.gc if gc is None else gc) else None,
+            watcher=watcher,
+        )
+        return work.plan(tables) if dry_run else work.run(tables)
+
+    def _maintenance_policy(self, table: TableIdentifier) -> MaintenancePolicy:
+        own = self._components.contracts.settings_of(table).maintenance
+        general = self.settings.maintenance
+        return general if own is None else general.model_copy(update=own.model_dump(exclude_unset=True))
+
+    def _expire_by_policy(self, table: str) -> Run:
+        policy = self._maintenance_policy(TableIdentifier.parse(table))
+        return self.expire_snapshots(table, older_than=policy.expire, keep=policy.keep)
 
     def gc(
         self,

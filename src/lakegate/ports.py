@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lakegate.model.batch import Batch
 from lakegate.model.downstream import DownstreamEvent
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.maintenance import TableLayout
 from lakegate.model.notices import Notice
 from lakegate.model.quarantine import FileCount, Provenance, RowTest
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableAt, TableDifference, TablePointer
@@ -277,6 +278,15 @@ class TableReader(Protocol):
         Only manifest lists are read, so files that were deleted may count.
         """
 
+    def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
+        """Return how the files of the snapshot at ``pointer`` lie.
+
+        Args:
+            pointer: The table's state.
+            small_bytes: Files with fewer bytes are small.
+            at_least: Small files are counted in partitions that have so many of them.
+        """
+
     def read_rows(
         self,
         pointer: TablePointer,
@@ -404,6 +414,16 @@ class TableEditor(Protocol):
         Raises:
             NotReplayableError: When a snapshot did more than append, or hasn't added one of the files.
         """
+
+    def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
+        """List the same data files in fewer manifests, in one new snapshot; ``pointer`` itself if there are few.
+
+        Raises:
+            AuditFailedError: When the new manifests don't list the same files.
+        """
+
+    def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
+        """Return the table with some of its properties set."""
 
     def following(self, pointer: TablePointer, now: TablePointer | None) -> TablePointer:
         """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3)."""
@@ -664,8 +684,11 @@ class EngineTransaction(Protocol):
             where: A validated condition; only files that may hold rows for which it's true are rewritten.
         """
 
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool) -> Mapping[str, Any]:
-        """Return number and content hash of a table's rows, whatever their order, for each of its partitions."""
+    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False) -> Mapping[str, Any]:
+        """Return number and content hash of a table's rows, whatever their order, for each of its partitions.
+
+        With ``row_ids``, a hash of their ids and last changes, too; ``None`` where a row has none yet (version 3).
+        """
 
     def used_by(self, statement: str) -> tuple[Collection[TableIdentifier], Collection[TableIdentifier]]:
         """Return the names of the tables that ``statement`` reads, and of those it changes.

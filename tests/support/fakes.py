@@ -19,6 +19,7 @@ from lakegate.iceberg.lineage import TableState, classify
 from lakegate.journal.journal import Journal
 from lakegate.model.batch import Batch, SourceColumn, SourceFile
 from lakegate.model.identifiers import TableIdentifier, quote
+from lakegate.model.maintenance import TableLayout
 from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TablePointer
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
@@ -96,6 +97,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.scans = 0
         self.cancelled = False
         self.gone: set[str] = set()
+        self.layouts: dict[str, TableLayout] = {}
         self.publish_attempts = 40
         self._ids = itertools.count(1)
 
@@ -305,6 +307,10 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         version = self.versions[pointer.metadata_location]
         current = None if pointer.snapshot_id == NO_SNAPSHOT else pointer.snapshot_id
         return TableState(version.location, current, version.snapshots, version.schema)
+
+    def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
+        assert small_bytes > at_least > 1
+        return self.layouts.get(str(pointer.table), TableLayout())
 
     def files(self, pointer: TablePointer) -> Iterator[DataFile]:
         version = self.versions[pointer.metadata_location]

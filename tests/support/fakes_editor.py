@@ -65,6 +65,15 @@ class TableEdits:
         _refuse(onto, f"snapshot {source.snapshot_id} is no compaction in one step")
 
     @staticmethod
+    def rewrite_manifests(pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
+        del summary
+        return pointer
+
+    def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
+        del properties
+        return self._saved(self.versions[pointer.metadata_location], pointer)
+
+    @staticmethod
     def following(pointer: TablePointer, now: TablePointer | None) -> TablePointer:
         del now
         return pointer

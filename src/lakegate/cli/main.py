@@ -44,7 +44,7 @@ PANELS = {
         "report",
     ),
     "Explore": ("ui", "branch", "tag", "log", "diff", "table", "query", "serve"),
-    "Maintenance": ("revert", "recover", "verify", "gc", "journal", "notify", "downstream", "metrics"),
+    "Maintenance": ("maintain", "revert", "recover", "verify", "gc", "journal", "notify", "downstream", "metrics"),
     "Other": ("aws", "snowflake", "config", "completion", "version"),
 }
 """Headings of the help, and the order below each. A command that isn't listed comes last."""
@@ -55,7 +55,7 @@ INTERNAL = 70
 _MEMORY_HINT = "Raise its limit (ulimit -v, or the container's) and retry. To see how far a run got: lakegate runs"
 _MAKE_RUNS = frozenset(
     {
-        *("audit", "backfill", "demo", "discard", "evolve", "ingest", "publish"),
+        *("audit", "backfill", "demo", "discard", "evolve", "ingest", "maintain", "optimize", "publish"),
         *("quarantine", "recover", "restore", "revert", "watch"),
     }
 )

@@ -196,7 +196,7 @@ def headline(run: Run, statuses: Statuses = NO_STATUSES) -> str:
 
 def published_text(run: Run, publication: Publication) -> str:
     """Return what a run's commit changed."""
-    if run.kind in ("revert", "restore"):
+    if run.kind in ("maintenance", "revert", "restore"):
         return f"{run.kind} of {counted(len(publication.tables), 'table')}"
     if run.staged and all(one.change == "metadata" for one in run.staged):
         return "columns changed" if any(one.schema_changes for one in run.staged) else "redefined"

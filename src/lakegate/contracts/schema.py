@@ -13,13 +13,13 @@ from pydantic import BaseModel, TypeAdapter
 
 from lakegate.checks.definition import CheckDefinition, CheckOptions
 from lakegate.checks.registry import find_check, known_checks
-from lakegate.config import TableOptions
+from lakegate.config import MaintenancePolicy, TableOptions
 from lakegate.contracts.entries import own_parameters
 from lakegate.contracts.model import Contract, ContractColumn
 from lakegate.model.batch import CsvOptions
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_DOCUMENTED: tuple[type[BaseModel], ...] = (Contract, TableOptions, ContractColumn, CsvOptions)
+_DOCUMENTED: tuple[type[BaseModel], ...] = (Contract, TableOptions, ContractColumn, CsvOptions, MaintenancePolicy)
 _TEXT = {"type": "string", "pattern": r"^\s*\w+\s*\(", "description": "A check's text: in_range(fare, 0, 500)."}
 
 

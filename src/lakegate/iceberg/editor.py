@@ -184,6 +184,33 @@ class IcebergTableEditor:
         head = producer.write(ManifestList(head.manifests.meta, (*added, *kept)), "replace", summary)
         return _commit(table, [head.snapshot or {}])
 
+    def rewrite_manifests(self, pointer: TablePointer, summary: Mapping[str, str]) -> TablePointer:
+        """List the same data files in fewer manifests, in one new snapshot (operation ``replace``).
+
+        Args:
+            pointer: The table's state; returned if it can't have fewer.
+            summary: Extra entries of the snapshot's summary.
+
+        Raises:
+            AuditFailedError: When the new manifests don't list the same files.
+        """
+        table = self._table(pointer)
+        check_version(table.document, pointer)
+        head = Head.of(table)
+        producer = SnapshotProducer(table, head, metadata.new_snapshot_id(table.document))
+        manifests, counts = producer.rewritten()
+        if not counts:
+            return pointer
+        done = {**summary, **{key: str(number) for key, number in counts.items()}}
+        head = producer.write(ManifestList(head.manifests.meta, tuple(manifests)), "replace", done)
+        return _commit(table, [head.snapshot or {}])
+
+    def with_properties(self, pointer: TablePointer, properties: Mapping[str, str]) -> TablePointer:
+        """Return the table with some of its properties set."""
+        table = self._table(pointer)
+        changed = {"properties": {**metadata.properties(table.document), **properties}}
+        return _save(table, metadata.continued(table.document, pointer.metadata_location, changed), pointer.snapshot_id)
+
     def following(self, pointer: TablePointer, now: TablePointer | None) -> TablePointer:
         """Return the state at ``pointer``, to follow ``now``: no new row gets an id that one had (format version 3)."""
         if now is None or now.metadata_location == pointer.metadata_location:

@@ -109,8 +109,10 @@ def classify(
     reason = _difference(before, after) or _broken(before, chain, only_added)
     if before is not None and _same_snapshots(before, after):
         kind = "metadata"
+    elif before is not None and not reason and not written and before.current == after.current:
+        kind, reason = "expire", "older snapshots were expired"
     elif before is not None and not chain:
-        kind, reason = "rewrite", reason or "snapshots of it were added aside or expired"
+        kind, reason = "rewrite", reason or "snapshots of it were added aside"
     else:
         kind = "rewrite" if reason else "create" if before is None else "evolve" if evolved else "append"
     added, removed = _rows(chain)

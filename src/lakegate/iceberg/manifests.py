@@ -384,6 +384,12 @@ def _may_name(delete: DataFile, path: str) -> bool:
     return not known or lower[_PATH_COLUMN] <= path.encode() <= upper[_PATH_COLUMN]
 
 
+def only_target(delete: DataFile) -> str | None:
+    """Return the one data file that a delete file is about, if its bounds say that there's just one."""
+    lower, upper = ((bounds or {}).get(_PATH_COLUMN) for bounds in (delete.lower_bounds, delete.upper_bounds))
+    return lower.decode() if lower is not None and lower == upper else None
+
+
 def _known(count: int | None) -> int:
     if count is None:
         raise ValueError("a count that is missing is unknown, not zero")

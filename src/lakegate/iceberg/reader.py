@@ -6,6 +6,7 @@ system brings pandas along.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -20,9 +21,10 @@ from lakegate.iceberg.column_metrics import FileDecoder, partition_text, type_te
 from lakegate.iceberg.files import TableFiles, reading, reading_metadata
 from lakegate.iceberg.inspection import Inspector
 from lakegate.iceberg.lineage import TableState, classify, state_of
-from lakegate.iceberg.manifests import read_list, read_manifest
+from lakegate.iceberg.manifests import only_target, read_list, read_manifest
 from lakegate.iceberg.metadata import Document, MetadataFile
 from lakegate.iceberg.validation import require_loadable
+from lakegate.model.maintenance import TableLayout
 from lakegate.model.refs import TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
@@ -150,6 +152,31 @@ class IcebergTableReader:
             # Version 1 may leave the counts out.
             and (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
             for manifest in (() if snapshot is None else self._manifests(snapshot, pointer))
+        )
+
+    def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
+        """Return how the files of the snapshot at ``pointer`` lie; small ones count where there are ``at_least``."""
+        snapshot = metadata.snapshot_of(self._files.metadata(pointer).document, pointer)
+        manifests = [] if snapshot is None else list(self._manifests(snapshot, pointer))
+        sizes, small, deletes = dict[str, int](), Counter[tuple[int, str]](), list[str | None]()
+        for manifest in manifests:
+            for entry in self._entries(manifest, pointer):
+                file = entry.data_file
+                if entry.status == ManifestEntryStatus.DELETED:
+                    continue
+                if manifest.content != ManifestContent.DATA:
+                    deletes.append(only_target(file))
+                    continue
+                sizes[file.file_path] = file.file_size_in_bytes
+                if file.file_size_in_bytes < small_bytes:
+                    small[manifest.partition_spec_id, repr(file.partition)] += 1
+        return TableLayout(
+            data_files=len(sizes),
+            size_bytes=sum(sizes.values()),
+            small_files=sum(number for number in small.values() if number >= at_least),
+            # A compaction may leave those of the files that it replaced, which do nothing.
+            delete_files=sum(target is None or target in sizes for target in deletes),
+            manifests=len(manifests),
         )
 
     def read_rows(

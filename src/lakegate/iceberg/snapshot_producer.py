@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import uuid4
 
 from pyiceberg.manifest import (
@@ -17,7 +17,7 @@ from pyiceberg.manifest import (
     construct_partition_summaries,
 )
 
-from lakegate.errors import InputError
+from lakegate.errors import AuditFailedError, InputError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.compatibility import refuse
 from lakegate.iceberg.files import TableFiles, reading
@@ -263,6 +263,56 @@ class SnapshotProducer:
         }
         return list(dict.fromkeys(replaced.get(m.file.manifest_path, m) for m in live))
 
+    def rewritten(self) -> tuple[list[ListedManifest], dict[str, int]]:
+        """Return the head's manifests with their data files in as few as their size allows, sorted by partition.
+
+        Returns:
+            The manifests, and what was done, by the names that Iceberg counts it by; nothing if nothing was.
+
+        Raises:
+            AuditFailedError: When what was written doesn't list the same files.
+        """
+        groups: defaultdict[tuple[int, str], list[tuple[ListedManifest, _Manifest]]] = defaultdict(list)
+        manifests = [manifest for manifest in self.head.manifests.manifests if manifest.live_files]
+        for manifest in manifests:
+            content = self._read_if_known(manifest) if manifest.file.content == ManifestContent.DATA else None
+            if content is not None:
+                groups[content.spec_id, content.container.schema].append((manifest, content))
+        limit = metadata.setting(self.table.document, "commit.manifest.target-size-bytes", _MERGE_BYTES_DEFAULT)
+        replaced, written = set[str](), list[ListedManifest]()
+        for group in groups.values():
+            entries = sorted((entry.existing() for _, one in group for entry in one.live), key=_by_partition)
+            size = sum(line.file.manifest_length for line, _ in group) / sum(len(one.entries) for _, one in group)
+            most = max(1, int(limit / size))
+            parts = [entries[start : start + most] for start in range(0, len(entries), most)]
+            if len(parts) < len(group):
+                first, lines = group[0][1], [line for line, _ in group]
+                new = [self._numbered(self._write(first.container, one, first.spec_id), lines) for one in parts]
+                self._require_same(entries, new)
+                written += new
+                replaced.update(line.file.manifest_path for line in lines)
+        if not replaced:
+            return manifests, {}
+        kept = [manifest for manifest in manifests if manifest.file.manifest_path not in replaced]
+        counts = {
+            "manifests-created": len(written),
+            "manifests-kept": len(kept),
+            "manifests-replaced": len(replaced),
+            "entries-processed": sum(line.live_files for line in written),
+        }
+        return [*written, *kept], counts
+
+    def _require_same(self, entries: Sequence[Entry], written: Sequence[ListedManifest]) -> None:
+        """Check that new manifests, as they're read again, list just these files."""
+        found = [entry for line in written for entry in self._read(line).live]
+        wanted = Counter(map(_facts, entries))
+        if Counter(map(_facts, found)) != wanted:
+            raise AuditFailedError(
+                f"The manifests of {self.table.pointer.table} are not rewritten: the new ones list other files.",
+                hint="Nothing was changed. Please report this.",
+                table=str(self.table.pointer.table),
+            )
+
     def without(
         self, paths: Collection[str], *, known: Collection[_Deletes] = ()
     ) -> tuple[list[ListedManifest], list[Entry]]:
@@ -428,6 +478,18 @@ class SnapshotProducer:
 def _deletes(entry: Entry) -> _Deletes:
     """Return what tells a delete file: of deletion vectors, several are in one file."""
     return entry.file.file_path, entry.file[-1], entry.sequence_number, entry.file.record_count
+
+
+def _by_partition(entry: Entry) -> list[tuple[bool, Any]]:
+    partition = entry.file.partition
+    values = (partition[place] for place in range(len(partition)))
+    return [(value is not None, value if value is not None else 0) for value in values]
+
+
+def _facts(entry: Entry) -> tuple[Any, ...]:
+    """Return what a manifest says of a file that decides which rows it has, and which deletes apply to them."""
+    numbers = entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.first_row_id
+    return entry.raw, *numbers
 
 
 def _check_totals(pointer: TablePointer, snapshot: Document, manifests: ManifestList) -> None:

@@ -261,9 +261,14 @@ def _update_runs(tx: Transaction, net: NetHistory, target: str) -> None:
         return
     columns = RUNS.c.run_id, RUNS.c.status, RUNS.c.reverted_by
     known_as = {
-        run_id: facts for run_id, *facts in tx.execute(select(*columns).where(RUNS.c.run_id.in_(tx.values(net.outcomes))))
+        run_id: facts
+        for run_id, *facts in tx.execute(select(*columns).where(RUNS.c.run_id.in_(tx.values(net.outcomes))))
     }
-    differing = [run_id for run_id, outcome in net.outcomes.items() if known_as.get(run_id) != [outcome.status, outcome.reverted_by]]
+    differing = [
+        run_id
+        for run_id, outcome in net.outcomes.items()
+        if known_as.get(run_id) != [outcome.status, outcome.reverted_by]
+    ]
     for start in range(0, len(differing), _RUN_BATCH):
         batch = differing[start : start + _RUN_BATCH]
         known = stored.get_all(tx, batch)

@@ -272,6 +272,7 @@ class Watch:
         reopen: Opens the lake again after trouble: its servers may have been replaced.
         once: End when nothing is left to ingest.
         settle_s: Seconds that files must stay unchanged; with ``once``, how long to wait for new ones.
+        upkeep: Called after each scan, when what it found is ingested, but not with ``once``.
     """
 
     def __init__(
@@ -283,6 +284,7 @@ class Watch:
         reopen: Callable[[], Lake],
         once: bool = False,
         settle_s: float = 5.0,
+        upkeep: Callable[[Lake], object] = lambda _: None,
     ) -> None:
         self.summary = Summary()
         self._intake = intake
@@ -291,6 +293,7 @@ class Watch:
         self._reopen = reopen
         self._once = once
         self._settle_s = settle_s
+        self._upkeep = upkeep
         self._stopping = False
         self._has_looked = False
         self._troubles = 0
@@ -326,6 +329,8 @@ class Watch:
             self._intake.lake.send_downstream()
             if self._once and self._is_over(found):
                 break
+            if not self._once and not self._stopping:
+                self._upkeep(self._intake.lake)
             changed = self._next(found)
         return self.summary
 

@@ -1,11 +1,14 @@
-"""What ``gc`` found and did, and what the journal knows of itself."""
+"""What ``maintain`` and ``gc`` found and did, and what the journal knows of itself."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
+from lakegate.errors import ExitCode
 from lakegate.model.base import Value
 from lakegate.model.refs import Ref
+from lakegate.model.run import RunError
 
 
 class ExpiredBranch(Value):
@@ -88,6 +91,78 @@ class GcReport(Value):
     def size_bytes(self) -> int:
         """Bytes in the files deleted."""
         return sum(folder.size_bytes for folder in self.folders)
+
+
+class TableLayout(Value):
+    """How a table's files lie, which decides whether maintenance is due.
+
+    Attributes:
+        data_files: Number of data files.
+        size_bytes: Bytes in them.
+        small_files: Number of small ones in partitions where there are enough of them to compact.
+        delete_files: Number of delete files.
+        manifests: Number of manifests.
+    """
+
+    data_files: int = 0
+    size_bytes: int = 0
+    small_files: int = 0
+    delete_files: int = 0
+    manifests: int = 0
+
+
+MaintenanceAction = Literal["compact", "rewrite-manifests", "expire", "gc"]
+
+
+class MaintenanceStep(Value):
+    """One thing that ``maintain`` did to a table, or would do.
+
+    Attributes:
+        table: The table; empty for ``gc``.
+        action: What.
+        reason: Why it's due.
+        status: ``planned`` in a dry run; ``done``; ``skipped`` if there turned out to be nothing to do; ``failed``; or
+            ``left`` for the next round, because time was over.
+        run_id: The run that did it.
+        error: Why it failed.
+        retryable: Whether it failed for a reason that may pass.
+    """
+
+    table: str
+    action: MaintenanceAction
+    reason: str
+    status: Literal["planned", "done", "skipped", "failed", "left"] = "planned"
+    run_id: str | None = None
+    error: RunError | None = None
+    retryable: bool = False
+
+
+class MaintenanceReport(Value):
+    """What ``maintain`` did, or would do.
+
+    Attributes:
+        dry_run: Whether nothing was changed.
+        tables: Number of tables looked at.
+        steps: What was due.
+        gc: What was deleted afterwards; ``None`` if nothing was to be, or it failed.
+    """
+
+    dry_run: bool
+    tables: int
+    steps: tuple[MaintenanceStep, ...] = ()
+    gc: GcReport | None = None
+
+    @property
+    def failures(self) -> tuple[MaintenanceStep, ...]:
+        """The steps that failed."""
+        return tuple(step for step in self.steps if step.status == "failed")
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Exit code of a program that did just this: 3 if all that failed may succeed when it's tried again."""
+        if not self.failures:
+            return ExitCode.OK
+        return ExitCode.RETRYABLE if all(step.retryable for step in self.failures) else ExitCode.AUDIT_FAILED
 
 
 class JournalStatus(Value):

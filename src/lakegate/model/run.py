@@ -20,8 +20,9 @@ from lakegate.model.schema import ColumnChange, SchemaChange
 from lakegate.model.tables import ChangeKind
 
 RunStatus = Literal["running", "staged", "published", "rejected", "discarded", "skipped", "failed", "reverted"]
-RunKind = Literal["ingest", "transaction", "branch", "revert", "restore"]
-"""What started a run; ``branch`` is a branch of another writer that was audited or published."""
+RunKind = Literal["ingest", "transaction", "branch", "maintenance", "revert", "restore"]
+"""What started a run: ``branch`` is a branch of another writer that was audited or published; ``maintenance`` compacts,
+expires or renames, and changes no row."""
 
 RUN_ID_PROPERTY = "lakegate.run-id"
 """Key of the run id in commit properties and in snapshot summaries."""

@@ -14,7 +14,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
 from lakegate.model.schema import Column, Schema, SchemaChange, is_masked
 
-ChangeKind = Literal["append", "evolve", "metadata", "rewrite", "create", "drop"]
+ChangeKind = Literal["append", "evolve", "metadata", "expire", "rewrite", "create", "drop"]
 """What happened to a table between two of its states; see :class:`TableChange`."""
 
 
@@ -43,6 +43,7 @@ class TableChange(Value):
     - ``evolve``: likewise, but it got columns that can be NULL on the way, or columns of a wider type;
     - ``create``: a table that wasn't there, and whose snapshots, if any, all append, beginning with nothing;
     - ``metadata``: the same snapshots; the schema, partitioning, sort order or properties differ;
+    - ``expire``: the same state of the same table; it only forgot older snapshots;
     - ``drop``: the table was dropped;
     - ``rewrite``: anything else, such as an overwrite, a table that was replaced, or one that was rolled back.
 

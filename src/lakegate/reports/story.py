@@ -113,6 +113,8 @@ def _published(run: Run) -> str:
     assert publication is not None  # noqa: S101 - the caller's case
     tables = run.table
     aside = f" {counted(publication.quarantined, 'row')} of the batch quarantined." if publication.quarantined else ""
+    if run.kind == "maintenance":
+        return f"{tables}: {run.name or 'maintained'}; no row changed."
     if run.kind in ("revert", "restore"):
         what = "restored to an earlier state" if run.kind == "restore" else "taken back to before what was undone"
         return f"{tables}: {what}."
@@ -153,7 +155,7 @@ def _at(time: datetime | None) -> str:
 def _verdict(run: Run) -> str:
     checks = checks_of(run)
     if not checks:
-        return "" if run.kind in ("revert", "restore") else "No check was configured."
+        return "" if run.kind in ("maintenance", "revert", "restore") else "No check was configured."
     warned = sum(len(report.warnings) for report in run.reports)
     skipped = sum(len(report.skipped) for report in run.reports)
     if skipped and not warned:

@@ -33,6 +33,7 @@ _WHOLE = (
     "'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
 )
 """Options of ``to_json`` by which different values are different texts."""
+_ROW_IDS = ("_row_id", "_last_updated_sequence_number")
 _CATALOG_SETTING = "spark.sql.catalog."
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 _TIMES = frozenset({"timestamp", "timestamp_ntz"})
@@ -154,8 +155,11 @@ class SparkTransaction:
         with _running(f"compacting {table} on branch {self._branch}"):
             self._session.sql(f"CALL {CATALOG}.system.rewrite_data_files({', '.join(arguments)})").collect()
 
-    def fingerprint(self, table: TableIdentifier, *, by_partition: bool) -> Mapping[str, Any]:
-        """Return number and content hash of a table's rows, whatever their order, for each of its partitions."""
+    def fingerprint(self, table: TableIdentifier, *, by_partition: bool, row_ids: bool = False) -> Mapping[str, Any]:
+        """Return number and content hash of a table's rows, whatever their order, for each of its partitions.
+
+        With ``row_ids``, a hash of their ids and last changes, too; NULL where a row has none yet (format version 3).
+        """
         frame = self.table(table)
         values = [
             value
@@ -169,11 +173,16 @@ class SparkTransaction:
         ]
         partition = "CAST(_partition AS STRING)" if by_partition else "''"
         total = f"sum(CAST(xxhash64({', '.join(values)}) AS DECIMAL(38, 0)))"
+        lineage = "NULL"
+        if row_ids:
+            named = f"sum(CAST(xxhash64({', '.join((*values, *_ROW_IDS))}) AS DECIMAL(38, 0)))"
+            lineage = f"if(count({_ROW_IDS[0]}) = count(*), {named}, NULL)"
         with _running(f"reading {table} on branch {self._branch}"):
             found = self._session.sql(
-                f"SELECT {partition} AS part, count(*) AS rows, {total} AS hash FROM {table.sql(CATALOG)} GROUP BY 1"  # noqa: S608 - all quoted
+                f"SELECT {partition} AS part, count(*) AS rows, {total} AS hash, {lineage} AS ids "  # noqa: S608 - all quoted
+                f"FROM {table.sql(CATALOG)} GROUP BY 1"
             )
-            return {row["part"]: (row["rows"], row["hash"]) for row in collected(found)}
+            return {row["part"]: (row["rows"], row["hash"], row["ids"]) for row in collected(found)}
 
     @property
     def session(self) -> Any:

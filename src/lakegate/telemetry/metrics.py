@@ -147,7 +147,7 @@ def count_ending(measured: Measured, run: Run, begun: Run) -> None:
     if run.seconds is not None:
         measured.add(RUN_SECONDS, run.seconds, status=run.status)
     rows = {str(staged.table): staged.rows for staged in run.staged}
-    brings_data = run.kind not in ("revert", "restore")
+    brings_data = run.kind not in ("maintenance", "revert", "restore")
     for table in dict.fromkeys(run.tables):
         measured.add(TABLE_RUNS, table=table, status=run.status)
         if rows.get(table):

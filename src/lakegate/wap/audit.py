@@ -19,7 +19,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import published_files
 
-_BRINGS_NO_BATCH = frozenset({"revert", "restore"})
+_BRINGS_NO_BATCH = frozenset({"maintenance", "revert", "restore"})
 
 
 def audit(

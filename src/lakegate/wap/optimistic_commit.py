@@ -167,17 +167,33 @@ def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | 
     Raises:
         NotReplayableError: When the table changed in a way that rules out a rebase.
     """
-    if now != staged.before:
+    forgotten = _forgotten(context, staged, now)
+    if forgotten is None:
         pointer = _replayed(context, run, staged, now)
     else:
         # A table that the target lacks must be put without an id, one that it has with the target's.
-        aside = _written_aside(context, staged)
+        aside = _written_aside(context, staged) | forgotten
         pointer = context.editor.trimmed(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
         pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
     for run_id in run.request.replaces if run.request is not None else ():
         paths = published_files(context, run_id, head).get(pointer.table, frozenset())
         pointer = context.editor.drop_files(pointer, paths, {RUN_ID_PROPERTY: run.run_id})
     return pointer
+
+
+def _forgotten(context: Context, staged: StagedTable, now: TablePointer | None) -> frozenset[int] | None:
+    """Return the snapshots that a table has forgotten since the run began; ``None`` if more than that happened to it.
+
+    An append needn't know: it's replayed whatever happened.
+    """
+    if now == staged.before:
+        return frozenset()
+    if staged.only_adds or staged.before is None or now is None:
+        return None
+    if context.reader.change(staged.before, now).kind != "expire":
+        return None
+    there = {one.snapshot_id for one in context.reader.snapshots(now)}
+    return frozenset(one.snapshot_id for one in context.reader.snapshots(staged.before)) - there
 
 
 def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
@@ -238,7 +254,7 @@ def not_replayable(context: Context, run: Run, table: TableIdentifier, reason: s
             f"Ingest the files again when fewer runs publish to {table}. If the run's branch is still there, drop it "
             f"first: lakegate discard {run.branch}"
         )
-    if run.kind == "transaction":
+    if run.kind in ("transaction", "maintenance"):
         hint = f"Run the transaction again on the current {run.target}; lake.transact(work) does that for you."
     return NotReplayableError(
         f"{table} changed on {run.target} after this run started{by}, and {reason}; nothing was published.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lakegate.errors import AuditFailedError, InputError, SchemaError
 from lakegate.model.identifiers import TableIdentifier, quote
@@ -18,7 +19,13 @@ _TERM = re.compile(
 
 
 def optimize(
-    tx: Transaction, table: TableIdentifier, *, by_partition: bool, sort: str | None = None, where: str | None = None
+    tx: Transaction,
+    table: TableIdentifier,
+    *,
+    by_partition: bool,
+    row_ids: bool = False,
+    sort: str | None = None,
+    where: str | None = None,
 ) -> None:
     """Compact the table on the transaction's branch.
 
@@ -27,6 +34,7 @@ def optimize(
         table: The table.
         by_partition: Whether rows are compared partition by partition; not where the partitioning has changed, because
             then a compaction moves rows from old partitions to new ones.
+        row_ids: Whether the rows' ids and last changes are compared, too (format version 3).
         sort: Order of the rows in SQL (:func:`sort_order`).
         where: A validated condition that limits what is compacted. It doesn't limit what is compared: whole files are
             rewritten, with rows that it's false for.
@@ -34,18 +42,24 @@ def optimize(
     Raises:
         AuditFailedError: When the rows aren't the same as before.
     """
-    before = tx.engine.fingerprint(table, by_partition=by_partition)
+    before = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
     tx.engine.compact(table, sort=sort, where=where)
-    after = tx.engine.fingerprint(table, by_partition=by_partition)
-    if after != before:
-        parts = sorted(part for part in before.keys() | after.keys() if before.get(part) != after.get(part))
-        raise AuditFailedError(
-            f"The compaction of {table} is not published: it changed rows ({parts[0] or 'of the table'}, "
-            f"{before.get(parts[0])} before, {after.get(parts[0])} after).",
-            hint="Nothing was changed. Please report this.",
-            table=str(table),
-            branch=tx.branch,
-        )
+    after = tx.engine.fingerprint(table, by_partition=by_partition, row_ids=row_ids)
+    for part in sorted(before.keys() | after.keys()):
+        then, now = before.get(part), after.get(part)
+        if not _is_same(then, now):
+            raise AuditFailedError(
+                f"The compaction of {table} is not published: it changed rows ({part or 'of the table'}, "
+                f"{then} before, {now} after).",
+                hint="Nothing was changed. Please report this.",
+                table=str(table),
+                branch=tx.branch,
+            )
+
+
+def _is_same(then: Sequence[Any] | None, now: Sequence[Any] | None) -> bool:
+    """Return whether rows are the same. Those without ids, from before an upgrade to version 3, may have got them."""
+    return then == now or bool(then and now and then[-1] is None and then[:-1] == now[:-1])
 
 
 def sort_order(text: str, schema: Schema, table: TableIdentifier) -> str:

@@ -345,7 +345,11 @@ class _Rebased:
         """Return the tables whose state has changed since the commit ``since``."""
         tables = [TableIdentifier.stored(name) for name in names]
         then = self._context.catalog.get_tables(tables, Ref(name=since, hash=since, kind="detached"))
-        return [table for table in tables if then[table] != self._states[table]]
+        moved = (table for table in tables if then[table] != self._states[table])
+        # A table that only forgot old snapshots holds what it held.
+        return [
+            table for table in moved if self._context.reader.change(then[table], self._states[table]).kind != "expire"
+        ]
 
     def _request(self, head: Ref, pointers: Sequence[TablePointer], others: Sequence[QueuedPublish]) -> CommitRequest:
         run = self._run

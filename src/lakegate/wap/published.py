@@ -84,7 +84,7 @@ def _appended(
     context: Context, table: TableIdentifier, before: TablePointer | None, pointer: TablePointer, since: Ref
 ) -> TableChange:
     change = context.reader.change(before, pointer)
-    if change.only_adds or (change.kind == "metadata" and not change.written):
+    if change.only_adds or (change.kind in ("metadata", "expire") and not change.written):
         return change
     reason = f", because {change.reason}" if change.reason else ""
     raise InputError(

@@ -11,11 +11,9 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 from lakegate.errors import InputError, NotFoundError, NotReplayableError, NotRevertableError, OutcomeUnknownError
-from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKind, UndoneTable, new_run_id
-from lakegate.points import unknown_table
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -40,7 +38,7 @@ from lakegate.wap.reachable import keep_files, keep_files_of
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert
 from lakegate.wap.stage import namespaces_for
 
-_PlanAt = Callable[[Ref], RevertPlan]
+PlanAt = Callable[[Ref], RevertPlan]
 """Plans on top of a head of the target; called again when the target moved."""
 
 
@@ -83,7 +81,7 @@ def revert(
         return plan_revert(context, history, run_id, cascade=cascade)
 
     text = f"Reverting run {run_id}"
-    return _run(
+    return run_plan(
         context,
         plan_at,
         run_id=new_run_id,
@@ -147,84 +145,7 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
             unpublished=tuple(going),
         )
 
-    return _run(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
-
-
-def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
-    """Drop ``table`` in one commit. Older commits still have it, and it can be restored from them.
-
-    Its source files may be ingested again.
-
-    Args:
-        table: The table.
-        new_run_id: Id of the run that drops it.
-        target: The branch.
-
-    Raises:
-        NotFoundError: When there is no such table.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
-    """
-
-    def plan_at(head: Ref) -> RevertPlan:
-        now = context.catalog.get_table(table, head)
-        if now is None:
-            raise unknown_table(context.catalog, str(table), head)
-        rows, files = _held(context, now)
-        undone = UndoneTable(table=str(table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
-        history = BranchHistory(context, head, since=None)
-        reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
-        going, coming = history.side_effects(table, reverts)
-        return RevertPlan(
-            message=f"Drop {table}",
-            reverts=tuple(reversed(reverts)),
-            tables={table: TablePlan(None, undone)},
-            restored=tuple(coming),
-            unpublished=tuple(going),
-        )
-
-    return _run(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Dropping {table}")
-
-
-def expire_snapshots(
-    context: Context,
-    table: TableIdentifier,
-    *,
-    before: datetime,
-    keep: int,
-    new_run_id: str,
-    target: str = "main",
-) -> Run:
-    """Let the metadata of ``table`` forget snapshots, in one commit. No file is deleted, and no older commit changes.
-
-    Args:
-        table: The table.
-        before: Snapshots from earlier than this go.
-        keep: Number of the newest snapshots that stay in any case.
-        new_run_id: Id of the run that does it.
-        target: The branch.
-
-    Returns:
-        The new run: ``published``, or ``skipped`` when there is nothing to forget.
-
-    Raises:
-        NotFoundError: When there is no such table.
-        ConflictError: When the target kept moving.
-        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
-    """
-
-    def plan_at(head: Ref) -> RevertPlan:
-        now = context.catalog.get_table(table, head)
-        if now is None:
-            raise unknown_table(context.catalog, str(table), head)
-        shorter = context.editor.trimmed(now, at_least=keep, before=before)
-        plans = {table: TablePlan(shorter, UndoneTable(table=str(table), rows=0, data_files=0))}
-        gone = len(context.reader.snapshots(now)) - len(context.reader.snapshots(shorter))
-        nothing = None if gone else f"{table} has no snapshot from before {moment(before)} besides those to keep."
-        return RevertPlan(f"Expire {counted(gone, 'snapshot')} of {table}", (), plans, nothing=nothing)
-
-    text = f"Expiring snapshots of {table}"
-    return _run(context, plan_at, run_id=new_run_id, kind="transaction", target=target, text=text)
+    return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Restoring {table}")
 
 
 def reset_branch(context: Context, name: str, to: Ref, *, force: bool = False, main: str = "main") -> Ref:
@@ -277,7 +198,7 @@ def _require_revertable(history: BranchHistory, commit: Commit, run_id: str) -> 
 
 def _difference(context: Context, now: TablePointer | None, then: TablePointer) -> UndoneTable:
     after = context.reader.metadata(then)
-    rows_before, files_before = (0, 0) if now is None else _held(context, now)
+    rows_before, files_before = (0, 0) if now is None else held_by(context, now)
     return UndoneTable(
         table=str(then.table),
         rows=None if after.rows is None or rows_before is None else after.rows - rows_before,
@@ -285,7 +206,7 @@ def _difference(context: Context, now: TablePointer | None, then: TablePointer) 
     )
 
 
-def _held(context: Context, now: TablePointer) -> tuple[int | None, int]:
+def held_by(context: Context, now: TablePointer) -> tuple[int | None, int]:
     """Return how many rows and files a table holds that is to go: unknown and none if its metadata can't be read."""
     try:
         held = context.reader.metadata(now)
@@ -294,23 +215,37 @@ def _held(context: Context, now: TablePointer) -> tuple[int | None, int]:
     return held.rows, held.data_files or 0
 
 
-def _run(
+def run_plan(
     context: Context,
-    plan_at: _PlanAt,
+    plan_at: PlanAt,
     *,
     run_id: str,
     kind: RunKind,
     target: str,
     text: str,
+    name: str | None = None,
     dry_run: bool = False,
     action: Action | None = None,
 ) -> Run:
-    """Commit the plan as the run ``run_id``. If planning raises, no trace is left."""
+    """Commit a plan as the run ``run_id``, in one commit on the target. If planning raises, no trace is left.
+
+    Args:
+        context: What the run works with.
+        plan_at: Plans on top of a head of the target; called again when the target moved.
+        run_id: Id of the run.
+        kind: Its kind.
+        target: The branch.
+        text: What it does, for people.
+        name: The run's name.
+        dry_run: Change nothing; return what would be done.
+        action: Who began it, to be recorded.
+    """
     head = sync(context, target)
     plan = plan_at(head)
     run = Run(
         run_id=run_id,
         kind=kind,
+        name=name,
         branch="",
         status="running",
         started_at=datetime.now(UTC),
@@ -335,7 +270,7 @@ def _planned(plan: RevertPlan) -> dict[str, object]:
 
 
 def _commit(
-    context: Context, progress: Progress, plan_at: _PlanAt, planned_at: Ref, plan: RevertPlan, text: str
+    context: Context, progress: Progress, plan_at: PlanAt, planned_at: Ref, plan: RevertPlan, text: str
 ) -> None:
     run = progress.run
     states: tuple[TablePointer, ...] | None = None

@@ -67,6 +67,11 @@ class Change:
         return self.change.only_adds
 
     @property
+    def only_forgets(self) -> bool:
+        """Whether all it did was to forget older snapshots: nothing depends on that, and it depends on nothing."""
+        return self.change.kind == "expire"
+
+    @property
     def adds_delete_files(self) -> bool:
         """Whether it takes rows out of data files that stay."""
         return any(int(snapshot.summary.get("added-delete-files", 0)) for snapshot in self.change.written)
@@ -294,7 +299,7 @@ class _Planner:
         """Plan one table from which the changes ``mine``, oldest first, are to go."""
         first, now = mine[0], self._history.changes(table)[-1].after
         files_now = self._files(now)
-        if first.before is None and not self._later(first):
+        if first.before is None and all(one.only_forgets for one in self._later(first)):
             return TablePlan(None, _undone(table, files_now, {}, hidden=self._has_hidden(now), dropped=True))
         reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
         if now is None and reset is None:
@@ -368,7 +373,8 @@ class _Planner:
 
     def _depend(self, changes: Sequence[Change], what: str) -> None:
         for one in changes:
-            self.dependents.setdefault(_key(one.commit), _Dependent(one.commit, one.table, what))
+            if not one.only_forgets:
+                self.dependents.setdefault(_key(one.commit), _Dependent(one.commit, one.table, what))
 
     def _files(self, pointer: TablePointer | None) -> dict[str, DataFile]:
         return {} if pointer is None else {file.path: file for file in self._context.reader.files(pointer)}

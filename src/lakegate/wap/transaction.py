@@ -15,6 +15,7 @@ from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Action, Run, StagedTable
+from lakegate.model.run import Run, RunKind, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import suggest_keywords
@@ -28,7 +29,7 @@ from lakegate.wap.history import sync
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.publish import RejectedLateError, publish, reject
 from lakegate.wap.recover import recover
-from lakegate.wap.stage import ensure_namespace, fresh_location, hiding_values, staged_since
+from lakegate.wap.stage import ensure_namespace, hiding_values, new_table, staged_since
 
 Configured = Callable[[TableIdentifier], Sequence[Check]]
 _OTHER_STATE = re.compile(r"(?:at_timestamp|branch|snapshot_id|tag)_.*", re.IGNORECASE)
@@ -278,9 +279,7 @@ class Transaction:
         if self._context.catalog.get_table(table, branch) is not None:
             return None
         ensure_namespace(self._context, table, self.branch, self.run.run_id)
-        return CreateTable(
-            location=fresh_location(self._context, table, self.run.run_id), partition_by=tuple(partition_by)
-        )
+        return new_table(self._context, table, self.run.run_id, partition_by=partition_by)
 
 
 @contextmanager
@@ -294,6 +293,7 @@ def transaction(
     configured: Configured,
     on_failure: OnFailure,
     action: Action | None = None,
+    kind: RunKind = "transaction",
 ) -> Iterator[Transaction]:
     """Write in the body; at its end audit and publish all it wrote in one commit, or nothing.
 
@@ -309,7 +309,7 @@ def transaction(
     base = sync(context, target)
     run = Run(
         run_id=run_id,
-        kind="transaction",
+        kind=kind,
         name=name,
         tables=(),
         branch=branch,

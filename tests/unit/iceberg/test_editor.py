@@ -23,7 +23,7 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from lakegate.errors import EngineError, InputError, NotFoundError, NotReplayableError
+from lakegate.errors import AuditFailedError, EngineError, InputError, NotFoundError, NotReplayableError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.editor import IcebergTableEditor
 from lakegate.iceberg.files import local_path
@@ -735,6 +735,54 @@ def test_rows_of_version_3_get_ids_once_and_keep_them(tables: IcebergTables, edi
     assert document_at(third)["next-row-id"] == 9
     snapshot = document_at(third)["snapshots"][-1]
     assert (snapshot["first-row-id"], snapshot["added-rows"]) == (9, 0)
+
+
+def test_manifests_are_rewritten_with_the_same_files_sorted_by_partition(
+    tables: IcebergTables, editor: IcebergTableEditor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
+    table = tables.create({"commit.manifest-merge.enabled": "false"}, spec=spec)
+    for number, region in enumerate(["south", "north", "south", "east"]):
+        append(table, [number], region)
+    before = pointer_to(table)
+    with_row_ids(before)
+    staged = appended(tables, before, [9])
+    with_row_ids(staged)
+    numbered = editor.replay(staged, [staged.snapshot_id], upgraded(before))
+    for pointer in (before, numbered):
+        fewer = editor.rewrite_manifests(pointer, {"lakegate.run-id": "r"})
+
+        assert len(manifests_at(fewer)) == 1
+        assert ids_at(before) == [0, 1, 2, 3]
+        regions = [entry.file.partition[0] for entry in entries_at(fewer)]
+        assert regions == sorted(regions)
+        facts = {(one.file.file_path, one.sequence_number, one.snapshot_id) for one in entries_at(pointer)}
+        assert {(one.file.file_path, one.sequence_number, one.snapshot_id) for one in entries_at(fewer)} == facts
+        summary = document_at(fewer)["snapshots"][-1]["summary"]
+        number = len(manifests_at(pointer))
+        assert (summary["operation"], summary["lakegate.run-id"]) == ("replace", "r")
+        assert (summary["manifests-replaced"], summary["entries-processed"]) == (str(number), str(number))
+        assert editor.rewrite_manifests(fewer, {}) == fewer
+    layout = IcebergTableReader().layout(before, small_bytes=1 << 20, at_least=2)
+    assert (layout.data_files, layout.small_files, layout.manifests, layout.delete_files) == (4, 2, 4, 0)
+    assert row_ids(fewer) == row_ids(numbered)
+    assert document_at(fewer)["next-row-id"] == document_at(numbered)["next-row-id"] == 5
+    assert document_at(fewer)["snapshots"][-1]["added-rows"] == 0
+    # What is appended, compacted or dropped beside it goes on top.
+    assert len(entries_at(editor.replay(staged, [staged.snapshot_id], editor.rewrite_manifests(before, {})))) == 5
+
+    with_fewer = tables.create({"commit.manifest.target-size-bytes": "1"})
+    append(with_fewer, [0])
+    assert editor.rewrite_manifests(pointer_to(with_fewer), {}) == pointer_to(with_fewer)
+    empty = pointer_to(tables.create())
+    assert editor.rewrite_manifests(empty, {}) == empty
+
+    write: Any = vars(SnapshotProducer)["_write"]
+    monkeypatch.setattr(
+        SnapshotProducer, "_write", lambda self, one, entries, *rest: write(self, one, entries[1:], *rest)
+    )
+    with pytest.raises(AuditFailedError, match="list other files"):
+        editor.rewrite_manifests(before, {})
 
 
 def test_manifests_without_a_place_for_row_ids_are_numbered_as_a_whole(

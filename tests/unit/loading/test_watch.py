@@ -105,6 +105,15 @@ def test_a_watch_takes_what_is_there_and_what_comes() -> None:
     assert feed.acknowledged == [{"file:///landing/3.csv"}]
 
 
+def test_upkeep_comes_after_what_a_scan_found_but_not_with_once() -> None:
+    for once, calls in ((False, 2), (True, 0)):
+        lake, seen = FolderLake(), list[Any]()
+        lake.put("1.csv")
+        watch, _ = watching(lake, ScriptedFeed(lambda: None), once=once, upkeep=seen.append)
+        watch.run()
+        assert seen[:2] == [lake] * calls
+
+
 def test_only_files_with_nothing_left_to_do_are_acknowledged() -> None:
     lake = FolderLake()
     lake.becomes = failing_on("1.csv", outcome=SourceError("no"))

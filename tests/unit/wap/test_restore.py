@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,8 +12,10 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run, UndoneTable
 from lakegate.wap.recover import rebuild
-from lakegate.wap.revert import drop_table, expire_snapshots, reset_branch, restore_table
+from lakegate.wap.revert import reset_branch, restore_table
+from lakegate.wap.table_changes import drop_table, expire_snapshots
 from lakegate.wap.transaction import Transaction
+from support.flow_support import when_reached
 from support.revert_support import A, B, C, D, House
 
 TRIPS = TableIdentifier.parse("nyc.trips")
@@ -251,7 +254,7 @@ def test_old_snapshots_are_forgotten_and_nothing_else(house: House) -> None:
     later = datetime.now(UTC) + timedelta(days=1)
     run = expire_snapshots(house.context, TRIPS, before=later, keep=2, new_run_id="x")
 
-    assert (run.kind, run.status, run.reverts) == ("transaction", "published", ())
+    assert (run.kind, run.status, run.reverts) == ("maintenance", "published", ())
     assert house.rows() == [*A, *B, *C]
     now = house.context.catalog.get_table(TRIPS, house.head())
     assert now is not None
@@ -268,6 +271,37 @@ def test_old_snapshots_are_forgotten_and_nothing_else(house: House) -> None:
     assert house.rows() == [*A, *C, *D]
     with pytest.raises(NotFoundError):
         expire_snapshots(house.context, TableIdentifier.parse("nyc.no"), before=later, keep=1, new_run_id="x3")
+
+
+def test_nothing_depends_on_snapshots_that_were_forgotten(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = datetime.now(UTC) + timedelta(days=1)
+    house.add("r0", A)
+    house.work("over", lambda tx: tx.overwrite("nyc.trips", B))
+    house.add("r1", C)
+    runs = itertools.count()
+
+    def expire() -> None:
+        expire_snapshots(house.context, TRIPS, before=later, keep=1, new_run_id=f"x{next(runs)}")
+
+    with when_reached(monkeypatch, "before-publish", expire):
+        assert house.work("beside", lambda tx: tx.overwrite("nyc.trips", [*B, *C, *D])).status == "published"
+    now = house.context.catalog.get_table(TRIPS, house.head())
+    assert now is not None
+    assert len(house.context.reader.snapshots(now)) == 2
+    expire()
+    house.undo("beside")
+    house.undo("over")
+    assert house.rows() == [*A, *C]
+
+
+def test_the_journal_names_the_run_that_reverted_last_as_the_commits_do(house: House) -> None:
+    house.add("r0", A)
+    house.add("r1", B)
+    house.undo("r1")
+    drop_table(house.context, TRIPS, new_run_id="d")
+    assert house.status("r1") == ("reverted", "d")
+    rebuild(house.context, "main")
+    assert house.status("r1") == ("reverted", "d")
 
 
 def test_rows_that_a_compaction_put_among_others_are_not_replaced(house: House) -> None:

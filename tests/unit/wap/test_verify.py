@@ -31,7 +31,8 @@ from lakegate.progress import SilentNarrator
 from lakegate.testing import MemoryCatalog
 from lakegate.wap.context import Context
 from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
-from lakegate.wap.revert import drop_table, restore_table, revert
+from lakegate.wap.revert import restore_table, revert
+from lakegate.wap.table_changes import drop_table
 from lakegate.wap.verify import verify
 from support.iceberg_tables import NAME, IcebergTables, iceberg_tables, pointer_to
 from support.memory_journal import MemoryDatabase

@@ -199,12 +199,14 @@ def restore_table(app: App, /, *, table: str, at: str) -> None:
         "lakegate table optimize nyc.trips",
         "lakegate table optimize nyc.trips --sort 'pickup, zone desc'",
         "lakegate table optimize nyc.trips --sort 'zorder(pickup, zone)' --where \"pickup >= '2026-01-01'\"",
+        "lakegate table optimize nyc.trips --rewrite-manifests",
     ),
 )
 @table_argument()
 @click.option("--sort", metavar="ORDER", help="Order of the rows: columns with asc or desc, or zorder(a, b).")
 @click.option("--where", metavar="SQL", help="Only rewrite files that may hold rows for which this is true.")
-def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | None) -> None:
+@click.option("--rewrite-manifests", is_flag=True, help="List the same data files in fewer manifests. Without Spark.")
+def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | None, rewrite_manifests: bool) -> None:
     """Compact TABLE's small files into larger ones, and apply deletes. Needs Spark.
 
     Runs on a branch. It's published if all rows are the same as before, by their number and a hash of their content,
@@ -213,11 +215,15 @@ def optimize_table(app: App, /, *, table: str, sort: str | None, where: str | No
     Replaced files stay as long as older commits need them; see lakegate gc. Exits with 3 if others kept rewriting the
     same files.
     """
+    if rewrite_manifests and (sort or where):
+        raise click.UsageError("--rewrite-manifests reads no rows: --sort and --where don't go with it.")
     with app.lake() as lake:
-        run = lake.optimize_table(table, sort=sort, where=where)
+        run = lake.optimize_table(table, sort=sort, where=where, rewrite_manifests=rewrite_manifests)
         app.has_ended(run)
     if app.json:
         echo_json(journal_payload(run))
+    elif rewrite_manifests:
+        show_revert(app, run, "rewritten", f"manifests of {table}")
     elif run.publication is None:
         say(f"[bold yellow]nothing changed[/]  {safe(table)} has no files to compact")
     else:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +21,7 @@ from lakegate.cli.output import clip, counted, duration
 from lakegate.cli.run_output import run_payload
 from lakegate.cli.stderr import LiveNarrator
 from lakegate.cli.streams import as_json, lost_output
-from lakegate.errors import InputError
+from lakegate.errors import InputError, LakegateError
 from lakegate.loading.routes import location
 from lakegate.model.rows import json_safe
 from lakegate.model.words import parse_duration
@@ -26,7 +29,6 @@ from lakegate.progress import bound_to, one_line
 
 if TYPE_CHECKING:
     from lakegate.config import WatchSettings
-    from lakegate.errors import LakegateError
     from lakegate.lake import IngestOptions, Lake
     from lakegate.loading.routes import Places, Routes
     from lakegate.loading.scan import Chunk, Scan
@@ -128,7 +130,9 @@ def _watch(app: App, given: dict[str, Any], settings: WatchSettings, view: Any, 
         max_tries=given["max_tries"] or settings.max_tries,
         again=given["again"],
     )
-    return Watch(intake, feed, view, reopen=reopen, once=given["once"], settle_s=settle_s)
+    every = app.settings().maintenance.every
+    upkeep = _Upkeep(parse_duration(every).total_seconds(), view) if every is not None else lambda _: None
+    return Watch(intake, feed, view, reopen=reopen, once=given["once"], settle_s=settle_s, upkeep=upkeep)
 
 
 def _routes(given: dict[str, Any], settings: WatchSettings) -> Routes:
@@ -210,6 +214,35 @@ def _stopped_by_signals(watching: Watch) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _Upkeep:
+    """Maintains the lake's tables once in a while, whoever did it last."""
+
+    def __init__(self, every_s: float, view: WatchView) -> None:
+        self._every_s = every_s
+        self._view = view
+        self._due: float | None = None
+
+    def __call__(self, lake: Lake) -> None:
+        now = time.monotonic()
+        if self._due is None:
+            last = next(iter(lake.runs(kind="maintenance", limit=1)), None)
+            since_s = math.inf if last is None else (datetime.now(UTC) - last.started_at).total_seconds()
+            self._due = now + self._every_s - min(since_s, self._every_s)
+        if now < self._due:
+            return
+        self._due = now + self._every_s
+        try:
+            report = lake.maintain()
+        except LakegateError as error:
+            self._view.say("waiting", f"Maintenance: {error.message}")
+            return
+        for step in report.failures:
+            self._view.say("failed", f"Maintenance of {step.table}: {step.error.message if step.error else ''}")
+        done = [step for step in report.steps if step.status == "done"]
+        if done:
+            self._view.say("maintained", ", ".join(f"{step.table} ({step.action})" for step in done[:_SHOWN]))
 
 
 class WatchView:

@@ -23,6 +23,8 @@ from lakegate.progress import SilentNarrator
 
 WAP = "lakegate.wap"
 """Name of the workflow, for those who enqueue it from outside."""
+MAINTAIN = "lakegate.maintain"
+"""Name of the workflow that maintains tables."""
 _MAX_FAILURES = 20
 
 
@@ -71,6 +73,22 @@ class Outcome(TypedDict):
     rows: int
     failures: list[str]
     detail: str | None
+
+
+class Upkeep(TypedDict):
+    """What a round of maintenance did.
+
+    Attributes:
+        tables: Number of tables looked at.
+        done: Number of steps done.
+        left: Steps with nothing to do after all, or left for the next round.
+        failed: Why steps failed, by table and step.
+    """
+
+    tables: int
+    done: int
+    left: int
+    failed: dict[str, str]
 
 
 LakeOpener = Callable[[Narrator], Lake]
@@ -204,6 +222,32 @@ def wap(order: Order) -> Outcome:
         # Only the response to its publish was lost.
         return ended
     return outcome
+
+
+@DBOS.step(name="lakegate.maintain-round", retries_allowed=True, max_attempts=8, should_retry=may_succeed_again)
+def _maintain(tables: Sequence[str], within: str | None) -> Upkeep:
+    with opened_lake() as lake:
+        report = lake.maintain(tables, within=within)
+    failed = {
+        f"{one.table} {one.action}".strip(): one.error.message for one in report.failures if one.error is not None
+    }
+    done = sum(one.status == "done" for one in report.steps)
+    return Upkeep(tables=report.tables, done=done, left=len(report.steps) - done - len(failed), failed=failed)
+
+
+@DBOS.workflow(name=MAINTAIN)
+def maintain(tables: Sequence[str] = (), within: str | None = None) -> Upkeep:
+    """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
+
+    Restarted, it goes on with what is left: what was done to a table is a run of its own.
+
+    Raises:
+        LakegateError: The lake can't be reached, or another process maintains it.
+    """
+    try:
+        return _maintain(list(tables), within)
+    except dbos_errors.DBOSMaxStepRetriesExceeded as error:
+        raise _cause(error) from None
 
 
 def outcome_of(run: Run) -> Outcome:

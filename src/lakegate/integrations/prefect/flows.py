@@ -306,3 +306,30 @@ def _backfill_ended(results: Sequence[ChunkResult]) -> State[Any]:
     if counted.keys() <= _DONE and not any(one.left for one in results):
         return Completed(message=f"{said} {rows:,} rows.", data=list(results))
     return Failed(name="Incomplete", message=f"{said} {rows:,} rows. To continue, run it again.")
+
+
+@flow(name="lakegate-maintain", persist_result=False)
+def maintain_flow(tables: list[str] | None = None, within: str | None = None, home: str | None = None) -> State[Any]:
+    """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
+
+    Args:
+        tables: Names or patterns, such as ``nyc.*``. Default: all tables.
+        within: How long to begin new work, such as ``1h``. Default: the settings.
+        home: The project's folder, where the flow runs.
+
+    Returns:
+        ``Completed``; ``Incomplete`` (a failed state) if a step failed, ``Failed`` if it couldn't start.
+    """
+    try:
+        with open_lake(home) as lake:
+            report = lake.maintain(tables or (), within=within)
+    except LakegateError as error:
+        return Failed(message=told(error), data=error)
+    counted = Counter(step.status for step in report.steps)
+    said = (
+        f"{report.tables} tables; steps: {', '.join(f'{n} {status}' for status, n in counted.items()) or 'none due'}."
+    )
+    if report.failures:
+        why = "; ".join(f"{one.table}: {one.error.message}" for one in report.failures if one.error is not None)
+        return Failed(name="Incomplete", message=f"{said} {why}")
+    return Completed(message=said, data=report)

@@ -23,7 +23,15 @@ from lakegate.model.run import UndoneTable
 _FILES = 25
 _AGAIN_S = 3.0
 _TONES: dict[str, markup.Tone] = {"done": "ok", "failed": "bad", "running": "live"}
-_CHANGES = {"append": "appended", "create": "created", "rewrite": "changed", "metadata": "redefined", "drop": "dropped"}
+_CHANGES = {
+    "append": "appended",
+    "create": "created",
+    "drop": "dropped",
+    "evolve": "appended, with new columns",
+    "expire": "snapshots expired",
+    "metadata": "redefined",
+    "rewrite": "changed",
+}
 
 
 def show() -> None:

@@ -1,0 +1,89 @@
+"""Compact tables, rewrite manifests, expire snapshots and collect garbage, where it's due."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from lakegate.cli.app import App
+from lakegate.cli.commandline import command
+from lakegate.cli.options import complete_tables, span
+from lakegate.cli.output import Styled, counted, echo_json, next_commands, safe, say, show_rows, size
+
+if TYPE_CHECKING:
+    from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
+
+_STYLES = {"done": "green", "failed": "red", "left": "yellow"}
+
+
+@command(
+    "maintain",
+    examples=(
+        "lakegate maintain --dry-run",
+        "lakegate maintain 'nyc.*' --within 1h",
+        "lakegate maintain --no-gc -o json",
+    ),
+)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...", shell_complete=complete_tables)
+@click.option("--dry-run", is_flag=True, help="Show what is due. Changes nothing, and needs no Spark.")
+@click.option(
+    "--within", metavar="SPAN", type=span, help="How long to begin new work, such as 1h. Default: maintenance.within."
+)
+@click.option(
+    "--gc/--no-gc", default=None, help="Delete what nothing needs afterwards, or not. Default: maintenance.gc."
+)
+def maintain(app: App, /, *, tables: tuple[str, ...], dry_run: bool, within: timedelta | None, gc: bool | None) -> None:
+    """Compact tables, rewrite manifests, expire snapshots and collect garbage, where it's due.
+
+    TABLE is a name or a pattern, such as 'nyc.*'. Default: all tables on main. The settings in the section maintenance,
+    and each table's own, say when something is due.
+
+    What is done to a table is a run of its own, which can be reverted: stop it at any time, and the next round goes on.
+    A table that fails doesn't hold up the others. Run it from cron, from lakegate watch (maintenance.every), or from an
+    orchestrator; only one process at a time does it.
+
+    Exits with 0 if all is well, with 3 if what failed may succeed in the next round, and with 1 if something else did.
+    """
+    with app.lake(begins=not dry_run) as lake:
+        report = lake.maintain(tables, dry_run=dry_run, within=within, gc=gc)
+    if app.json:
+        echo_json(report.model_dump(mode="json"))
+    else:
+        _show(report)
+        if dry_run and report.steps:
+            next_commands(("Do it", app.command_without("--dry-run")))
+    raise click.exceptions.Exit(report.exit_code)
+
+
+def _show(report: MaintenanceReport) -> None:
+    looked = counted(report.tables, "table")
+    done = [step for step in report.steps if step.status == "done"]
+    if report.dry_run:
+        say(f"[bold]dry run[/]  {counted(len(report.steps), 'step')} due for {looked}; nothing was changed")
+    else:
+        failed = f", [bold red]{len(report.failures)} failed[/]" if report.failures else ""
+        say(f"[bold green]maintained[/]  {looked}: {counted(len(done), 'step')} done{failed}")
+    if report.steps:
+        rows = (
+            Styled((step.table, step.action, step.status, _said(step)), _STYLES.get(step.status))
+            for step in report.steps
+        )
+        say("")
+        columns = ("table", "action", "status", "why")
+        show_rows(columns, rows, whole=("action", "status"), cut="why", indent=2)
+    for step in report.failures:
+        if step.error is not None and step.error.hint:
+            say(f"  [cyan]{safe(step.error.hint)}[/]")
+    if report.gc is not None:
+        verb = "would delete" if report.dry_run else "deleted"
+        say("", f"gc {verb} {counted(report.gc.files, 'file')}, {size(report.gc.size_bytes)}")
+    if any(step.status == "left" for step in report.steps):
+        say("", "What is left is done by the next round.")
+
+
+def _said(step: MaintenanceStep) -> str:
+    if step.error is not None:
+        return step.error.message
+    return f"{step.reason}; run {step.run_id}" if step.run_id else step.reason

@@ -1,0 +1,193 @@
+"""Maintain tables: what is due, by the settings and by how their files lie, and one round of it.
+
+What is done to a table is a run of its own. Nothing is remembered between rounds: what is due shows in the tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+
+from lakegate.config import MaintenancePolicy
+from lakegate.errors import (
+    CatalogUnavailableError,
+    EngineUnavailableError,
+    LakegateError,
+    NotFoundError,
+    RetryableError,
+)
+from lakegate.model.figures import counted, size
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.maintenance import GcReport, MaintenanceAction, MaintenanceReport, MaintenanceStep, TableLayout
+from lakegate.model.refs import TablePointer
+from lakegate.model.run import Run, RunError
+from lakegate.model.words import did_you_mean, parse_duration
+from lakegate.points import MAIN
+from lakegate.wap.context import Context
+
+COMPACTED_AT = 5
+"""Small files that a partition must have to be compacted: Iceberg's ``min-input-files``."""
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """One round over the tables of ``main``.
+
+    Attributes:
+        policy_of: Returns when something is due for a table.
+        within: How long it may begin new work; ``None`` until all is done.
+        act: How each thing is done to a table.
+        gc: Deletes what nothing needs any more, afterwards; ``None`` to leave that.
+        watcher: Called with each step as it ended.
+    """
+
+    context: Context
+    policy_of: Callable[[TableIdentifier], MaintenancePolicy]
+    within: timedelta | None
+    act: Mapping[MaintenanceAction, Callable[[str], Run]]
+    gc: Callable[[], GcReport] | None
+    watcher: Callable[[MaintenanceStep], object]
+
+    def plan(self, names: Sequence[str] = ()) -> MaintenanceReport:
+        """Return what is due for the tables of these names or patterns; changes nothing."""
+        number, steps = self._due(names)
+        return MaintenanceReport(
+            dry_run=True, tables=number, steps=tuple(steps), gc=None if self.gc is None else self.gc()
+        )
+
+    def run(self, names: Sequence[str] = ()) -> MaintenanceReport:
+        """Do what is due, and say what became of it.
+
+        Raises:
+            RetryableError: When another process is at it, or the catalog or the journal can't be reached.
+        """
+        with self.context.journal.lock("maintenance", timeout_s=0) as is_ours:
+            if not is_ours:
+                raise RetryableError(
+                    "Another process maintains this lake just now; nothing was done.",
+                    hint="See what it does: lakegate runs --kind maintenance",
+                )
+            began = time.monotonic()
+            number, due_steps = self._due(names)
+            steps, has_engine = list[MaintenanceStep](), True
+            with self.context.narrator.step(f"Maintaining {counted(number, 'table')}") as progress:
+                for done, step in enumerate(due_steps):
+                    progress.progress(done, len(due_steps), "steps")
+                    is_over = self.within is not None and time.monotonic() - began > self.within.total_seconds()
+                    if is_over or (step.action == "compact" and not has_engine):
+                        steps.append(step.model_copy(update={"status": "left"}))
+                    else:
+                        steps.append(self._do(step))
+                        error = steps[-1].error
+                        has_engine = has_engine and (error is None or error.code != EngineUnavailableError.code)
+                    self.watcher(steps[-1])
+            report, collected = None, None
+            if self.gc is not None:
+                try:
+                    report = self.gc()
+                except LakegateError as error:
+                    collected = _failed(MaintenanceStep(table="", action="gc", reason="afterwards"), error)
+                    self.watcher(collected)
+        ended = (*steps, collected) if collected is not None else tuple(steps)
+        return MaintenanceReport(dry_run=False, tables=number, steps=ended, gc=report)
+
+    def _due(self, names: Sequence[str]) -> tuple[int, list[MaintenanceStep]]:
+        """Return the number of tables, and what is due: for those with the most small files first."""
+        now, head = datetime.now(UTC), self.context.catalog.get_ref(MAIN)
+        known = {str(pointer.table): pointer for pointer in self.context.catalog.list_tables(head)}
+        for name in names:
+            if not any(fnmatchcase(table, name) for table in known):
+                raise NotFoundError(
+                    f"No table on {MAIN} is called '{name}'.",
+                    hint=f"{did_you_mean(name, sorted(known))}To list them: lakegate table list",
+                    table=name,
+                )
+        wanted = {
+            table: pointer
+            for table, pointer in sorted(known.items())
+            if not names or any(fnmatchcase(table, name) for name in names)
+        }
+        found: list[tuple[int, list[MaintenanceStep]]] = []
+        with self.context.narrator.step(f"Looking at {counted(len(wanted), 'table')}") as progress:
+            for done, (table, pointer) in enumerate(wanted.items()):
+                progress.progress(done, len(wanted), "tables")
+                found.append(self._due_for(table, pointer, now))
+        return len(wanted), [step for _, steps in sorted(found, key=lambda one: -one[0]) for step in steps]
+
+    def _due_for(self, table: str, pointer: TablePointer, now: datetime) -> tuple[int, list[MaintenanceStep]]:
+        try:
+            actions, small_files = due(self.context, pointer, self.policy_of(pointer.table), now)
+        except CatalogUnavailableError:
+            raise
+        except LakegateError as error:
+            return 0, [_failed(MaintenanceStep(table=table, action="compact", reason="its files can't be read"), error)]
+        return small_files, [MaintenanceStep(table=table, action=one, reason=why) for one, why in actions.items()]
+
+    def _do(self, step: MaintenanceStep) -> MaintenanceStep:
+        if step.status == "failed":
+            return step
+        try:
+            run = self.act[step.action](step.table)
+        except CatalogUnavailableError:
+            raise  # the next round goes on
+        except LakegateError as error:
+            return _failed(step, error)
+        status = "done" if run.publication is not None else "skipped"
+        return step.model_copy(update={"status": status, "run_id": run.run_id})
+
+
+def _failed(step: MaintenanceStep, error: LakegateError) -> MaintenanceStep:
+    known = {"error": RunError.model_validate(error.to_dict()), "retryable": isinstance(error, RetryableError)}
+    return step.model_copy(update={"status": "failed", **known})
+
+
+def due(
+    context: Context, pointer: TablePointer, policy: MaintenancePolicy, now: datetime
+) -> tuple[dict[MaintenanceAction, str], int]:
+    """Return what is due for a table and why, in the order in which it's best done, and its number of small files.
+
+    Args:
+        context: What to read it with.
+        pointer: The table's state.
+        policy: When something is due.
+        now: The current time.
+    """
+    if not policy.enabled:
+        return {}, 0
+    layout = context.reader.layout(pointer, small_bytes=_bytes(policy.small_file), at_least=COMPACTED_AT)
+    found: dict[MaintenanceAction, str] = {}
+    reasons = "; ".join(_compacted_for(layout, policy))
+    if reasons:
+        found["compact"] = reasons
+    if layout.manifests >= policy.manifests:
+        found["rewrite-manifests"] = counted(layout.manifests, "manifest")
+    age = parse_duration(policy.expire)
+    snapshots = context.reader.snapshots(pointer)
+    old = sum(one.time < now - age for one in snapshots[: -policy.keep]) if age else 0
+    if old:
+        found["expire"] = f"{counted(old, 'snapshot')} older than {policy.expire}"
+    return found, layout.small_files
+
+
+def _compacted_for(layout: TableLayout, policy: MaintenancePolicy) -> Iterator[str]:
+    if layout.small_files >= policy.small_files:
+        yield f"{counted(layout.small_files, 'file')} below {policy.small_file}"
+    elif policy.average_file is not None and layout.small_files:
+        average = layout.size_bytes // layout.data_files
+        if average < _bytes(policy.average_file):
+            yield f"{counted(layout.data_files, 'file')} of {size(average)} on average"
+    if layout.delete_files >= policy.delete_files:
+        yield counted(layout.delete_files, "delete file")
+
+
+def _bytes(text: str) -> int:
+    """Return a size in bytes.
+
+    Example:
+        >>> _bytes("64m"), _bytes("1g")
+        (67108864, 1073741824)
+    """
+    return int(text[:-1]) << (20 if text.endswith("m") else 30)

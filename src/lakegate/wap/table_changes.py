@@ -1,0 +1,145 @@
+"""Change tables as a whole, in one commit on the target and by metadata alone: no engine, no branch, no row.
+
+Each is a run like all others, which can be undone.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lakegate.model.figures import counted, moment
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
+from lakegate.points import unknown_table
+from lakegate.wap.context import Context
+from lakegate.wap.history import run_of
+from lakegate.wap.revert import held_by, run_plan
+from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan
+
+
+def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
+    """Drop ``table`` in one commit. Older commits still have it, and it can be restored from them.
+
+    Its source files may be ingested again.
+
+    Args:
+        table: The table.
+        new_run_id: Id of the run that drops it.
+        target: The branch.
+
+    Raises:
+        NotFoundError: When there is no such table.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+
+    def plan_at(head: Ref) -> RevertPlan:
+        now = _existing(context, table, head)
+        rows, files = held_by(context, now)
+        undone = UndoneTable(table=str(table), rows=None if rows is None else -rows, data_files=-files, dropped=True)
+        history = BranchHistory(context, head, since=None)
+        reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
+        going, coming = history.side_effects(table, reverts)
+        return RevertPlan(
+            message=f"Drop {table}",
+            reverts=tuple(reversed(reverts)),
+            tables={table: TablePlan(None, undone)},
+            restored=tuple(coming),
+            unpublished=tuple(going),
+        )
+
+    return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Dropping {table}")
+
+
+def expire_snapshots(
+    context: Context,
+    table: TableIdentifier,
+    *,
+    before: datetime,
+    keep: int,
+    new_run_id: str,
+    target: str = "main",
+) -> Run:
+    """Let the metadata of ``table`` forget snapshots, in one commit. No file is deleted, and no older commit changes.
+
+    Args:
+        table: The table.
+        before: Snapshots from earlier than this go.
+        keep: Number of the newest snapshots that stay in any case.
+        new_run_id: Id of the run that does it.
+        target: The branch.
+
+    Returns:
+        The new run: ``published``, or ``skipped`` when there is nothing to forget.
+
+    Raises:
+        NotFoundError: When there is no such table.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+
+    def plan_at(head: Ref) -> RevertPlan:
+        now = _existing(context, table, head)
+        shorter = context.editor.trimmed(now, at_least=keep, before=before)
+        gone = len(context.reader.snapshots(now)) - len(context.reader.snapshots(shorter))
+        nothing = None if gone else f"{table} has no snapshot from before {moment(before)} besides those to keep."
+        return _same_rows(f"Expire {counted(gone, 'snapshot')} of {table}", shorter, nothing)
+
+    return run_plan(
+        context,
+        plan_at,
+        run_id=new_run_id,
+        kind="maintenance",
+        target=target,
+        text=f"Expiring snapshots of {table}",
+        name=f"expire snapshots of {table}",
+    )
+
+
+def rewrite_manifests(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
+    """List the data files of ``table`` in fewer manifests, sorted by partition, so that queries read fewer of them.
+
+    Args:
+        context: What the run works with.
+        table: The table.
+        new_run_id: Id of the run that does it.
+        target: The branch.
+
+    Returns:
+        The new run: ``published``, or ``skipped`` when there can't be fewer.
+
+    Raises:
+        NotFoundError: When there is no such table.
+        AuditFailedError: When the new manifests don't list the same files.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+
+    def plan_at(head: Ref) -> RevertPlan:
+        now = _existing(context, table, head)
+        fewer = context.editor.rewrite_manifests(now, {RUN_ID_PROPERTY: new_run_id})
+        nothing = f"The files of {table} can't be listed in fewer manifests." if fewer == now else None
+        return _same_rows(f"Rewrite the manifests of {table}", fewer, nothing)
+
+    return run_plan(
+        context,
+        plan_at,
+        run_id=new_run_id,
+        kind="maintenance",
+        target=target,
+        text=f"Rewriting the manifests of {table}",
+        name=f"rewrite manifests of {table}",
+    )
+
+
+def _existing(context: Context, table: TableIdentifier, head: Ref) -> TablePointer:
+    now = context.catalog.get_table(table, head)
+    if now is None:
+        raise unknown_table(context.catalog, str(table), head)
+    return now
+
+
+def _same_rows(message: str, state: TablePointer, nothing: str | None) -> RevertPlan:
+    plans = {state.table: TablePlan(state, UndoneTable(table=str(state.table), rows=0, data_files=0))}
+    return RevertPlan(message, (), plans, nothing=nothing)
