@@ -14,8 +14,7 @@ from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
 from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
-from lakegate.model.run import Action, Run, StagedTable
-from lakegate.model.run import Run, RunKind, StagedTable
+from lakegate.model.run import Action, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema
 from lakegate.model.tables import CreateTable
 from lakegate.model.words import suggest_keywords
