@@ -12,6 +12,8 @@ from lakegate.errors import InputError
 
 DECIMAL_COMMA = r"^[+-]?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?$"
 """A number with a decimal comma; points may group its digits by three."""
+NON_FINITE = ("NaN", "Inf", "-Inf", "Infinity", "-Infinity")
+"""What a double may be besides numbers."""
 LONE_DIGIT = r"\b([0-9])\b"
 """A digit that a date as SQL writes it has a zero before."""
 _PARTS = {

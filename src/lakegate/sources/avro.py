@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, cast
@@ -36,6 +37,8 @@ _LOGICAL: Mapping[str, Any] = {
     "local-timestamp-micros": pa.timestamp("us"),
     "uuid": pa.string(),
 }
+_MISSING_CODEC = re.compile(r"^(\w+) codec is supported but you need to install .*?(\w+)\W*$")
+_MOST_DIGITS = 38
 _WIDER = (("int", "long"), ("float", "double"), ("int", "double"))
 
 
@@ -56,6 +59,11 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
 
     def damaged(error: Exception) -> SourceError:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        missing = _MISSING_CODEC.search(reason)
+        if missing is not None:
+            codec, package = missing[1], missing[2]
+            message = f"'{path}' is compressed by {codec}, and {package}, which reads that, isn't installed."
+            return SourceError(message, hint=f"pip install {package}", path=path)
         return SourceError(f"'{path}' is a damaged Avro file: {reason}.", hint="Copy or write it again.", path=path)
 
     fields = _Fields(path)
@@ -112,6 +120,8 @@ class _Fields:
             self._named[declared["name"]] = declared
         logical = declared.get("logicalType")
         if logical == "decimal":
+            if declared["precision"] > _MOST_DIGITS:
+                raise _refused(self._path, name, f"is a decimal of {declared['precision']} digits")
             return pa.decimal128(declared["precision"], declared.get("scale", 0))
         self.has_uuid |= logical == "uuid"
         return _LOGICAL[logical] if logical in _LOGICAL else self._nested(declared, name, within)

@@ -6,7 +6,7 @@ nothing depends on how another reader, on another machine, takes the same text. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakegate.errors import InputError, SourceError
+from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import ColumnText, FileFormat, SourceColumn
 from lakegate.private import private_folder
 from lakegate.sources.csv_types import MANY, Inference, infer
@@ -27,6 +27,11 @@ from lakegate.sources.inspection import unreadable
 from lakegate.sources.parquet import schema_problems
 from lakegate.sources.rows import Rows
 
+_INEXACT_IN_DOUBLE = 2**53
+_WIDER = {
+    frozenset({"int64", "double"}): "double",
+    frozenset({"date32[day]", "timestamp[us]"}): "timestamp[us]",
+}
 _TEXTS = frozenset({"string", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]"})
 """What text in JSON may be."""
 
@@ -154,7 +159,26 @@ def widened(columns: Sequence[tuple[SourceColumn, ...]]) -> list[tuple[SourceCol
 
     def wide(column: SourceColumn) -> SourceColumn:
         found = types[column.name.lower()] - {"null"}
-        kind = next(iter(found)) if len(found) == 1 else "double" if found == {"int64", "double"} else column.type
+        kind = next(iter(found)) if len(found) == 1 else _WIDER.get(frozenset(found), column.type)
         return column.model_copy(update={"type": kind})
 
     return [tuple(wide(column) for column in some) for some in columns]
+
+
+def inexact(files: Sequence[CopiedFile], wide: Sequence[Sequence[SourceColumn]]) -> Iterator[SchemaError]:
+    """Yield the columns whose whole numbers in one file are too long for the fractions of another."""
+    for file, columns in zip(files, wide, strict=True):
+        doubles = {column.name for column in columns if column.type == "double"}
+        names = [column.name for column in file.columns if column.type == "int64" and column.name in doubles]
+        for name in names:
+            bounds = pc.min_max(pq.read_table(file.copy, columns=[name]).column(0))
+            largest = max(-bounds["min"].as_py(), bounds["max"].as_py())
+            if largest > _INEXACT_IN_DOUBLE:
+                path = shown(file.file.path)
+                yield SchemaError(
+                    f"Column '{name}' holds {largest} in '{path}' and fractions in another file: a double would round "
+                    "it.",
+                    hint="Write the numbers as text, or ingest the files on their own.",
+                    path=path,
+                    column=name,
+                )

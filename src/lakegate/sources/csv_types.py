@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 
 from lakegate.errors import SchemaError
 from lakegate.model.batch import MISSING_WORDS
-from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, Rewrite
+from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, Rewrite
 
 Kind = Literal["unknown", "bool", "int64", "double", "date32[day]", "timestamp[us]", "timestamp[us, tz=UTC]", "string"]
 
 _INEXACT_IN_DOUBLE = 2**53
 """The first integer that a double can't tell from its neighbour."""
 _MISSING = pa.array(MISSING_WORDS)
-_NON_FINITE = pa.array(["NaN", "Inf", "-Inf", "Infinity", "-Infinity"])
+_NON_FINITE = pa.array(NON_FINITE)
 _INSTANT = pa.timestamp("us", tz="UTC")
 _NAIVE = pa.timestamp("us")
 _PLUS, _MINUS, _ZERO, _NINE, _COLON, _Z = (ord(character) for character in "+-09:Z")
@@ -38,6 +38,7 @@ _MICROSECOND_TEXT = 26  # 2024-01-31T07:05:09.123456
 _WIDE_OFFSET = r"[+-](?:1[89]|2[0-9])(?::?[0-9]{2})?$"
 MANY = 999
 """Digits of a fraction that has an exponent, whose digits nobody counted."""
+_LONG_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
 _NUMBER_OR_DATE = re.compile(r"[+-]?[1-9][0-9.,' ]*[.,][0-9]+|[+-]?0,[0-9]+|[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}.*")
 _PROMOTIONS: Mapping[Kind, tuple[Kind, ...]] = {
     "bool": ("bool",),
@@ -69,6 +70,7 @@ class Inference:
         digits: For numbers: the most digits of a value.
         fraction: For numbers: the most digits of a fraction; :data:`MANY` for one with an exponent.
         words: For text: which of :data:`~lakegate.model.batch.MISSING_WORDS` it holds.
+        long: For text: whether all of it is numbers, which a double would round.
     """
 
     kind: Kind = "unknown"
@@ -77,6 +79,12 @@ class Inference:
     digits: int = 0
     fraction: int = 0
     words: frozenset[str] = frozenset()
+    long: bool = True
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether all values are numbers, if only such that a decimal holds."""
+        return self.kind in {"int64", "double"} or (self.kind == "string" and self.long)
 
     @property
     def arrow_type(self) -> str:
@@ -98,6 +106,7 @@ class Inference:
             digits=max(self.digits, other.digits),
             fraction=max(self.fraction, other.fraction),
             words=self.words | other.words,
+            long=all(one.kind == "unknown" or one.are_numbers for one in (self, other)),
         )
         kinds = {self.kind, other.kind} - {"unknown"}
         if len(kinds) <= 1:
@@ -123,15 +132,28 @@ def infer(values: Any, so_far: Inference) -> Inference:
     given, values = values, _without_missing_words(values)
     words = so_far.words if values is given else so_far.words | _missing_words(given)
     so_far = replace(so_far, words=words)
-    if so_far.kind == "string" or values.null_count == len(values):
+    if values.null_count == len(values) or (so_far.kind == "string" and not so_far.long):
         return so_far
+    if so_far.kind == "string":
+        return so_far.join(_as_long(values))
     texts = _Texts(values)
     expected = so_far.kind if so_far.kind != "unknown" else _guess(values)
     for kind in _PROMOTIONS.get(expected, ()):
         found = _CHECKS[kind](texts)
         if found is not None:
             return so_far.join(found)
-    return replace(so_far, kind="string", odd=_odd(values, expected))
+    found = _as_long(values)
+    return so_far.join(replace(found, odd="" if found.long else _odd(values, expected)))
+
+
+def _as_long(values: Any) -> Inference:
+    """Return text, which may be numbers of any length."""
+    if not pc.all(pc.match_substring_regex(values, _LONG_NUMBER)).as_py():
+        return Inference("string", long=False)
+    points = np.asarray(pc.find_substring(values, ".").fill_null(-1))
+    lengths = np.asarray(pc.binary_length(values).fill_null(0))
+    fraction = int(np.where(points >= 0, lengths - points - 1, 0).max())
+    return Inference("string", digits=int((lengths - (points >= 0)).max()), fraction=fraction)
 
 
 def _missing_words(values: Any) -> frozenset[str]:
@@ -176,6 +198,7 @@ def arrow_type(column: str, given: str, found: Inference) -> str:
     if decimal is not None:
         precision, scale = int(decimal[1]), int(decimal[2])
         arrow, takes = f"decimal128({precision}, {scale})", frozenset({"int64", "double"})
+        takes |= {"string"} if found.are_numbers else set()
         if found.kind in takes and found.fraction > scale:
             raise SchemaError(
                 f"Column '{column}' is given as {given}, but has values with {_digits(found.fraction)}.",
@@ -241,7 +264,9 @@ class _Texts:
         self._starts = ends[:-1]
         self._data = np.frombuffer(data, dtype=np.uint8)
         self.lengths: npt.NDArray[np.int32] = np.diff(ends)
-        self.present: npt.NDArray[np.bool_] = self.lengths > 0
+        # A word that means NULL still has its length.
+        valid = np.asarray(array.is_valid())
+        self.present: npt.NDArray[np.bool_] = (self.lengths > 0) & valid
 
     def byte(self, index: int) -> npt.NDArray[np.uint8]:
         """Return the byte at ``index`` of each text, 0 where the text is shorter; a negative index counts back."""

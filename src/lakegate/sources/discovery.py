@@ -231,12 +231,18 @@ def _copied_batch(
         results = _in_threads(lambda file: copy_file(file, kind, folder, advance), files, _CSV_THREADS)
     inspections = _good(results, problems)
     inferred = kind in {"json", "excel"}
-    columns = agreed([each.columns for each in inspections]) if inferred else [each.columns for each in inspections]
-    found = [replace(each, columns=has) for each, has in zip(inspections, columns, strict=True)]
+    own = [each.columns for each in inspections]
+    # Only text in JSON may be taken for something else.
+    columns = agreed(own) if kind == "json" else own
     # What is inferred of one file may be narrower than of another: that is no difference.
-    compared = (
-        [replace(each, columns=has) for each, has in zip(found, widened(columns), strict=True)] if inferred else found
-    )
+    wide = widened(columns) if inferred else columns
+    compared = [replace(each, columns=has) for each, has in zip(inspections, wide, strict=True)]
+    columns = [
+        tuple(mine if mine.type == "null" else its for mine, its in zip(has, wider, strict=True))
+        for has, wider in zip(columns, wide, strict=True)
+    ]
+    problems.extend(inexact(inspections, wide))
+    found = [replace(each, columns=has) for each, has in zip(inspections, columns, strict=True)]
     problems.extend(() if may_differ else difference_problems(compared, ordered=False))
     problems.extend(_partition_problems(found))
     problems.extend(_changed(found, storage))
@@ -245,7 +251,7 @@ def _copied_batch(
     copies = {each.file.uri: to_uri(each.copy) for each in found}
     return Batch(
         format=kind,
-        texts=number_texts(found) if kind == "json" else (),
+        texts=number_texts(found) if inferred else (),
         files=tuple(file.model_copy(update={"copy_uri": copies[file.uri]}) for file in _described(found, narrator)),
         columns=united(columns),
         variants=_variants(found, columns, ordered=False),

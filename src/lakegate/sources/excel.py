@@ -58,7 +58,10 @@ def read(file: Located, on_read: Callable[[int], None]) -> Rows:
 
 
 def _rows(path: str, sheet: str, cells: Sequence[Sequence[Any]]) -> Rows:
-    top = next(index for index, row in enumerate(cells) if any(cell != "" for cell in row))
+    named = (index for index, row in enumerate(cells) if any(str(cell).strip() for cell in row))
+    top = next(named, None)
+    if top is None:
+        raise SourceError(f"'{path}' has no sheet with rows.", hint="Give it a header and rows.", path=path)
     header = [str(cell).strip() for cell in cells[top]]
     width = max(index for index, name in enumerate(header) if name) + 1
     rows = [(number, row) for number, row in enumerate(cells[top + 1 :], start=top + 2) if any(c != "" for c in row)]

@@ -234,9 +234,10 @@ def partition_keys(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_ignored(name: str) -> bool:
-    """Return whether Spark would leave out a file or folder of this name.
+    """Return whether Spark would leave out a file or folder of this name; and Excel's locks of open workbooks.
 
     The rule is that of ``HadoopFSUtils.shouldFilterOutPathName``: leading ``.``, leading ``_`` without a ``=``
-    (``_SUCCESS``, ``_temporary``), and copies in progress.
+    (``_SUCCESS``, ``_temporary``), and copies in progress. Excel's locks are called ``~$`` and the workbook's name.
     """
-    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+    is_hidden = name.startswith((".", "~$")) or (name.startswith("_") and "=" not in name)
+    return is_hidden or name.endswith("._COPYING_")

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from lakegate.config import StorageSettings
+from lakegate.errors import SchemaError
 from lakegate.model.base import Value
 from lakegate.model.batch import Batch, CsvOptions, FileFormat, SourceColumn
 from lakegate.model.rows import json_safe
-from lakegate.model.schema import UNKNOWN, Column, struct_text
+from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
 from lakegate.ports import Narrator
 from lakegate.sources.csv_stream import csv_reader
 from lakegate.sources.discovery import discover
@@ -91,14 +92,23 @@ def inspect(
             columns = tuple(Column(name=each.name, type=type_name(_arrow_type(each))) for each in batch.columns)
             found = _csv_rows(batch, stores, rows)
         else:
-            schemas = [_schema(part.read_uris[0], stores) for part in batch.parts()]
-            declared = {field.name.lower(): field.type for schema in reversed(schemas) for field in schema}
-            columns = tuple(
-                Column(name=each.name, type=type_name(_arrow_type(each, declared[each.name.lower()])))
-                for each in batch.columns
-            )
+            columns = _declared(batch, stores)
             found = _parquet_rows(batch, stores, rows)
     return SourceSample(batch=batch, columns=columns, rows=tuple(found))
+
+
+def _declared(batch: Batch, storage: StorageSettings) -> tuple[Column, ...]:
+    """Return the columns of all files; of types that differ, one that holds both, else the first one's."""
+    schemas = []
+    for part in batch.parts():
+        declared = {field.name.lower(): field.type for field in _schema(part.read_uris[0], storage)}
+        named = (Column(name=c.name, type=type_name(_arrow_type(c, declared[c.name.lower()]))) for c in part.columns)
+        schemas.append(Schema(columns=tuple(named)))
+    try:
+        return merged(schemas).columns
+    except SchemaError:
+        found = {column.name.lower(): column for schema in reversed(schemas) for column in schema.columns}
+        return tuple(found[column.name.lower()] for column in batch.columns)
 
 
 def type_name(kind: Any) -> str:  # noqa: PLR0911 - a line for each type

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from lakegate.errors import SchemaError
 from lakegate.model.batch import MISSING_WORDS, Batch, CsvOptions, SourceColumn
-from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, rewrite
+from lakegate.model.csvtext import DECIMAL_COMMA, LONE_DIGIT, NON_FINITE, rewrite
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import UNKNOWN, Column, Schema, merged, struct_text
 from lakegate.model.sqltext import sql_string
@@ -153,6 +153,15 @@ def _read_parquet(session: Any, batch: Batch) -> Any:
         texts = {name.lower(): name for name in _texts(frame)}
         inferred = ((name, target) for name, target in _inferred(batch).items() if name in texts)
         converted |= {name: _parsed(CsvOptions(), {texts[name]: target})[0] for name, target in inferred}
+    if batch.format in {"json", "excel"}:
+        # One file may hold whole numbers, or days, where another has fractions, or times.
+        wider = {"double": ("bigint", "DOUBLE"), "timestamp[us]": ("date", "TIMESTAMP_NTZ")}
+        own = {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields}
+        for column in batch.columns:
+            narrow, target = wider.get(column.type, ("", ""))
+            if own.get(column.in_file.lower()) == narrow:
+                name = quote(column.in_file)
+                converted[column.in_file.lower()] = f"CAST({name} AS {target}) AS {name}"
     if not any(converted.values()):
         return frame
     return frame.selectExpr(*(converted.get(name.lower()) or quote(name) for name in frame.columns))
@@ -163,7 +172,7 @@ def _read_json(session: Any, batch: Batch, table: Schema) -> Any:
     frame = _renamed(_reader(session, batch).parquet(*map(spark_path, batch.read_uris)), batch)
     texts = {name.lower() for name in _texts(frame)}
     expressions = []
-    own = iceberg_schema(frame.schema)
+    own = source_schema(frame, batch)
     for column in table.columns:
         target = spark_type(column.type)
         if column.name.lower() in texts and target is not None:
@@ -263,7 +272,10 @@ def _rewritten(value: str, target: str, csv: CsvOptions) -> str:
     elif csv.decimal == "," and target != "boolean":
         made = f"replace(replace({value}, '.', ''), ',', '.')"
         # What doesn't match is no number then: it must not become one.
-        value = f"IF({value} RLIKE {sql_string(DECIMAL_COMMA)}, {made}, {value} || ' x')"
+        names = ", ".join(map(sql_string, NON_FINITE)) if target in {"double", "float"} else "NULL"
+        value = (
+            f"IF({value} RLIKE {sql_string(DECIMAL_COMMA)}, {made}, IF({value} IN ({names}), {value}, {value} || ' x'))"
+        )
     return value
 
 

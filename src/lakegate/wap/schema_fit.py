@@ -25,6 +25,8 @@ _WITH_COMMA = re.compile(r"[+-]?[0-9.]+,[0-9]+")
 _DATE = re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
 _EXPONENT = 999
 _JSON_TEXT = frozenset({"date", "timestamp", "timestamptz"})
+_LONG_INTEGER = "decimal(38, 0)"
+"""What JSON's integers beyond 64 bits are."""
 _DECIMAL = re.compile(r"decimal\((\d+), (\d+)\)")
 
 
@@ -214,14 +216,20 @@ def rounding(text: ColumnText | None, column: Column) -> str:
 
 
 def fits(batch: Column, table: Column, file_format: FileFormat) -> bool:
-    """Return whether a column's values can be written as another's type: text in CSV and JSON is parsed as it."""
+    """Return whether a column's values can be written as another's type: where types are inferred, the table's counts.
+
+    What doesn't fit it after all is refused when it's written, and what it would round by :func:`rounding`.
+    """
     if is_lossless(batch.type, table.type):
         return True
-    if file_format == "json":
-        # Its text is parsed as the table's type, too; its numbers are what they are.
-        parsed = batch.type in _JSON_TEXT and (table.type == "string" or (batch.type, table.type) in _PARSES_AS)
-        widened = batch.type == "long" and table.type in {"double", "string"}
-        return parsed or widened or (batch.type in {"long", "double"} and bool(_DECIMAL.fullmatch(table.type)))
+    if file_format in {"json", "excel"}:
+        if batch.type in {"long", "double", _LONG_INTEGER}:
+            is_decimal = _DECIMAL.fullmatch(table.type) is not None
+            is_number = (batch.type, table.type) in _PARSES_AS
+            return is_decimal or is_number or (batch.type == "long" and table.type == "string")
+        # Text in JSON is parsed as the table's type, too.
+        is_text = file_format == "json" and batch.type in _JSON_TEXT
+        return is_text and (table.type == "string" or (batch.type, table.type) in _PARSES_AS)
     if file_format != "csv":
         return False
     return (

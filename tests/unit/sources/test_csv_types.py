@@ -79,6 +79,13 @@ def test_a_column_without_values_is_of_any_type() -> None:
     assert Inference().arrow_type == "null"
 
 
+@pytest.mark.parametrize("text", ["true", "2024-01-31T07:05:00Z", "2024-01-31T07:05:00+01:00"])
+def test_words_for_missing_are_no_shorter_values(text: str) -> None:
+    assert infer(pa.array([text, "NA", None, text]), Inference()) == infer(
+        pa.array([text]), Inference(words=frozenset({"NA"}))
+    )
+
+
 def test_words_for_missing_are_missing_in_numbers_and_text_in_text() -> None:
     assert infer(pa.array(["NA", "1", "N/A"]), Inference()).kind == "int64"
     assert infer(pa.array(["NA", "NULL"]), Inference()).kind == "unknown"

@@ -61,6 +61,7 @@ def test_german_numbers_and_dates(tmp_path: Path) -> None:
         ({"types": {"nope": "long"}}, "There is no column 'nope'"),
         ({"types": {"betrag": "money"}}, "'money' is no type for column 'betrag'"),
         ({"types": {"betrag": "double"}}, "not all its values are: '1.234,56' is among its values"),
+        ({"types": {"plz": "decimal(9, 1)"}}, "not all its values are"),
         ({"types": {"betrag": "decimal(9, 1)"}, "decimal": ","}, "has values with 2 digits after the point"),
     ],
 )
@@ -78,6 +79,14 @@ def test_types_are_given(tmp_path: Path) -> None:
     assert types(batch)["betrag"] == "decimal128(9, 2)"
     assert types(batch)["menge"] == "string"
     assert hash(batch)
+
+
+def test_decimals_are_given_to_numbers_of_any_length(tmp_path: Path) -> None:
+    text = "id\n12345678901234567890\nNA\n-0.05\n7\n"
+    assert types(read(tmp_path, text, types={"id": "decimal(38, 2)"})) == {"id": "decimal128(38, 2)"}
+    assert types(read(tmp_path, text)) == {"id": "string"}
+    with pytest.raises(InputError, match="has values with 2 digits after the point"):
+        read(tmp_path, text, types={"id": "decimal(38, 0)"})
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ def test_what_parquet_has_no_type_for_is_refused_and_leaves_no_file(tmp_path: Pa
         ("a.avro", b'{"id": 1}', "is not an Avro file, whatever its name says"),
         ("a.orc", b"PK\x03\x04....", "is a zip archive (or an Excel workbook), not an ORC file"),
         ("a.avro", b"Obj\x01garbage", "is a damaged Avro file"),
+        ("a.xlsx", sheet(text_cell("A1", " ")), "has no sheet with rows"),
         ("a.orc", b"ORCgarbage", "is a damaged ORC file"),
         ("a.xlsx", b"PK\x03\x04garbage", "can't be read as a workbook"),
         ("a.xlsx", sheet(text_cell("A1", "id"), other=True), "has 2 sheets with rows: 'Sheet1', 'Sheet2'"),
@@ -283,6 +284,7 @@ def test_avro_keeps_declared_types(tmp_path: Path) -> None:
         (["null", "R"], "field 'x' holds itself (R)"),
         (["int", "string"], "field 'x' is a union of several types"),
         ({"type": "int", "logicalType": "time-millis"}, "column 'x' has type time32[ms]"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 50}, "field 'x' is a decimal of 50 digits"),
     ],
 )
 def test_avro_types_that_no_table_holds_are_refused(tmp_path: Path, kind: Any, words: str) -> None:
@@ -310,6 +312,12 @@ def test_orc_keeps_declared_types(tmp_path: Path) -> None:
         discover([str(tmp_path / "b.orc")], copies=tmp_path / "copies")
 
 
+def test_an_avro_file_that_needs_another_library_says_which(tmp_path: Path) -> None:
+    whole = avro({"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}, [{"x": 1}])
+    with pytest.raises(LakegateError, match="is compressed by snappy, and cramjam, which reads that, isn't installed"):
+        read(tmp_path, "a.avro", whole.replace(b"\x08null", b"\x0csnappy", 1))
+
+
 def test_a_sheet_has_the_types_of_its_cells(tmp_path: Path) -> None:
     header = "".join(
         text_cell(f"{at}1", name) for at, name in zip("ABCDE", ("id", "fee", "day", "na", "x"), strict=True)
@@ -328,8 +336,12 @@ def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"n": 1.5, "t": "soon", "z": 5}\n', encoding="utf-8")
     batch = discover([str(tmp_path)], copies=tmp_path / "copies")
-    assert [part.columns[0].type for part in batch.parts()] == ["int64", "double"]
+    assert [part.columns[0].type for part in batch.parts()] == ["double", "double"]
     assert {part.columns[1].type for part in batch.parts()} == {"string"}
+    (tmp_path / "a.jsonl").write_text('{"n": 9007199254740993, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
+    with pytest.raises(LakegateError, match=r"holds 9007199254740993 in '.*' and fractions in another file"):
+        discover([str(tmp_path)], copies=tmp_path / "copies")
+    (tmp_path / "a.jsonl").write_text('{"n": 1, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     (tmp_path / "c.jsonl").write_text('{"n": 2}\n', encoding="utf-8")
     with pytest.raises(LakegateError, match=r"c\.jsonl' does not have the columns"):
         discover([str(tmp_path)], copies=tmp_path / "copies")

@@ -179,8 +179,8 @@ def test_names_that_spark_cannot_read(tmp_path: Path) -> None:
 
 
 def test_what_spark_ignores() -> None:
-    ignored = [name for name in ("_SUCCESS", "_a=1", ".a", "a", "a._COPYING_", "_temporary") if is_ignored(name)]
-    assert ignored == ["_SUCCESS", ".a", "a._COPYING_", "_temporary"]
+    ignored = [name for name in ("_SUCCESS", "_a=1", ".a", "a", "a._COPYING_", "~$a.xlsx") if is_ignored(name)]
+    assert ignored == ["_SUCCESS", ".a", "a._COPYING_", "~$a.xlsx"]
 
 
 def test_values_in_folder_names_are_not_lost_silently(tmp_path: Path) -> None:

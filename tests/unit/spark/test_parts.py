@@ -144,6 +144,10 @@ def test_transforms_that_do_not_fit_the_schema_are_refused(text: str, words: str
         ("long", "string", "csv", True),
         ("string", "double", "csv", False),
         ("double", "long", "csv", False),
+        ("long", "int", "json", True),
+        ("decimal(38, 0)", "decimal(20, 0)", "json", True),
+        ("double", "decimal(9, 2)", "excel", True),
+        ("string", "date", "excel", False),
     ],
 )
 def test_which_types_fit(batch: str, table: str, file_format: FileFormat, fits: bool) -> None:
