@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
-from lakegate.config import HOME_NAME, Settings, StorageSettings
+from lakegate.config import FILE_NAME, HOME_NAME, Settings, StorageSettings
 from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
-from lakegate.errors import CatalogUnavailableError, ConfigurationError
+from lakegate.errors import CatalogUnavailableError, ConfigurationError, NotFoundError
 from lakegate.local.stack import LocalStack
 from lakegate.local.stores import SparkStores, stores_of
 from lakegate.model.batch import Batch, SourceFile
 from lakegate.model.downstream import Subscription
 from lakegate.model.refs import Ref
-from lakegate.model.secrets import is_loopback
-from lakegate.model.words import parse_duration
+from lakegate.model.secrets import is_loopback, is_reference
+from lakegate.model.source import SourceCatalog
+from lakegate.model.words import did_you_mean, parse_duration
 from lakegate.ports import Catalog, Engine, Narrator, Notifier, TableEditor, TableReader, WarehouseFiles
 from lakegate.storage.objects import canonical, is_remote
 from lakegate.wap.context import Context, Subscriber
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from lakegate.journal.journal import Journal
     from lakegate.spark.file_engine import FileEngine
 
+_JDBC_CATALOG = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+_JDBC = {
+    # Else PostgreSQL's driver reads the whole result into memory first, and times without a zone become instants.
+    "fetchsize": "10000",
+    "preferTimestampNTZ": "true",
+}
 _PATIENCE_S = 2.0
 """Seconds that a page waits for a journal that others have locked."""
 
@@ -270,6 +277,50 @@ class Components:
         token = None if given.token is None else Secret(given.token, setting="engine.token")
         sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
         return FileEngine(sessions, shares_files=is_loopback(urlsplit(given.url).hostname or ""))
+
+    def source_catalog(self, name: str) -> SourceCatalog:
+        """Return a source of the settings as a catalog of Spark, with its driver in the cache.
+
+        Raises:
+            NotFoundError: The settings have no such source.
+            ConfigurationError: A secret of it isn't there, or would go to another machine without TLS.
+            LocalStackError: Its driver can't be fetched.
+        """
+        given = self.settings.sources.get(name)
+        if given is None:
+            guess = did_you_mean(name, self.settings.sources)
+            raise NotFoundError(
+                f"The settings have no source '{name}'.", hint=f"{guess}Add a section [sources.{name}] to {FILE_NAME}."
+            )
+        options = {"": given.catalog} if given.catalog is not None else {"": _JDBC_CATALOG, **_JDBC}
+        jars: tuple[Path, ...] = ()
+        has_secret = False
+        for key, text in {"password": given.password, **given.options}.items():
+            if text is not None and is_reference(text):
+                options[key] = Secret(text, setting=f"sources.{name}.{key}").value()
+                has_secret = True
+            elif text is not None:
+                options[key] = text
+        if given.url is not None:
+            from lakegate.local.drivers import prepare_driver
+
+            jar, driver = prepare_driver(given, self.narrator)
+            options |= {"url": given.url, "driver": driver, **({"user": given.user} if given.user else {})}
+            jars = (jar,)
+        if has_secret:
+            self._require_private_engine(name)
+        return SourceCatalog(name, options, jars)
+
+    def _require_private_engine(self, source: str) -> None:
+        engine = self.settings.engine
+        if self._session is not None or engine.url is None or is_loopback(urlsplit(engine.url).hostname or ""):
+            return
+        if not (engine.tls or "use_ssl=true" in engine.url.lower() or (engine.tls is None and engine.token)):
+            raise ConfigurationError(
+                f"The secrets of source '{source}' would go to {urlsplit(engine.url).hostname} without TLS.",
+                hint="Set engine.tls = true.",
+                setting="engine.tls",
+            )
 
     def open_engine_ahead(self, batch: Batch) -> None:
         """Let the local Spark analyze ``batch`` while the rest loads, if it has rows and is on this machine."""

@@ -48,6 +48,13 @@ _CHANNEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _REPORT_FIELDS = re.compile(r"\{(run_id|table|branch)\}")
 _SNOWFLAKE_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 _LONGEST_SNOWFLAKE_NAME = 255
+_SOURCE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_SECRET_IN_JDBC_URL = re.compile(
+    r"//[^/?;]*@|:[^:@/]+/[^@/]*@|[?&;][^=?&;]*(?:passw|pwd|secret|token)[^=?&;]*=", re.IGNORECASE
+)
+_SECRET_OPTION = re.compile(r"(?:password|passwd|pwd|passphrase|secret|token|credential|access-key)$", re.IGNORECASE)
+_COORDINATES = re.compile(r"[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+")
+_SPARKS_OWN = frozenset({"lakegate", "spark_catalog", "system", "session", "global_temp"})
 _PASSWORD_IN_URL = re.compile(r"^[^:/]+://[^@/]*:[^@]*@|[?&](?:password|passfile)=", re.IGNORECASE)
 
 
@@ -452,6 +459,56 @@ class StorageSettings(_Section):
     adls: AdlsSettings = AdlsSettings()
 
 
+class SourceSettings(_Section):
+    """A database by its JDBC ``url``, or a ``catalog`` of Spark, whose tables are sources."""
+
+    url: str | None = None
+    """JDBC URL of a database, such as ``jdbc:postgresql://db.example.com/shop``, without user and password."""
+    user: str | None = None
+    """The database's user."""
+    password: Reference | None = None
+    """The user's password, by reference."""
+    driver: str | None = Field(default=None, pattern=_COORDINATES.pattern)
+    """Maven coordinates of the JDBC driver: ``group:name:version``. Default: PostgreSQL's, for its URLs."""
+    driver_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the driver's jar; required with ``driver``, and another jar is refused."""
+    catalog: str | None = None
+    """Class of a Spark catalog, such as ``org.apache.iceberg.spark.SparkCatalog``, instead of ``url``."""
+    options: dict[str, str] = Field(default_factory=dict)
+    """Options of the catalog, or of Spark's JDBC reader and the driver; secrets by reference."""
+
+    @field_validator("url")
+    @classmethod
+    def _validate_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("jdbc:"):
+            raise ValueError("must be a JDBC URL, such as 'jdbc:postgresql://db.example.com/shop'")
+        if value is not None and _SECRET_IN_JDBC_URL.search(value):
+            raise ValueError("must not hold a user's name, a password or a token: 'user', 'password' and 'options' do")
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _validate_options(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if _SECRET_OPTION.search(name):
+                _reference(text)
+        return value
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> SourceSettings:
+        if (self.url is None) == (self.catalog is None):
+            raise ValueError("needs either 'url' (a database) or 'catalog' (a catalog of Spark)")
+        database = ("user", "password", "driver", "driver_sha256")
+        given = next((name for name in database if getattr(self, name) is not None), None)
+        if self.catalog is not None and given is not None:
+            raise ValueError(f"'{given}' goes with 'url'")
+        if self.driver_sha256 is not None and self.driver is None:
+            raise ValueError("'driver_sha256' goes with 'driver'")
+        if self.url is not None and self.driver is None and not self.url.startswith("jdbc:postgresql:"):
+            raise ValueError("needs 'driver', the Maven coordinates of the JDBC driver: group:name:version")
+        return self
+
+
 class TableSettings(TableOptions):
     """Settings of one table: ``[tables."nyc.trips"]``, the short way to say what a contract says."""
 
@@ -757,9 +814,16 @@ def _downstream_name(value: str) -> str:
     return value
 
 
+def _source_name(value: str) -> str:
+    if not _SOURCE_NAME.fullmatch(value) or value.lower() in _SPARKS_OWN:
+        raise ValueError("must be letters, digits and '_', and none of Spark's own catalogs")
+    return value
+
+
 OPENLINEAGE = "openlineage"
 """Name of the downstream system that the section ``openlineage`` is."""
 DownstreamName = Annotated[str, AfterValidator(_downstream_name)]
+SourceName = Annotated[str, AfterValidator(_source_name)]
 
 
 class AuditSettings(_Section):
@@ -843,6 +907,11 @@ class Settings(_Section):
     openlineage: OpenlineageDownstream | None = None
     audit: AuditSettings = AuditSettings()
     ui: UiSettings = UiSettings()
+    sources: dict[SourceName, Annotated[SourceSettings, _JSON]] = Field(default_factory=dict)
+    """Databases, and catalogs of Spark, that rows come from: ``[sources.NAME]``.
+
+    ``LAKEGATE_SOURCES_NAME`` holds one as JSON.
+    """
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
 
     @field_validator("openlineage", mode="before")

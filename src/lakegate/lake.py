@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from itertools import islice
@@ -46,6 +47,7 @@ from lakegate.model.request import (
 )
 from lakegate.model.run import Action, Notification, Run, RunKind, RunStatus, new_run_id
 from lakegate.model.schema import Schema
+from lakegate.model.source import SCHEME, Source
 from lakegate.model.tables import AddedRows, Rows, TableMetadata
 from lakegate.model.verification import VerifyReport
 from lakegate.model.words import (
@@ -65,6 +67,7 @@ from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
 from lakegate.wap import review
 from lakegate.wap.alerting import alert_counted, alert_given_up, alert_late, find_late
+from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import Deadline
 from lakegate.wap.discard import discard, discard_run
@@ -81,6 +84,7 @@ from lakegate.wap.review import accepted
 from lakegate.wap.stage import changes_between
 from lakegate.wap.transaction import Transaction, transaction
 from lakegate.wap.trial import ContractOutcome, ContractTrial, outcome_of, try_contract
+from lakegate.wap.watermark import rows_left
 
 if TYPE_CHECKING:
     from lakegate.snippets.snippet import Snippet
@@ -122,6 +126,21 @@ class IngestOptions(TypedDict, total=False):
     format: FileFormat | None
     csv: CsvOptions | None
     timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What the rows that a run was handed were computed from.
+
+    Attributes:
+        reads: Tables of the lake, and the commit ``at`` that they were read at.
+        source: Table of another system, and the ``version`` of it that was taken; empty for its content's.
+    """
+
+    reads: tuple[str, ...] = ()
+    at: str = ""
+    source: str = ""
+    version: str = ""
 
 
 @suggest_keyword
@@ -185,7 +204,7 @@ class Lake:
 
     def __init__(self, components: Components) -> None:
         self._components = components
-        self._read_by: dict[str, tuple[tuple[str, ...], str]] = {}
+        self._taken: dict[str, _Taken] = {}
 
     def __repr__(self) -> str:
         """Return the lake's folder."""
@@ -336,7 +355,7 @@ class Lake:
         # Before the context: nothing need be started to find that a file is damaged.
         wanted: IngestOptions = {**options, "run_id": new_run_id()}
         with self._copies(wanted):
-            request = self._request(table, self._paths(paths, wanted), wanted)
+            request = self._request(table, self._paths(table, paths, wanted), wanted)
             self._components.open_engine_ahead(request.batch)
             return ingest(self._context, request)
 
@@ -363,14 +382,14 @@ class Lake:
         _require_known("plan", options)
         wanted: IngestOptions = {**options, "run_id": validate_run_id(options.get("run_id") or new_run_id())}
         with self._copies(wanted):
-            request = self._request(table, self._paths(paths, wanted), wanted)
+            request = self._request(table, self._paths(table, paths, wanted), wanted)
             planned = plan(self._context, request, base=sync(self._context, MAIN))
         known = self._components.journal.known(table, request.batch.files)
         return planned.model_copy(update={"known": known})
 
     def inspect(
         self,
-        paths: Paths,
+        paths: Paths | Source,
         *,
         format: FileFormat | None = None,  # noqa: A002 - as on the command line
         csv: CsvOptions | None = None,
@@ -379,7 +398,7 @@ class Lake:
         """Return what a table of these files would be, and their first rows. Needs neither catalog nor engine.
 
         Args:
-            paths: Files, folders or glob patterns.
+            paths: Files, folders or glob patterns; or a :meth:`source`, which the engine reads.
             format: ``parquet``, ``csv``, ``json``, ``avro``, ``orc`` or ``excel``. Default: detected from the files.
             csv: How to read CSV.
             rows: Number of rows to return.
@@ -394,6 +413,8 @@ class Lake:
             >>> lake.inspect("trips/*.parquet").batch.rows
             100
         """
+        if isinstance(paths, Source):
+            return self._inspect_source(paths, rows)
         from lakegate.sources.sample import inspect
 
         given = [paths] if isinstance(paths, (str, Path)) else paths
@@ -555,6 +576,31 @@ class Lake:
                 outcomes.append(outcome_of(self._context, loaded, run))
                 step.progress(done, len(wrote), "batches")
         return outcomes
+
+    def source(
+        self, name: str, *, sql: str | None = None, watermark: str | None = None, until: str | None = None
+    ) -> Source:
+        """Name a table of another system, such as a database, for :meth:`ingest`. Reads nothing yet.
+
+        Args:
+            name: The source in the settings (``[sources.shop]``), then the table as that system knows it:
+                ``"shop.public.orders"``. A part that holds a point is in double quotes.
+            sql: A query in Spark SQL over the tables of the source ``name``, instead of a table.
+            watermark: A column that grows with each new or changed row, such as ``updated_at`` or ``id``: each ingest
+                takes the rows beyond what is published. Without it, the whole table is taken, as if it was a file.
+            until: Highest value of ``watermark`` to take, to load a long table in parts. Default: the highest there is.
+
+        Returns:
+            The source, which :meth:`ingest`, :meth:`plan`, :meth:`write` and :meth:`inspect` take in place of paths.
+
+        Raises:
+            InputError: The name isn't one, or both or neither of table and query are given.
+
+        Example:
+            >>> lake.source("shop.public.orders", watermark="updated_at").table
+            ('public', 'orders')
+        """
+        return Source.parse(name, sql=sql, watermark=watermark, until=until)
 
     # Ingest in steps, for orchestrators
 
@@ -2373,7 +2419,7 @@ class Lake:
     def _step(self, table: str, paths: Paths | Frame, options: IngestOptions, *, until: Stage, suspends: bool) -> Run:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         wanted: IngestOptions = {**options, "run_id": run_id}
-        given = cache(lambda: self._paths(paths, wanted))  # a generator can be taken once only
+        given = cache(lambda: self._paths(table, paths, wanted))  # a generator can be taken once only
         try:
             run = resume(
                 self._context,
@@ -2384,19 +2430,23 @@ class Lake:
                 suspends=suspends,
                 deadline=Deadline.after(options.get("timeout_s")),
             )
-        except Exception:
+        except Exception as error:
+            if isinstance(error, RowsTakenError):
+                drop_copies(self.home, run_id)  # so that the next try takes what is left
             with suppress(LakegateError):  # what went wrong first counts
                 known = self._components.journal.get(run_id)
                 if known is None or known.finished_at is not None:
-                    self._read_by.pop(run_id, None)
+                    self._taken.pop(run_id, None)
                     drop_copies(self.home, run_id)
             raise
         return self._ended(run)
 
-    def _paths(self, given: Paths | Frame, options: IngestOptions) -> Paths:
+    def _paths(self, table: str, given: Paths | Frame, options: IngestOptions) -> Paths:
         """Return the paths of files as they were given, or that of a file which is made of rows, for this run."""
         # Of an earlier call of this run, which may have had other rows.
-        self._read_by.pop(options["run_id"] or "", None)
+        self._taken.pop(options["run_id"] or "", None)
+        if not isinstance(given, Source) and (named := _source_among(given)) is not None:
+            given = Source.parse(named)
         if isinstance(given, (str, Path)):
             return given
         from lakegate.frames import are_rows, spark_frame, to_batches
@@ -2411,13 +2461,13 @@ class Lake:
         if isinstance(given, Table) and given.commit:
             reads = (str(given.metadata.table),)
         if reads and isinstance(given, (Query, Table)):
-            self._read_by[options["run_id"] or ""] = reads, given.commit
+            self._taken[options["run_id"] or ""] = _Taken(reads, given.commit)
         elif reads is None:
             self._components.narrator.note(
                 "The query doesn't say for sure which tables it reads: if one changes before the rows are published, "
                 "they are published all the same."
             )
-        frame = spark_frame(given)
+        frame = self._rows_of_source(table, given, options) if isinstance(given, Source) else spark_frame(given)
         if frame is not None:
             from lakegate.spark.dataframes import to_batches as from_spark
 
@@ -2427,12 +2477,39 @@ class Lake:
         folder = private_folder(copies_of(self.home, options["run_id"] or ""))
         kind = type(given)
         target = folder / f"{kind.__module__.partition('.')[0].strip('_')}-{kind.__name__.lower()}.parquet"
-        with self._components.narrator.step(f"Taking the rows of this {kind.__name__}"):
-            problems = list(schema_problems(f"rows of this {kind.__name__}", schema))
+        what = given if isinstance(given, Source) else f"this {kind.__name__}"
+        with self._components.narrator.step(f"Taking the rows of {what}"):
+            problems = list(schema_problems(f"rows of {what}", schema))
             if problems:
                 raise combine(problems)
             write(batches, schema, target)
         return target
+
+    def _inspect_source(self, source: Source, rows: int) -> SourceSample:
+        from lakegate.model.rows import json_safe
+        from lakegate.sources.sample import SourceSample
+        from lakegate.spark.reader import iceberg_schema
+
+        engine = self._components.engine
+        frame = engine.read_source(self._components.source_catalog(source.name), source)
+        found = engine.fetch(frame.limit(rows)).to_pylist()
+        return SourceSample(
+            batch=Batch(format="parquet", files=(), columns=()),
+            columns=iceberg_schema(frame.schema).columns,
+            rows=tuple(json_safe(row) for row in found),
+        )
+
+    def _rows_of_source(self, table: str, source: Source, options: IngestOptions) -> Any:
+        """Return a DataFrame of the rows to take now."""
+        frame = self._components.engine.read_source(self._components.source_catalog(source.name), source)
+        run_id, version = options["run_id"] or "", ""
+        if source.watermark is not None:
+            name, mode = TableIdentifier.parse(table), self.mode_of(table, **options)
+            frame, version = rows_left(
+                self._context, name, source, frame, run_id=run_id, mode=mode, wait_s=self.settings.ingest.wait_s
+            )
+        self._taken[run_id] = _Taken(source=source.uri, version=version)
+        return frame
 
     @contextmanager
     def _copies(self, options: IngestOptions) -> Iterator[None]:
@@ -2440,12 +2517,12 @@ class Lake:
         try:
             yield
         finally:
-            self._read_by.pop(options["run_id"] or "", None)
+            self._taken.pop(options["run_id"] or "", None)
             drop_copies(self.home, options["run_id"] or "")
 
     def _ended(self, run: Run) -> Run:
         if run.finished_at is not None:
-            self._read_by.pop(run.run_id, None)
+            self._taken.pop(run.run_id, None)
             drop_copies(self.home, run.run_id)
         return run
 
@@ -2456,12 +2533,12 @@ class Lake:
         run_id = validate_run_id(options.get("run_id") or new_run_id())
         schema_mode = options.get("schema") or configured.schema or defaults.schema
         mode = self.mode_of(table, **options)
-        reads, reads_at = self._read_by.get(run_id, ((), ""))
+        taken = self._taken.get(run_id, _Taken())
         return IngestRequest(
             run_id=run_id,
             table=identifier,
-            reads=reads,
-            reads_at=reads_at,
+            reads=taken.reads,
+            reads_at=taken.at,
             batch=self._discover(
                 paths,
                 options.get("format"),
@@ -2470,6 +2547,7 @@ class Lake:
                 may_differ=schema_mode != "strict",
                 columns=configured.columns,
                 given=options.get("columns") or {},
+                taken=taken,
             ),
             checks=self._checks(identifier, options.get("checks", ()), configured=True),
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",
@@ -2478,7 +2556,9 @@ class Lake:
             target=MAIN,
             on_failure=options.get("on_failure") or defaults.on_failure,
             # Only what is appended is there twice when its file is taken again.
-            on_changed=options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
+            on_changed="append"
+            if taken.version
+            else options.get("on_changed") or (defaults.on_changed if mode.appends else "append"),
             on_busy=options.get("on_busy") or defaults.on_busy,
             on_same_content=options.get("on_same_content") or defaults.on_same_content,
             schema_mode=schema_mode,
@@ -2498,6 +2578,7 @@ class Lake:
         may_differ: bool = False,
         columns: Mapping[str, str] = MappingProxyType({}),
         given: Mapping[str, str] = MappingProxyType({}),
+        taken: _Taken = _Taken(),
     ) -> Batch:
         from lakegate.sources import discover
 
@@ -2523,6 +2604,13 @@ class Lake:
         batch = batch.renamed(names)
         if not may_differ and not batch.has_one_shape:
             found(may_differ=False)  # which raises, unless what differs was only inferred
+        if taken.source:
+            (copy,) = batch.files
+            version = taken.version or copy.version
+            file = _source_file(taken.source, version).model_copy(
+                update={"rows": copy.rows, "size_bytes": copy.size_bytes, "copy_uri": copy.uri}
+            )
+            batch = batch.only((file,))
         return batch
 
     @property
@@ -2597,6 +2685,15 @@ class Lake:
                         yield file
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _source_among(given: Paths | Frame) -> str | None:
+    """Return the URI of a source, if that is what was given in place of paths."""
+    paths = [given] if isinstance(given, str) else given if isinstance(given, (list, tuple)) else []
+    named = next((path for path in paths if isinstance(path, str) and path.startswith(SCHEME)), None)
+    if named is not None and len(paths) > 1:
+        raise InputError(f"{named} is ingested alone.", hint="Ingest the other paths on their own.")
+    return named
 
 
 def _require_known(method: str, options: IngestOptions) -> None:

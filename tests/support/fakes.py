@@ -24,6 +24,7 @@ from lakegate.model.refs import NO_SNAPSHOT, CommitRequest, Ref, TableAt, TableP
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import Column, Schema
+from lakegate.model.source import Source, SourceCatalog
 from lakegate.model.tables import (
     OWN_BATCH,
     AddedFiles,
@@ -93,6 +94,7 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.journal = Journal(self.database, holder=_Process(0))
         self.versions: dict[str, TableVersion] = {}
         self.sources: dict[str, Sequence[Row]] = {}
+        self.mark: tuple[str, str | None] = ("bigint", None)
         self.writes = 0
         self.scans = 0
         self.cancelled = False
@@ -151,6 +153,12 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
     def source_schema(self, batch: Batch) -> Schema:
         rows = self.sources[batch.uris[0]]
         return Schema(columns=tuple(Column(name=key, type=_TYPES[_kind(rows, key)][1]) for key in rows[0]))
+
+    def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
+        raise NotImplementedError
+
+    def highest_mark(self, frame: Any, column: str) -> tuple[str, str | None]:
+        return self.mark
 
     def append(self, batch: Batch, target: WriteTarget, step: Step | None = None) -> None:
         self.writes += 1

@@ -9,13 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from lakegate.config import Settings
 from lakegate.errors import ConfigurationError, InputError
 from lakegate.journal.schema import HEAD
-from lakegate.lake import Lake
+from lakegate.lake import Lake, _Taken
 from lakegate.model.batch import SourceFile
 from lakegate.model.maintenance import GcReport
 from lakegate.model.refs import CommitRequest
@@ -23,7 +22,6 @@ from lakegate.model.run import Publication, Run, RunKind, RunStatus
 from lakegate.private import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import stat_file, to_uri
-from lakegate.table import Query
 from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
 from support.flow_support import ordered
@@ -213,15 +211,16 @@ def lake_in(folder: Path, house: FakeLakehouse) -> Any:
 
 def test_rows_that_no_table_holds_are_refused(house: FakeLakehouse, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'a' has type duration"):
-        lake_in(tmp_path, house)._paths([{"a": timedelta(seconds=1)}], {"run_id": "r-1"})
+        lake_in(tmp_path, house)._paths(TABLE, [{"a": timedelta(seconds=1)}], {"run_id": "r-1"})
 
 
 def test_a_call_with_files_forgets_what_rows_of_its_run_were_read_from(house: FakeLakehouse, tmp_path: Path) -> None:
     lake = lake_in(tmp_path, house)
-    query = Query(None, lambda _: pa.table({}), lambda _: iter(()), reads=("nyc.a",), commit="c0")
-    lake._read_by["r-1"] = query.reads, query.commit
-    assert lake._paths(["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
-    assert not lake._read_by
+    lake._taken["r-1"] = _Taken(("nyc.a",), "c0")
+    assert lake._paths(TABLE, ["a.csv"], {"run_id": "r-1"}) == ["a.csv"]
+    assert not lake._taken
+    with pytest.raises(InputError, match="source://shop/t is ingested alone"):
+        lake._paths(TABLE, ["a.csv", "source://shop/t"], {"run_id": "r-1"})
 
 
 def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -213,6 +213,41 @@ def ingest_options(*, checked: str, branch_of: str) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def source_options(*, watermark: bool = True) -> Callable[[F], F]:
+    """Add the options that name a source of the settings instead of files."""
+    named = click.option(
+        "--source",
+        metavar="NAME.TABLE",
+        help="Take a table of the settings' sources, such as shop.public.orders; or NAME, with --sql over its tables.",
+    )
+    if not watermark:
+        return named
+    options: tuple[Callable[[F], F], ...] = (
+        named,
+        click.option("--watermark", metavar="COLUMN", help="Take each row of the source once, by this growing column."),
+        click.option("--until", metavar="VALUE", help="Take rows up to this value of the watermark only."),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def require_one_source(given: Mapping[str, Any]) -> None:
+    """Refuse options that name more than one thing to read, or nothing.
+
+    Raises:
+        click.UsageError: When they do.
+    """
+    if bool(given["paths"]) + (given["source"] is not None or given["sql"] is not None) != 1:
+        raise click.UsageError("Name files, or pass --source with a table, or --sql with a query: one of them.")
+    if given["source"] is None and (given.get("watermark") is not None or given.get("until") is not None):
+        raise click.UsageError("--watermark and --until go with --source.")
 
 
 def csv_options() -> Callable[[F], F]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from lakegate.errors import LocalStackError
+from lakegate.errors import ConfigurationError, LocalStackError
 from lakegate.local.java import ivy_jar, java, trust_options, user_java_options
 from lakegate.local.process import environment
 from lakegate.local.state import locked
@@ -67,6 +67,7 @@ def prepare(
 
     Raises:
         LocalStackError: When the cache can't be written, or a jar can't be fetched or is not the one expected.
+        ConfigurationError: When nothing says which jar is expected.
     """
     folder = cache or cache_folder()
     jars = {artifact: folder / "jars" / artifact.file_name for artifact in artifacts}
@@ -182,7 +183,7 @@ def _watch(ivy: subprocess.Popen[bytes], work: Path, total: int, step: Step) -> 
         now_done = sum(_size(path) for path in work.glob("cache/**/jars/*"))
         if now_done != done:
             done, progressed_at = now_done, time.monotonic()
-            step.progress(min(done, total), total, "bytes")
+            step.progress(min(done, total) if total else done, total or done, "bytes")
         elif time.monotonic() - progressed_at > _STALL_TIMEOUT_S:
             return  # the caller kills it and reports
 
@@ -192,6 +193,12 @@ def _take_over(artifact: Artifact, work: Path, folder: Path) -> None:
     if fetched is None:
         raise _fetch_failed([artifact], folder, "Ivy ended without it")
     found = _sha256(fetched)
+    if not artifact.sha256:
+        raise ConfigurationError(
+            f"Nothing says which {artifact.file_name} is the right one; its SHA-256 as fetched is {found}.",
+            hint=f'Compare that with what its publisher says, then set driver_sha256 = "{found}".',
+            file=artifact.file_name,
+        )
     if found != artifact.sha256:
         raise LocalStackError(
             f"{artifact.file_name} as fetched is not the jar lakegate was tested with: SHA-256 {found}, not "
@@ -207,7 +214,8 @@ def _take_over(artifact: Artifact, work: Path, folder: Path) -> None:
 def _is_good(path: Path, artifact: Artifact) -> bool:
     if _is_known_good(path, artifact):
         return True
-    if _size(path) != artifact.size_bytes or _sha256(path) != artifact.sha256:
+    size = _size(path)
+    if not size or artifact.size_bytes not in {0, size} or _sha256(path) != artifact.sha256:
         return False
     _remember_good(path, artifact)
     return True

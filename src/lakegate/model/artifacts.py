@@ -9,7 +9,10 @@ from xml.sax.saxutils import quoteattr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """One file in Maven's words; ``size_bytes`` and ``sha256`` are of the one that lakegate was tested with."""
+    """One file in Maven's words; ``size_bytes`` and ``sha256`` are of the one that lakegate was tested with.
+
+    Of a driver that a user names, the size isn't known (0), and the hash may be missing.
+    """
 
     group: str
     name: str
@@ -55,6 +58,14 @@ HADOOP_AWS = Artifact(
     size_bytes=936_997,
     sha256="d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
 )
+POSTGRESQL = Artifact(
+    group="org.postgresql",
+    name="postgresql",
+    version="42.7.11",
+    size_bytes=0,
+    sha256="1981b31d3993c58702783c1cddf10a34e48c1f413d70ff1cb6def0a143484647",
+)
+"""The driver for databases that are sources; fetched when one is."""
 # What hadoop-aws uses of the AWS SDK and Iceberg's bundle of the SDK lacks; the version is the bundle's.
 _SDK = (
     ("s3-transfer-manager", 282_942, "7bef0ea4efd5e0860bab63e08317040951edb51b72a5be734284c28b8324ab87"),

@@ -59,6 +59,20 @@ class SecretReference:
         return f"{self.scheme}:{self.place}" + (f"#{self.key}" if self.key else "")
 
 
+def is_reference(text: str) -> bool:
+    """Return whether a text refers to a secret.
+
+    Example:
+        >>> is_reference("env:SHOP_PASSWORD"), is_reference("rest")
+        (True, False)
+    """
+    try:
+        SecretReference.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine, by its name or address alone: nothing is looked up.
 

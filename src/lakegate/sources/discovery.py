@@ -15,9 +15,10 @@ from typing import TypeVar
 from lakegate.config import StorageSettings
 from lakegate.errors import InputError, SchemaError, SourceError
 from lakegate.model.batch import Batch, CsvOptions, FileColumns, FileFormat, SourceColumn, SourceFile, united
+from lakegate.model.source import SCHEME
 from lakegate.ports import Narrator
 from lakegate.sources import local, remote
-from lakegate.sources.copies import CopiedFile, agreed, copy_file, number_texts, widened
+from lakegate.sources.copies import CopiedFile, agreed, copy_file, inexact, number_texts, widened
 from lakegate.sources.csv import (
     CsvInspection,
     column_texts,
@@ -128,7 +129,9 @@ def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Seque
     stores = storage or StorageSettings()
     # in an object store, each stamp is a request: not one after the other
     with ThreadPoolExecutor(_STAMP_THREADS, thread_name_prefix="lakegate-stamps") as pool:
-        stamps = pool.map(lambda file: stamp_now(file.uri, stores), batch.files)
+        stamps = pool.map(
+            lambda file: file.stamp if file.uri.startswith(SCHEME) else stamp_now(file.uri, stores), batch.files
+        )
         return [
             file
             for file, stamp in zip(batch.files, stamps, strict=True)

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from lakegate.errors import QueryError
+from lakegate.errors import InputError, QueryError
 from lakegate.model.batch import Batch
 from lakegate.model.identifiers import TableIdentifier, quote
 from lakegate.model.quarantine import FileCount, KeyTest, Provenance, RowTest
@@ -20,8 +20,10 @@ from lakegate.model.refs import Ref, TableAt
 from lakegate.model.request import WriteMode
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.model.schema import MASK, PartitionTransform, Schema
-from lakegate.model.sqltext import sql_string
+from lakegate.model.source import Source, SourceCatalog, require_safe_name
+from lakegate.model.sqltext import sql_string, sql_tokens
 from lakegate.model.tables import OWN_BATCH, AddedRows, CreateTable, IntegerKey, Rows, ScanResult, WriteTarget
+from lakegate.model.words import did_you_mean
 from lakegate.ports import Step
 from lakegate.spark import quarantine
 from lakegate.spark.dataframes import to_batches
@@ -322,6 +324,42 @@ class SparkEngine:
         with translated(f"reading {wanted.table} on {wanted.ref}", query=True):
             return self._rows(wanted)
 
+    def read_source(self, catalog: SourceCatalog, source: Source) -> Any:
+        """Return a DataFrame of a table of another system, or of a query over its tables."""
+        with translated(f"reading source {source}", query=True):
+            session = self._source_session(catalog)
+            if source.sql is None:
+                frame = session.read.table(".".join(map(quote, (catalog.name, *source.table))))
+            else:
+                text = query_text(source.sql)
+                for token in sql_tokens(text):
+                    if token.kind == "quoted":
+                        require_safe_name(token.name, "The name")
+                require_harmless(session, text, is_query=True)
+                frame = session.sql(text)
+            frame.schema  # noqa: B018 - Connect plans lazily
+        return frame
+
+    def highest_mark(self, frame: Any, column: str) -> tuple[str, str | None]:
+        """Return the type of a column, and its highest value as text in UTC."""
+        found = next((field for field in frame.schema.fields if field.name.lower() == column.lower()), None)
+        if found is None:
+            raise InputError(
+                f"The source has no column '{column}'.",
+                hint=f"{did_you_mean(column, frame.columns)}Its columns: {', '.join(frame.columns)}.",
+                column=column,
+            )
+        name = quote(found.name)
+        with translated(f"looking for the highest {column}", query=True):
+            if found.nullable and frame.where(f"{name} IS NULL").selectExpr("1").limit(1).collect():
+                raise InputError(
+                    f"Column '{column}' is NULL in some rows, which would never be taken.",
+                    hint="Make a view that has a value there, such as coalesce(updated_at, created_at), and take that.",
+                    column=column,
+                )
+            highest = frame.selectExpr(f"max({name}) AS mark").selectExpr("CAST(mark AS STRING)").collect()[0][0]
+        return found.dataType.simpleString(), highest
+
     def compare(
         self, before: TableAt, after: TableAt, key: Sequence[str], *, renamed: Mapping[str, str]
     ) -> Sequence[Any]:
@@ -424,6 +462,24 @@ class SparkEngine:
             # Not catalog.setCurrentCatalog: on a classic session that asks the thread's active session, the user's.
             session.sql(f"SET CATALOG {CATALOG}")
         self._own[key] = session  # last: the one used longest ago goes first
+        return session
+
+    def _source_session(self, catalog: SourceCatalog) -> Any:
+        """Return a session whose one catalog, besides Spark's own, is a source's: it can't reach the lake."""
+        options = {f".{key}" if key else "": value for key, value in catalog.options.items()}
+        # A password that changed takes another session.
+        key = f"source:{catalog.name}:{hash(tuple(sorted(options.items())))}"
+        session = self._own.get(key)
+        if session is None:
+            prefix = f"spark.sql.catalog.{catalog.name}"
+            settings = {f"{prefix}{key}": value for key, value in options.items()}
+            # What Spark shows of settings and plans.
+            hidden = {"spark.sql.redaction.options.regex": rf"(?i)url|{prefix.replace('.', '[.]')}"}
+            session = self._open({**session_settings({}), **settings, **hidden, **PLAN_SETTINGS})
+            if is_connect(session) and catalog.jars:
+                session.addArtifacts(*map(str, catalog.jars))
+            session.sql(f"SET CATALOG {quote(catalog.name)}")
+            self._own[key] = session
         return session
 
     def _source(self, batch: Batch) -> tuple[Any, Schema]:

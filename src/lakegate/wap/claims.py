@@ -11,14 +11,15 @@ from lakegate.model.batch import Claim, KnownFile, SourceFile
 from lakegate.model.quarantine import is_quarantine
 from lakegate.model.refs import Ref
 from lakegate.model.request import IngestRequest
+from lakegate.model.source import MarkRanges, overlapping
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
 from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_files, tables_in
 from lakegate.wap.recover import recover
 
-_POLL_S = 0.1
-_RECOVER_EVERY = 10
+POLL_S = 0.1
+RECOVER_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
             request doesn't say what to do then; or when a file would be left out of a batch that must be whole.
         RetryableError: When the other run took longer than ``request.wait_s`` or the deadline allow; or when a batch
             that must be whole has a file of it.
+        RowsTakenError: When another run took rows of the same source by their marks meanwhile.
     """
     claim = _claim(context, request, token)
     if claim.busy and request.on_busy == "wait":
@@ -63,6 +65,7 @@ def claim_files(context: Context, request: IngestRequest, token: str, deadline: 
     if claim.same_content and request.on_same_content == "refuse":
         raise _same_content(request, claim.same_content)
     _note_same_content(context, request, claim.same_content)
+    _require_not_taken(context, request, claim.claimed)
     files, replaces = _with_replaced(context, request, claim)
     again: tuple[str, ...] = ()
     if files and request.mode.needs_all_files:
@@ -91,20 +94,45 @@ def _wait(context: Context, request: IngestRequest, claim: Claim, token: str, de
     with context.narrator.step(f"Waiting for run {other.run_id}, which is working on {other.file.uri}"):
         while claim.busy:
             if time.monotonic() > until:
-                raise RetryableError(
-                    f"Run {other.run_id} is still working on {other.file.uri} after {time.monotonic() - began:,.0f} s.",
-                    hint=f"lakegate runs {other.run_id}",
-                    table=str(request.table),
-                    file=other.file.uri,
-                    other_run_id=other.run_id,
-                )
-            time.sleep(_POLL_S)
+                raise still_working(str(request.table), other, began)
+            time.sleep(POLL_S)
             polls += 1
-            if polls % _RECOVER_EVERY == 0:
+            if polls % RECOVER_EVERY == 0:
                 recover(context, deadline)
             claim = _claim(context, request, token)
     measure(WAIT_SECONDS, time.monotonic() - began, queue="files")
     return claim
+
+
+def still_working(table: str, other: KnownFile, began: float) -> RetryableError:
+    """Return the error for a run that took too long, since ``began`` on the monotonic clock."""
+    return RetryableError(
+        f"Run {other.run_id} is still working on {other.file.uri} after {time.monotonic() - began:,.0f} s.",
+        hint=f"lakegate runs {other.run_id}",
+        table=table,
+        file=other.file.uri,
+        other_run_id=other.run_id,
+    )
+
+
+class RowsTakenError(RetryableError):
+    """Another run took rows of a source by their marks after this one had read which were left."""
+
+
+def _require_not_taken(context: Context, request: IngestRequest, files: Sequence[SourceFile]) -> None:
+    for known in context.journal.earlier(
+        str(request.table), [file for file in files if MarkRanges.parse(file.version)]
+    ):
+        own = next(file for file in files if file.uri == known.file.uri)
+        if overlapping(own.version, [known.file.version]):
+            raise RowsTakenError(
+                f"Run {known.run_id} published rows of {own.uri} after this run had looked which were left; nothing "
+                "was written.",
+                hint="Run it again: it takes the rows that are left.",
+                table=str(request.table),
+                file=own.uri,
+                other_run_id=known.run_id,
+            )
 
 
 def _note_same_content(context: Context, request: IngestRequest, files: Sequence[KnownFile]) -> None:

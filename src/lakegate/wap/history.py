@@ -29,6 +29,7 @@ from lakegate.model.run import (
     published_tables,
     total_removed,
 )
+from lakegate.model.source import overlapping
 from lakegate.model.tables import TableChange
 from lakegate.ports import Step
 from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, load_past
@@ -631,6 +632,7 @@ def require_not_published(run: Run, events: Iterable[HistoryEvent]) -> None:
             *(uri for uri, _ in ours & theirs),
             *(links[one] for one in links.keys() & set(zip(event.identities, versions, strict=False))),
             *(contents[version] for version in contents.keys() & {version for _, version in theirs}),
+            *(uri for uri, version in ours if overlapping(version, [its for one, its in theirs if one == uri])),
         }
         if both and event.run_id not in reverted and set(event.tables) & set(run.tables):
             raise AlreadyPublishedError(

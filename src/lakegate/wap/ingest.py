@@ -19,6 +19,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.journal import Lease
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run
+from lakegate.model.source import SCHEME
 from lakegate.wap import failpoints
 from lakegate.wap.claims import ClaimedFiles, claim_files
 from lakegate.wap.context import Context
@@ -310,7 +311,10 @@ def _skip(progress: Progress, claimed: ClaimedFiles) -> None:
 
 def _skip_empty(context: Context, request: IngestRequest) -> Run:
     now = datetime.now(UTC)
-    files = "file holds" if len(request.batch.files) == 1 else f"{len(request.batch.files)} files hold"
+    first, count = request.batch.files[0].uri, len(request.batch.files)
+    found = "The source file holds no rows" if count == 1 else f"The source {count} files hold no rows"
+    if first.startswith(SCHEME):
+        found = f"{first} has no rows to take"
     run = Run(
         run_id=request.run_id,
         tables=(str(request.table),),
@@ -318,7 +322,7 @@ def _skip_empty(context: Context, request: IngestRequest) -> Run:
         status="skipped",
         started_at=now,
         finished_at=now,
-        detail=f"The source {files} no rows; nothing to publish.",
+        detail=f"{found}; nothing to publish.",
     )
     context.journal.save(run)
     return run

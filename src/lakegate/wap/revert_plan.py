@@ -14,6 +14,7 @@ from lakegate.errors import NotRevertableError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, Ref, TablePointer
 from lakegate.model.run import UndoneTable
+from lakegate.model.source import overlapping
 from lakegate.model.tables import DataFile, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
@@ -412,7 +413,7 @@ def _require_not_published_again(
     history: BranchHistory, commit: Commit, table: TableIdentifier, reverts: Mapping[str, Commit]
 ) -> None:
     for later in history.commits:
-        again = _files_of(commit) & _files_of(later)
+        again = (_files_of(commit) & _files_of(later)) | _rows_of_both(commit, later)
         if _key(later) == _key(commit) or not again or str(table) not in tables_in(later):
             continue
         if history.holds(later, table, without=reverts):
@@ -432,6 +433,16 @@ def _files_of(commit: Commit) -> set[tuple[str, str]]:
     files = files_in(commit)
     identities = zip(identities_in(commit), (version for _, version in files), strict=False)
     return {*files, *((identity, version) for identity, version in identities if identity)}
+
+
+def _rows_of_both(commit: Commit, later: Commit) -> set[tuple[str, str]]:
+    """Return name and version of the sources of ``commit`` some of whose rows ``later`` took by their marks, too."""
+    theirs = files_in(later)
+    return {
+        (uri, version)
+        for uri, version in files_in(commit)
+        if overlapping(version, [its for one, its in theirs if one == uri])
+    }
 
 
 def _refused(change: Change, reason: str) -> NotRevertableError:

@@ -9,7 +9,15 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import csv_from, csv_options, ingest_options, partition_option, table_argument
+from lakegate.cli.options import (
+    csv_from,
+    csv_options,
+    ingest_options,
+    partition_option,
+    require_one_source,
+    source_options,
+    table_argument,
+)
 from lakegate.cli.output import Styled, count, counted, echo_json, next_commands, safe, say, show_rows, size
 from lakegate.cli.run_output import NO_STATUSES, run_payload, show_run, skipped_payload, statuses_of
 from lakegate.errors import ExitCode, LakegateError
@@ -34,11 +42,13 @@ _EXIT_CODES = {"published": ExitCode.OK, "skipped": ExitCode.OK, "rejected": Exi
         "lakegate ingest nyc.daily --sql 'SELECT date(pickup) AS day, count(*) AS trips FROM nyc.trips GROUP BY 1'",
         "lakegate ingest nyc.drivers changes.csv --mode upsert --key driver_id --delete-when \"op = 'D'\"",
         "lakegate ingest nyc.daily daily/ --mode replace-partitions",
+        "lakegate ingest sales.orders --source shop.public.orders --watermark updated_at",
     ),
 )
 @table_argument()
 @click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
 @click.option("--sql", metavar="QUERY", help="Ingest the result of a query over the lake instead of files.")
+@source_options()
 @ingest_options(checked="the batch", branch_of="batch")
 @click.option(
     "--on-busy",
@@ -54,6 +64,9 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
 
     TABLE is namespace.table; it's created if it doesn't exist. PATH is a file, a folder or a pattern. With --sql, the
     rows are a query's: the run fails if a table that it read changes before they are published.
+
+    With --source, the rows are a table's of a database, or of another catalog, that the settings name. With
+    --watermark, each of its rows is taken once: those whose value is higher than what is published.
 
     Each version of a file is published to a table once, however often you retry, link or rename it: files that are
     already on main are skipped. The same bytes at another path count as another file; see --on-same-content.
@@ -87,8 +100,7 @@ def ingest(app: App, /, *, dry_run: bool, **given: Any) -> None:
 
 
 def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
-    if (given["sql"] is None) != bool(given["paths"]):
-        raise click.UsageError("Name files, or pass --sql with a query: one of both.")
+    require_one_source(given)
     configured = app.settings().table(TableIdentifier.parse(given["table"])).csv
     csv = csv_from(given, configured)
     if csv is not None and given["format"] not in {None, *_WITH_CSV_OPTIONS}:
@@ -98,8 +110,12 @@ def _arguments(app: App, given: dict[str, Any]) -> dict[str, Any]:
 
 def _sourced(lake: Lake, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments with the query, if it is one, in place of paths."""
-    sql = arguments.get("sql")
-    given = {name: value for name, value in arguments.items() if name != "sql"}
+    names = ("sql", "source", "watermark", "until")
+    sql, *of_source = (arguments[name] for name in names)
+    given = {name: value for name, value in arguments.items() if name not in names}
+    source, watermark, until = of_source
+    if source is not None:
+        return {**given, "paths": lake.source(source, sql=sql, watermark=watermark, until=until)}
     return given if sql is None else {**given, "paths": lake.query(sql)}
 
 

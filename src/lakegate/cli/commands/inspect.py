@@ -8,7 +8,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import command
-from lakegate.cli.options import csv_from, csv_options
+from lakegate.cli.options import csv_from, csv_options, require_one_source, source_options
 from lakegate.cli.output import counted, echo_json, safe, say, show_rows, size
 from lakegate.model.batch import CsvOptions, FileFormat
 
@@ -24,9 +24,12 @@ _LONGEST = 24
         "lakegate inspect events.jsonl.gz",
         "lakegate inspect 'orders/*.csv' --delimiter ';' --decimal ','",
         "lakegate inspect s3://landing/trips/ -o json",
+        "lakegate inspect --source shop.public.orders",
     ),
 )
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path())
+@source_options(watermark=False)
+@click.option("--sql", metavar="QUERY", help="Show the result of a query over the tables of --source NAME.")
 @click.option("--format", type=click.Choice(get_args(FileFormat)), help="Default: taken from the file names.")
 @csv_options()
 @click.option(
@@ -36,19 +39,34 @@ def inspect(app: App, /, *, paths: tuple[str, ...], rows: int, **given: Any) -> 
     """Show what a table of these files would be, and their first rows.
 
     Nothing is written, and neither a lake nor Spark is needed. PATH is a file, a folder or a pattern. Types are those
-    of all values, not of the first ones.
+    of all values, not of the first ones. With --source, Spark reads the first rows of a table of the settings' sources.
     """
     from lakegate.sources.sample import inspect as look
 
+    source, sql = given.pop("source"), given.pop("sql")
+    require_one_source({"paths": paths, "source": source, "sql": sql})
+    if source is not None:
+        with app.lake() as lake:
+            _show(app, lake.inspect(lake.source(source, sql=sql), rows=rows), of=source)
+        return
+    if sql is not None:
+        raise click.UsageError("--sql goes with --source; to query the lake: lakegate query")
     file_format = given.pop("format")
     csv = csv_from(given, CsvOptions())
     found = look(paths, format=file_format, csv=csv, storage=app.settings().storage, narrator=app.narrator, rows=rows)
+    _show(app, found)
+
+
+def _show(app: App, found: SourceSample, *, of: str | None = None) -> None:
     if app.json:
         echo_json(_payload(found))
         return
     batch = found.batch
     files = counted(len(batch.files), "file")
-    say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
+    if of is None:
+        say(f"[bold]{safe(batch.format)}[/]  {files}, {counted(batch.rows, 'row')}, {size(batch.size_bytes)}", "")
+    else:
+        say(f"[bold]{safe(of)}[/]", "")
     shown = ((one.name, one.type, *(_short(row.get(one.name)) for row in found.rows)) for one in found.columns)
     show_rows(("column", "type", *(f"row {number}" for number, _ in enumerate(found.rows, start=1))), shown)
 

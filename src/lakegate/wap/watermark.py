@@ -1,0 +1,97 @@
+"""Watermarks: which rows of another system's table are left to take, so that each is published once.
+
+A version of such a source is a set of ranges of its marks. It's claimed, committed and reverted like a file's version,
+so what was taken is what commits say: after a revert, its rows are left again, and no journal is needed to know that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from lakegate.errors import InputError
+from lakegate.model.batch import KnownFile, SourceFile
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.request import WriteMode
+from lakegate.model.source import MarkRanges, Source, kind_of, to_take
+from lakegate.wap.claims import POLL_S, RECOVER_EVERY, still_working
+from lakegate.wap.context import Context
+from lakegate.wap.history import sync
+from lakegate.wap.recover import recover
+
+
+def rows_left(
+    context: Context, table: TableIdentifier, source: Source, frame: Any, *, run_id: str, mode: WriteMode, wait_s: float
+) -> tuple[Any, str]:
+    """Return the rows of a source that no run has published to ``table``, and the version that they are.
+
+    Their highest mark is fixed before any is read: rows that come meanwhile are left to the next run.
+
+    Args:
+        frame: All rows of the source.
+        run_id: The run that is to take them.
+        mode: What it does to the rows that are there.
+        wait_s: Seconds to wait for another run that is taking rows of it.
+
+    Raises:
+        InputError: When there's no such column, it can't be a watermark, or runs took rows otherwise.
+        RetryableError: When another run took longer than ``wait_s``.
+    """
+    column = source.watermark or ""
+    if mode.needs_all_files:
+        raise InputError(
+            f"Mode {mode.name} puts a batch in the place of rows that a watermark has taken before.",
+            hint="Use --mode append or upsert; or leave out --watermark, to take all rows each time.",
+        )
+    file = SourceFile(uri=source.uri, size_bytes=0, version="", rows=0)
+    recover(context)
+    sync(context, "main")
+    _wait(context, str(table), file, run_id, wait_s)
+    spark_type, highest = context.engine().highest_mark(frame, column)
+    kind = kind_of(spark_type, column)
+    published = context.journal.earlier(str(table), [file])
+    taken = to_take(
+        column, kind, highest, _like(table, published, column, kind), until=source.until, now=datetime.now(UTC)
+    )
+    return (frame.where("false"), "") if taken is None else (frame.where(taken.where(spark_type)), taken.version)
+
+
+def _like(table: TableIdentifier, published: Sequence[KnownFile], column: str, kind: str) -> Sequence[MarkRanges]:
+    """Return what was taken, which must be by the same marks."""
+    found = []
+    for one in published:
+        ranges = MarkRanges.parse(one.file.version)
+        if ranges is None or not ranges.is_like(column, kind):
+            how = "as a whole" if ranges is None else f"by {ranges.column} ({ranges.kind})"
+            raise InputError(
+                f"Run {one.run_id} took rows of {one.file.uri} for {table} {how}, not by {column} ({kind}): which are "
+                "left can't be told.",
+                hint=f"Go on as that run did; or take its rows back, and begin anew: lakegate revert {one.run_id}",
+                table=str(table),
+                other_run_id=one.run_id,
+            )
+        found.append(ranges)
+    return found
+
+
+def _wait(context: Context, table: str, file: SourceFile, run_id: str, wait_s: float) -> None:
+    """Wait until no other run is taking rows of it: only then is it known which are left."""
+
+    def other() -> KnownFile | None:
+        return next((one for one in context.journal.known(table, [file]).busy if one.run_id != run_id), None)
+
+    busy = other()
+    if busy is None:
+        return
+    began, polls = time.monotonic(), 0
+    with context.narrator.step(f"Waiting for run {busy.run_id}, which is working on {file.uri}"):
+        while busy is not None:
+            if time.monotonic() - began > wait_s:
+                raise still_working(table, busy, began)
+            time.sleep(POLL_S)
+            polls += 1
+            if polls % RECOVER_EVERY == 0:
+                recover(context)
+            busy = other()
