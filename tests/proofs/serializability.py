@@ -505,7 +505,8 @@ class _Reach:
         """Make all choices that have one way left; return those that have more, and one that has none."""
         todo, changed = list(choices), True
         while changed:
-            changed, left = False, []
+            changed = False
+            left: list[_Choice] = []
             for choice in todo:
                 if any(not way.choices and self._has(way) for way in choice):
                     continue
