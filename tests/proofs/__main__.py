@@ -21,6 +21,7 @@ from proofs import (
     dbos_matrix,
     exactness,
     group_crashes,
+    histories,
     quarantine,
     schema_changes,
     state_machine,
@@ -102,6 +103,7 @@ _LONG: Mapping[str, Proof] = {
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.all_cases(), times=dbos_matrix.TIMES, tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
+    "histories": lambda home, seed: histories.prove(home, seed=seed, keep=Path(tempfile.gettempdir())),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
     "quarantine-crashes": lambda home, seed: quarantine.prove(
         home, quarantine.every_kill(), seed, namespace="killed", tell=_tell
@@ -118,6 +120,7 @@ _SHORT: Mapping[str, Proof] = {
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.some_cases(), tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),
+    "histories": lambda home, seed: histories.prove(home, histories.SHORT, seed=seed),
     "exactness": lambda home, seed: exactness.prove(home, exactness.SHORT, seed=seed, tell=_tell),
     "quarantine": lambda home, seed: quarantine.prove(home, quarantine.SHORT, seed, tell=_tell),
     "schema-changes": lambda home, seed: schema_changes.prove(home, 4, seed, tell=_tell),

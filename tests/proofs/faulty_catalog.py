@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 from lakegate.errors import CatalogUnavailableError, ConflictError, LakegateError, OutcomeUnknownError
+from lakegate.lake import MAIN, Lake
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Commit, CommitRequest, Ref, TableDifference, TablePointer
 from lakegate.ports import Catalog
@@ -165,6 +167,30 @@ class FaultyCatalog:
             raise _away(call)
         self._script.after(call)
         return done
+
+
+@dataclass
+class _Chance:
+    """Lets some calls go wrong, each in any way."""
+
+    line: Line
+    percent: int
+    chooser: random.Random
+
+    def before(self, call: str) -> Fault | None:
+        self.line.tick()
+        return self.chooser.choice(get_args(Fault)) if self.chooser.randrange(100) < self.percent else None
+
+    def after(self, call: str) -> None:
+        """Let nothing happen after a call."""
+
+
+def bad_line(lake: Lake, percent: int, seed: int) -> None:
+    """Put an open lake behind a bad line, on which so many of a hundred calls to the catalog go wrong."""
+    components = lake._components  # noqa: SLF001 - the proofs look behind the API
+    line = Line(components.catalog)
+    chance = _Chance(line, percent, random.Random(seed))  # noqa: S311 - reproducible on purpose
+    components.context = replace(components.context, catalog=FaultyCatalog(components.catalog, chance, line, MAIN))
 
 
 def _away(call: str) -> CatalogUnavailableError:

@@ -72,10 +72,11 @@ class Operation:
 
 @dataclass
 class Pending:
-    """An operation under way. What isn't said when it ends is unknown."""
+    """An operation under way. What isn't said when it ends is unknown; it ended earlier if it says so."""
 
     steps: list[Step]
     result: Result = "unknown"
+    end: float | None = None
 
 
 @dataclass
@@ -88,15 +89,19 @@ class Recorder:
         self._began = time.monotonic()
         self._lock = threading.Lock()
 
+    def now(self) -> float:
+        """Return the seconds since the beginning."""
+        return time.monotonic() - self._began
+
     @contextmanager
     def operation(self, name: str, process: int, *steps: Step) -> Iterator[Pending]:
         """Record what the body does; the body says how it ended, and what it read."""
         pending = Pending(list(steps))
-        start = time.monotonic() - self._began
+        start = self.now()
         try:
             yield pending
         finally:
-            end = inf if pending.result == "unknown" else time.monotonic() - self._began
+            end = inf if pending.result == "unknown" else pending.end or self.now()
             done = Operation(name, process, start, end, pending.result, tuple(pending.steps))
             with self._lock:
                 self.operations.append(done)

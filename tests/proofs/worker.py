@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -18,6 +19,7 @@ from lakegate.lake import Lake, connect
 from lakegate.model.request import OnBusy
 from lakegate.model.run import Run
 from lakegate.wap import failpoints
+from proofs.faulty_catalog import bad_line
 from support.e2e_support import trips
 
 
@@ -34,6 +36,13 @@ class Job(TypedDict, total=False):
         where: Which of them.
         changes: What ``fix`` changes.
         revert: Run to revert, with those that depend on it.
+        alone: Whether to refuse a revert if others depend on it.
+        rows: Rows to update by ``k``, or to insert, into ``table``.
+        extend: Rows, table and ``k`` each, whose texts a transaction reads and puts ``word`` at their ends.
+        restore: Commit at which to take ``table`` back.
+        optimize: Table to compact.
+        faults: Of a hundred calls to the catalog, how many go wrong from now on.
+        seed: Which.
         fault: What is to happen to the process, and where (:mod:`lakegate.wap.failpoints`).
     """
 
@@ -46,16 +55,25 @@ class Job(TypedDict, total=False):
     where: str
     changes: dict[str, str]
     revert: str
+    alone: bool
+    rows: list[dict[str, Any]]
+    extend: list[tuple[str, int]]
+    word: str
+    restore: str
+    optimize: str
+    faults: int
+    seed: int
     fault: str
 
 
 class Answer(TypedDict):
-    """What became of a batch: the run's status, or ``error`` with the error's code and message."""
+    """What became of a batch: the run's status, or ``error`` with the error's code and message; and what it read."""
 
     status: str
     run_id: str | None
     replayed: bool
     seconds: float
+    found: list[str]
     code: str
     message: str
 
@@ -69,14 +87,16 @@ def main() -> None:
         for line in sys.stdin:
             job: Job = json.loads(line)
             os.environ[failpoints.VARIABLE] = job.get("fault", "")
+            if "faults" in job:
+                bad_line(lake, job["faults"], job["seed"])
             _say(_answer(lake, job))
 
 
 def _answer(lake: Lake, job: Job) -> Answer:
     started = time.monotonic()
-    answer = Answer(status="error", run_id=None, replayed=False, seconds=0.0, code="", message="")
+    answer = Answer(status="error", run_id=None, replayed=False, seconds=0.0, found=[], code="", message="")
     try:
-        run = _do(lake, job)
+        run = _do(lake, job, answer["found"])
     except LakegateError as error:
         run_id = error.context.get("run_id")
         answer["code"], answer["message"] = error.code, error.message
@@ -88,13 +108,22 @@ def _answer(lake: Lake, job: Job) -> Answer:
     return answer
 
 
-def _do(lake: Lake, job: Job) -> Run:
-    if "revert" in job:
-        return lake.revert(job["revert"], cascade=True)
-    if job.get("quarantine") == "drop":
-        return lake.quarantine_drop(job["table"], where=job["where"])
-    if "quarantine" in job:
-        return lake.quarantine_release(job["table"], where=job["where"], changes=job.get("changes"))
+def _do(lake: Lake, job: Job, found: list[str]) -> Run:  # noqa: PLR0911 - one for each kind of job
+    match job:
+        case {"revert": run_id}:
+            return lake.revert(run_id, cascade=not job.get("alone", False))
+        case {"restore": commit, "table": table}:
+            return lake.restore_table(table, at=commit)
+        case {"optimize": table}:
+            return lake.optimize_table(table)
+        case {"rows": rows, "table": table}:
+            return lake.ingest(table, rows, mode="upsert", key=["k"])
+        case {"extend": rows}:
+            return _extend(lake, rows, job["word"], found)
+        case {"quarantine": "drop"}:
+            return lake.quarantine_drop(job["table"], where=job["where"])
+        case {"quarantine": _}:
+            return lake.quarantine_release(job["table"], where=job["where"], changes=job.get("changes"))
     return _ingest(lake, job) if "table" in job else _transact(lake, job)
 
 
@@ -107,6 +136,15 @@ def _transact(lake: Lake, job: Job) -> Run:
         for table, (start, rows) in job["appends"].items():
             tx.append(table, trips(rows, start=start))
             tx.check(table, *job.get("checks", []))
+    return tx.run
+
+
+def _extend(lake: Lake, rows: Sequence[tuple[str, int]], word: str, found: list[str]) -> Run:
+    with lake.transaction("proof") as tx:
+        for table, key in rows:
+            ((text,),) = tx.table(table).where(f"k = {key}").select("v").collect()
+            found.append(text)
+            tx.upsert(table, [{"k": key, "v": f"{text} {word}".strip()}], keys=["k"])
     return tx.run
 
 
