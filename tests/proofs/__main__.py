@@ -16,6 +16,7 @@ from lakegate.local.stack import LocalStack
 from lakegate.local.state import StackFolder
 from lakegate.progress import SilentNarrator
 from proofs import (
+    compaction,
     contention,
     crash_matrix,
     dbos_matrix,
@@ -103,6 +104,7 @@ _LONG: Mapping[str, Proof] = {
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.all_cases(), times=dbos_matrix.TIMES, tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 16, 10, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.LONG, seed=seed),
+    "compaction": lambda home, seed: compaction.prove(home, seed=seed),
     "histories": lambda home, seed: histories.prove(home, seed=seed, keep=Path(tempfile.gettempdir())),
     "exactness": lambda home, seed: exactness.prove(home, exactness.LONG, seed=seed, tell=_tell),
     "quarantine-crashes": lambda home, seed: quarantine.prove(
@@ -120,6 +122,7 @@ _SHORT: Mapping[str, Proof] = {
     "dbos": lambda home, _: dbos_matrix.prove(home, dbos_matrix.some_cases(), tell=_tell),
     "contention": lambda home, seed: contention.prove(home, 6, 3, seed=seed),
     "storm": lambda home, seed: storm.prove(home, storm.SHORT, seed=seed),
+    "compaction": lambda home, seed: compaction.prove(home, compaction.SHORT, seed=seed),
     "histories": lambda home, seed: histories.prove(home, histories.SHORT, seed=seed),
     "exactness": lambda home, seed: exactness.prove(home, exactness.SHORT, seed=seed, tell=_tell),
     "quarantine": lambda home, seed: quarantine.prove(home, quarantine.SHORT, seed, tell=_tell),

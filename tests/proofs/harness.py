@@ -246,7 +246,7 @@ def journal_problems(lake: Lake, tables: Collection[str]) -> Iterator[str]:
     yield from (f"the journal lacks run {run_id}" for run_id in published.keys() - known.keys())
     for run_id, run in known.items():
         expected = run_id in published
-        if (run.status == "published") != expected:
+        if (run.status in ("published", "reverted")) != expected:
             yield f"main {'has' if expected else 'lacks'} run {run_id}; the journal says {run.status}"
         elif run.status in ("running", "staged"):
             yield f"run {run_id} is still {run.status}"
