@@ -152,14 +152,17 @@ def sparkline(values: Sequence[float | None], *, label: str, tone: Tone | None =
     if not known:
         return Markup('<span class="muted">–</span>')
     highest = max(known)
-    bars = Markup().join(
-        Markup('<i class="{}" style="height:{:.0f}%"></i>').format(
-            "" if value else "zero", 100 * (value or 0) / highest if highest > 0 else 0
-        )
-        for value in values
+    # A page has more than a thousand of them: as markup that escapes they took half of its time.
+    heights = (100 * (value or 0) / highest if highest > 0 else 0 for value in values)
+    bars = "".join(
+        f'<i class="{"" if value else "zero"}" style="height:{height:.0f}%"></i>'
+        for value, height in zip(values, heights, strict=True)
     )
     return Markup('<span class="spark {}" role="img" title="{}" aria-label="{}">{}</span>').format(
-        tone or "", _label(label), _label(label), bars
+        tone or "",
+        _label(label),
+        _label(label),
+        Markup(bars),  # noqa: S704 - numbers only
     )
 
 
