@@ -23,7 +23,7 @@ from lakegate.dashboard.ui import session
 from lakegate.dashboard.ui.access import Access, OnlyTrustedProxies, auth_secrets
 from lakegate.dashboard.ui.page import find_pages
 from lakegate.dashboard.ui.session import Shared
-from lakegate.dashboard.ui.theme import theme_options
+from lakegate.dashboard.ui.theme import theme_options, waiting
 from lakegate.errors import ConfigurationError, LakegateError, RetryableError
 from lakegate.model.secrets import is_loopback
 
@@ -47,6 +47,18 @@ _POLICY = {
     "base-uri": "'self'",
     "frame-ancestors": "'none'",
 }
+# A click on one of our links would load the whole page anew; now Streamlit goes there as if the visitor had gone back
+# or forward. The browser still opens the link in a new tab, or copies it.
+_FOLLOW_LINKS = """
+document.addEventListener("click", (event) => {
+  const link = event.target.closest && event.target.closest("a.lg-go");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState({}, "", link.href);
+  window.dispatchEvent(new PopStateEvent("popstate"));
+  window.scrollTo(0, 0);
+});
+"""
 _HEADERS = {
     "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
     "X-Content-Type-Options": "nosniff",
@@ -151,16 +163,18 @@ def make_app(shared: Shared, opened: socket.socket) -> ASGIApp:
 
 
 def _documents(access: Access) -> list[Route]:
-    """Return the routes of the pages' documents: Streamlit's, with our name, and with the server's address.
+    """Return the routes of the pages' documents: Streamlit's, with our name, our links, and the server's address.
 
-    Without that, a browser looks for the server below each page's own address first, and logs errors.
+    Without that address, a browser looks for the server below each page's own first, and logs errors.
     """
     base = urlsplit(access.settings.url or "").path.strip("/")
     shown = (Path(st.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
     address = json.dumps(f"/{base}/" if base else "/")
-    script = f"<script>window.__streamlit = {{ BACKEND_BASE_URL: new URL({address}, location.origin).href }}</script>"
+    server = f"window.__streamlit = {{ BACKEND_BASE_URL: new URL({address}, location.origin).href }};"
+    script = f"<script>{server}{_FOLLOW_LINKS}</script>"
     shown = shown.replace("<title>Streamlit</title>", f"<title>lakegate</title>{script}")
     shown = shown.replace('href="./favicon.png"', 'href="data:,"')
+    shown = shown.replace('<div id="root">', f'<div id="root">{waiting()}')
 
     async def document(_: Request) -> HTMLResponse:
         return HTMLResponse(shown, headers={"Cache-Control": "no-cache"})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -14,36 +12,18 @@ from lakegate.dashboard.ui import engine, markup, parts
 from lakegate.dashboard.ui.access import Visitor
 from lakegate.dashboard.ui.page import Page, find_pages
 from lakegate.dashboard.ui.session import current_visitor, shared
-from lakegate.dashboard.ui.theme import style
+from lakegate.dashboard.ui.theme import LOGO, style
 from lakegate.errors import LakegateError
 from lakegate.progress import redact
 
 _LOOK_EVERY_S = 4.0
 _PAGE = "lg-page"
-_LOGO = (Path(__file__).parent / "logo.svg").read_text(encoding="utf-8")
-# A click on one of our links would load the whole page anew; now Streamlit goes there as if the visitor had gone back
-# or forward. The browser still opens the link in a new tab, or copies it.
-_FOLLOW_LINKS = """
-export default function ({ parentElement }) {
-  const page = parentElement.ownerDocument;
-  const follow = (event) => {
-    const link = event.target.closest && event.target.closest("a.lg-go");
-    if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
-    event.preventDefault();
-    history.pushState({}, "", link.href);
-    window.dispatchEvent(new PopStateEvent("popstate"));
-    window.scrollTo(0, 0);
-  };
-  page.addEventListener("click", follow);
-  return () => page.removeEventListener("click", follow);
-}
-"""
 
 
 def show() -> None:
     """Draw the page that the visitor asked for."""
     pages = find_pages()
-    st.set_page_config(page_title="lakegate", page_icon=_LOGO, layout="wide", initial_sidebar_state="auto")
+    st.set_page_config(page_title="lakegate", page_icon=LOGO, layout="wide", initial_sidebar_state="auto")
     st.html(style(pages))
     visitor = current_visitor()
     if not visitor.may_see:
@@ -51,9 +31,8 @@ def show() -> None:
         closed = [_streamlit_page(replace(page, show=lambda: _ask_to_log_in(visitor))) for page in pages]
         st.navigation(closed, position="hidden").run()
         return
-    st.logo(_LOGO, size="large")
+    st.logo(LOGO, size="large")
     opened = st.navigation([_streamlit_page(page) for page in pages], position="sidebar")
-    _link_follower()(key="lg-links")
     if st.session_state.get(_PAGE) != opened.url_path:
         st.session_state[_PAGE] = opened.url_path
         parts.forget_filters()
@@ -91,11 +70,6 @@ def _ask_to_log_in(visitor: Visitor) -> None:
         st.login()
 
 
-@cache
-def _link_follower() -> Any:
-    return st.components.v2.component("lakegate_links", js=_FOLLOW_LINKS, isolate_styles=False)
-
-
 def _say_where(visitor: Visitor) -> None:
     lake = shared().lake
     where = lake.settings.catalog.uri
@@ -113,12 +87,15 @@ def _say_where(visitor: Visitor) -> None:
 
 def _look_for_news() -> None:
     """Draw the page again when the journal has news; a dialog that is open isn't disturbed."""
-    version = _version()
+    seen: list[object] = []
 
     @st.fragment(run_every=_LOOK_EVERY_S)
     def look() -> None:
         engine.still_here()
-        if _version() != version and not st.session_state.get("lg-busy"):
+        version = _version()
+        if not seen:
+            seen.append(version)
+        elif version not in seen and not st.session_state.get("lg-busy"):
             st.rerun()
 
     with st.container(key="lg-pulse"):

@@ -43,6 +43,7 @@ _COMMON = {
     "showWidgetBorder": True,
     "showSidebarBorder": True,
 }
+LOGO = (Path(__file__).parent / "logo.svg").read_text(encoding="utf-8")
 _STYLE = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
 _SIDEBAR = {"light": "#f7f8fa", "dark": "#0e1116"}
 
@@ -66,3 +67,10 @@ def style(pages: tuple[Page, ...]) -> str:
     """Return the style sheet of all pages."""
     icons = "".join(_ICON.format(path=page.path, icon=page.icon) for page in pages if page.listed)
     return f"<style>{_STYLE}{icons}</style>"
+
+
+def waiting() -> str:
+    """Return what a document shows until Streamlit, two megabytes of scripts, draws the page in its place."""
+    look = ".lg-waiting {{ position: fixed; inset: 0; display: grid; place-content: center; background: {} }}"
+    dark = f"@media (prefers-color-scheme: dark) {{ {look.format(_DARK['backgroundColor'])} }}"
+    return f'<style>{look.format(_LIGHT["backgroundColor"])} {dark}</style><div class="lg-waiting">{LOGO}</div>'
