@@ -12,9 +12,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from lakegate.checks import parse_checks, run_audit
+from lakegate.checks import bitmaps, parse_checks, run_audit
 from lakegate.components import Components
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import TableAt
 from lakegate.model.tables import AddedRows, IntegerKey
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
@@ -42,6 +43,11 @@ KINDS: dict[str, tuple[str, Any]] = {
     "flag": ("boolean", lambda n: n % 2 == 0),
 }
 NOT_DENSE = [("sparse",), ("wide",), ("word",), ("int", "low"), ("word", "flag")]
+IN_TABLE = [("long",), ("low",), ("sparse",), ("money",), ("day",), ("short", "flag")]
+UNIQUE = ("low", "day")
+"""Columns that repeat nothing unless all do."""
+EARLIER = 500
+"""Rows that are in the table before."""
 COMPOSITES = [("short", "flag"), ("low", "flag"), ("byte", "day"), ("flag", "money", "byte"), *NOT_DENSE[-2:]]
 
 
@@ -49,16 +55,16 @@ def _numbers(r: random.Random, repeats: str) -> list[int | None]:
     """Return which values a column has: each once but for one, or half of them twice, and some NULLs."""
     numbers: list[int | None] = [*range(ROWS)]
     r.shuffle(numbers)
-    for _ in range({"one": 1, "many": ROWS // 2}[repeats]):
+    for _ in range({"none": 0, "one": 1, "many": ROWS // 2}[repeats]):
         numbers[r.randrange(ROWS)] = numbers[r.randrange(ROWS)]
     if r.random() < 0.5:
         numbers = [None if r.random() < NULL_SHARE else number for number in numbers]
     return numbers
 
 
-def _shared(keys: Sequence[tuple[Any, ...]]) -> int:
-    found = Counter(key for key in keys if None not in key)
-    return sum(count for count in found.values() if count > 1)
+def _shared(keys: Sequence[tuple[Any, ...]], known: Sequence[tuple[Any, ...]] = ()) -> int:
+    found, there = Counter(key for key in keys if None not in key), set(known)
+    return sum(count for key, count in found.items() if count > 1 or key in there)
 
 
 @pytest.mark.parametrize("repeats", ["one", "many"])
@@ -67,7 +73,10 @@ def test_bitmaps_and_counting_agree(
 ) -> None:
     r = random.Random(f"bitmaps {repeats}")  # noqa: S311 - the same data every time
     values = {
-        name: [None if number is None else make(number) for number in _numbers(r, repeats)]
+        name: [
+            None if number is None else make(number)
+            for number in _numbers(r, "none" if repeats == "one" and name in UNIQUE else repeats)
+        ]
         for name, (_, make) in KINDS.items()
     }
     engine = cast("SparkEngine", components.engine)
@@ -78,41 +87,59 @@ def test_bitmaps_and_counting_agree(
         f"`{name}` {'int' if kind in ('smallint', 'tinyint') else kind}" for name, (kind, _) in KINDS.items()
     )
     spark.sql(f"CREATE TABLE {table.sql(CATALOG)} ({columns}) USING iceberg")
-    frame = spark.createDataFrame(pa.table(values))
-    frame.selectExpr(*(f"CAST(`{name}` AS {kind}) AS `{name}`" for name, (kind, _) in KINDS.items())).repartition(
-        3
-    ).writeTo(table.sql(CATALOG)).append()
-    pointer = components.catalog.get_table(table, components.catalog.get_ref("main"))
+    whole = pa.table(values)
+    heads = []
+    for part in (whole.slice(0, EARLIER), whole.slice(EARLIER)):
+        frame = spark.createDataFrame(part)
+        frame.selectExpr(*(f"CAST(`{name}` AS {kind}) AS `{name}`" for name, (kind, _) in KINDS.items())).repartition(
+            3
+        ).writeTo(table.sql(CATALOG)).append()
+        heads.append(components.catalog.get_ref("main"))
+    pointer = components.catalog.get_table(table, heads[-1])
     assert pointer is not None
+    before, _ = components.reader.snapshots(pointer)
     counted: list[tuple[str, ...]] = []
-    count = engine.count_duplicates
 
-    def counting(rows: Any, columns: Sequence[str]) -> Any:
-        counted.append(tuple(columns))
-        return count(rows, columns)
+    def counting(method: str) -> None:
+        count = getattr(engine, method)
 
-    monkeypatch.setattr(engine, "count_duplicates", counting)
+        def counts(rows: Any, columns: Sequence[str], *others: Any) -> Any:
+            counted.append(tuple(columns))
+            return count(rows, columns, *others)
+
+        monkeypatch.setattr(engine, method, counts)
+
     keys = [(name,) for name in KINDS] + COMPOSITES
     # Beside them, rows that fail, and a predicate that is neither true nor false.
     texts = [f"unique({', '.join(key)})" for key in keys] + ["sql('long < 5')", "sql('flag')"]
+    texts += [f"unique({', '.join(key)}, scope='table')" for key in IN_TABLE]
+    monkeypatch.setattr(bitmaps, "_HASHED_FROM", 1)
+    counting("count_duplicates")
+    counting("count_known")
     report = run_audit(
         run_id="r1",
-        rows=AddedRows(table=table, ref="main", after_snapshot_id=None, snapshot_id=pointer.snapshot_id),
+        rows=AddedRows(table=table, ref="main", after_snapshot_id=before.snapshot_id, snapshot_id=pointer.snapshot_id),
+        others=lambda _: (TableAt(table=table, ref="main", hash=heads[0].hash),),
         schema=components.reader.metadata(pointer).table_schema,
         added=components.reader.added_files(pointer, (pointer.snapshot_id,)),
         checks=[check for text in texts for check in parse_checks(text)],
         engine=lambda: engine,
         metadata_location=pointer.metadata_location,
     )
-    wanted = [_shared(list(zip(*(values[name] for name in key), strict=True))) for key in keys]
-    wanted += [sum(value is not None and value < 5 for value in values["long"]), sum(map(bool, values["flag"]))]
+    rows = {key: list(zip(*(values[name] for name in key), strict=True)) for key in keys}
+    wanted = [_shared(rows[key][EARLIER:]) for key in keys]
+    wanted += [sum(value is not None and value < 5 for value in values["long"][EARLIER:])]
+    wanted += [sum(map(bool, values["flag"][EARLIER:]))]
+    wanted += [_shared(rows[key][EARLIER:], rows[key][:EARLIER]) for key in IN_TABLE]
     assert dict(zip(texts, wanted, strict=True)) == {
         text: result.failing_rows for text, result in zip(texts, report.results, strict=True)
     }
-    # What is unique was proven without counting, wherever the keys lie close enough.
-    proven = {key for key, failing in zip(keys, wanted, strict=False) if not failing} - {*NOT_DENSE}
-    assert not proven & {*counted}
-    assert repeats == "many" or proven
+    # What is unique was proven without counting: in the table only where keys lie close enough.
+    asked = [*keys, None, None, *IN_TABLE]
+    passed = [(key, index < len(keys)) for index, key in enumerate(asked) if key and not wanted[index]]
+    proven = [key for key, is_batch in passed if is_batch or key not in NOT_DENSE]
+    assert all(counted.count(key) == asked.count(key) - proven.count(key) for key in proven)
+    assert repeats == "many" or len(proven) > len({*proven}), "no key was proven in both scopes"
 
 
 def test_more_predicates_than_a_pass_takes(components: Components, namespace: str) -> None:

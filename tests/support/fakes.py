@@ -213,7 +213,10 @@ class FakeLakehouse(KeyLookups, SettingAside, TableEdits):
         self.scans += 1
         counts = "".join(f", coalesce(sum(CASE WHEN {p} THEN 1 ELSE 0 END), 0)" for p in predicates)
         total, *failing = self._select(rows, f"SELECT count(*){counts} FROM batch")[0]
-        is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
+        if key is not None and key.others:
+            is_unique = self.count_known(rows, key.columns, key.others).failing[0] == 0
+        else:
+            is_unique = key is not None and self.count_duplicates(rows, key.columns).failing == (0,)
         return ScanResult(total=total, failing=tuple(failing), is_unique=is_unique or None)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:

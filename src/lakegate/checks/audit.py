@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import islice, tee
 from typing import Any, TypeAlias
 
-from lakegate.checks.bitmaps import integer_key
+from lakegate.checks.bitmaps import hash_key, integer_key, within_bounds
 from lakegate.checks.definition import refuse
 from lakegate.checks.explaining import read_bytes, reason
 from lakegate.checks.history import Past, PastBatch, judge_band, measure_key
@@ -363,7 +363,8 @@ class _Audit:
             method = own[-1] if own else "bitmaps in the scan"
             jobs = len(own) + in_scan
             if method == "grouping" and (in_scan or len(own) > 1):
-                why = "Bitmaps didn't prove its key unique, so that the rows that share one were counted."
+                by = "Hashes" if "hashes" in own else "Bitmaps"
+                why = f"{by} didn't prove its key unique, so that the rows that share one were counted."
         return Explanation(check=result.check, method=method, reason=why, jobs=jobs + fetched, bytes=size)
 
     def _seen(self, index: int) -> int | None:
@@ -591,19 +592,25 @@ class _Audit:
             yield index, known[question, where]
 
     def _prove(self, question: DuplicateRows, where: Filter | None) -> bool:
-        """Return whether bitmaps prove that no key occurs twice; if not, it may still be so."""
+        """Return whether bitmaps or hashes prove that no key occurs twice; if not, it may still be so."""
         if where is None and question in self._is_unique:
             return self._is_unique[question]
-        key = self._integer_key(question)
+        key = self._integer_key(question, where)
+        if key is None and question.scope == "batch":
+            key = hash_key(question.columns, self._schema, self._added)
         if key is None:
             return False
         rows = self._looked_at(where)
-        self._jobs.setdefault((question, where), []).append("bitmaps")
+        self._jobs.setdefault((question, where), []).append("hashes" if key.is_hash else "bitmaps")
         with self._step(f"look for duplicates of {', '.join(key.columns)} in {rows.table}"):
             return bool(self._verified(self._engine.count_failing(rows, (), key=key), 0, where).is_unique)
 
-    def _integer_key(self, question: DuplicateRows) -> IntegerKey | None:
-        return integer_key(question.columns, self._schema, self._added) if question.scope == "batch" else None
+    def _integer_key(self, question: DuplicateRows, where: Filter | None = None) -> IntegerKey | None:
+        key = integer_key(question.columns, self._schema, self._added)
+        if key is None or question.scope == "batch":
+            return key
+        within = within_bounds(question.columns, self._schema, self._added)
+        return key.model_copy(update={"others": self._beside(where), "within": within})
 
     def _count_keys(self, question: KeyQuestion, where: Filter | None) -> Finding:
         columns, rows = question.columns, self._looked_at(where)

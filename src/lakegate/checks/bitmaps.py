@@ -1,4 +1,4 @@
-"""Keys as single integers: what lets the scan prove by bitmaps that a key is unique.
+"""Keys as single integers: what lets the scan prove by bitmaps that a key is unique, or a job by hashes.
 
 As many distinct integers as keys prove that no key occurs twice, *whatever* function made the integers of the keys. So
 a bound that is wrong costs time, never a verdict: where the numbers differ, the keys themselves are counted.
@@ -12,7 +12,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from lakegate.checks.columns import ColumnType, Family
+from lakegate.checks.columns import ColumnType, Family, literal
 from lakegate.model.identifiers import quote
 from lakegate.model.schema import Schema
 from lakegate.model.tables import AddedFiles, IntegerKey
@@ -27,6 +27,11 @@ _EXACT_DOUBLES = 15
 """Digits that a double of 53 bits holds exactly."""
 _LONG_DIGITS = 18
 _EPOCH = date(1970, 1, 1).toordinal()
+_GREGORIAN = date(1583, 1, 1).toordinal()
+_HASHED_FROM = 200_000
+"""Rows from which hashes of keys are grouped faster than keys."""
+_HASHED = frozenset(Family) - {Family.FLOATING, Family.OTHER}
+"""Types of which equal values have equal hashes: not so floats, whose zeros and NaNs have several forms."""
 
 
 def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
@@ -49,10 +54,47 @@ def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> In
     return None if isinstance(found, str) else found
 
 
+def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
+    """Return how to make a hash of a key, or ``None`` where that wouldn't prove it unique at less cost.
+
+    Arguments are those of :func:`integer_key`.
+    """
+    types = {column.name: ColumnType.parse(column.type) for column in schema.columns}
+    if not added.complete or added.rows < _HASHED_FROM or not set(columns) <= set(types):
+        return None
+    if any(types[name].family not in _HASHED for name in columns):
+        return None
+    ends = [_range(name, types[name], added) for name in columns if _as_integer(name, types[name]) is not None]
+    spans = [1 + one[1] - one[0] for one in ends if one is not None]
+    if len(spans) == len(columns) and math.prod(spans) < _at_least(columns, added):
+        return None
+    return IntegerKey(columns=tuple(columns), sql=f"xxhash64({', '.join(map(quote, columns))})", is_hash=True)
+
+
 def why_not(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str | None:
     """Return why :func:`integer_key` has none for a key, in one sentence; ``None`` if it has one."""
     found = _judged(columns, schema, added)
     return found if isinstance(found, str) else None
+
+
+def within_bounds(columns: Sequence[str], schema: Schema, added: AddedFiles) -> str:
+    """Return SQL that is true for every row with a key of ``added``, for which :func:`integer_key` has an integer."""
+    types = {column.name: ColumnType.parse(column.type) for column in schema.columns}
+    ends = ((name, types[name], _range(name, types[name], added)) for name in columns)
+    return " AND ".join(_between(name, kind, *found) for name, kind, found in ends if found) or "TRUE"
+
+
+def _between(column: str, kind: ColumnType, low: int, high: int) -> str:
+    if kind.family is Family.INTEGER:
+        return f"{quote(column)} BETWEEN {_long(low)} AND {_long(high)}"
+    if kind.family is Family.DECIMAL:
+        ends: list[Decimal | date] = [Decimal(end).scaleb(-kind.scale) for end in (low, high)]
+    # ORC's statistics of days before the Gregorian calendar are off by days.
+    elif kind.family is Family.DATE and low + _EPOCH >= _GREGORIAN:
+        ends = [date.fromordinal(end + _EPOCH) for end in (low, high)]
+    else:
+        return "TRUE"
+    return f"{quote(column)} BETWEEN {' AND '.join(literal(end, kind) for end in ends)}"
 
 
 def _judged(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | str:

@@ -42,9 +42,8 @@ def reason(check: Check, question: Question, where: Filter | None, schema: Schem
 
 
 def _key_reason(question: DuplicateRows, schema: Schema, added: AddedFiles) -> str:
-    if question.scope == "table":
-        return "Its keys are looked up in the rest of the table."
-    return why_not(question.columns, schema, added) or "Metrics of files don't tell rows apart."
+    in_table = "Its keys are looked up in the rest of the table." if question.scope == "table" else None
+    return why_not(question.columns, schema, added) or in_table or "Metrics of files don't tell rows apart."
 
 
 def _unproven(check: Check, question: Question, where: Filter | None, schema: Schema, added: AddedFiles) -> str:

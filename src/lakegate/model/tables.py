@@ -244,21 +244,28 @@ class WriteTarget(Value):
 
 
 class IntegerKey(Value):
-    """Columns of a key, and SQL that makes one ``BIGINT`` of them; NULL where one of them is.
+    """Columns of a key, and SQL that makes one ``BIGINT`` of them.
 
-    Different keys usually make different integers: as many integers as keys prove that no key occurs twice.
+    Different keys usually make different integers: as many integers as keys prove that no key occurs twice. They lie
+    close together, and are NULL where a column is; but for a hash (``is_hash``), which is asked for by itself.
     ``is_ordered`` says that most files hold ranges of keys of their own, as they do when keys come in order.
+    With ``others``, rows of the same table that hold none of the keys either; those with one are all ``within`` that
+    predicate.
     """
 
     columns: tuple[str, ...]
     sql: str
     is_ordered: bool = False
+    is_hash: bool = False
+    others: tuple[Rows, ...] = ()
+    within: str = "TRUE"
 
 
 class ScanResult(Value):
     """Counts of one pass: rows read, and failing rows for each predicate in order.
 
-    ``is_unique`` says that no key occurs twice; ``None`` that this isn't known, or that nobody asked.
+    ``is_unique`` says that no key occurs twice, in the key's other rows included; ``None`` that this isn't known, or
+    that nobody asked.
     """
 
     total: int

@@ -191,7 +191,8 @@ class SparkEngine:
         """Count the rows for which each predicate is true, in one aggregation, which also proves ``key`` unique."""
         with _auditing(rows):
             frame, wanted = _selectable(self._rows(rows), predicates, self.session)
-            return count(frame, wanted, key)
+            others = [] if key is None else [self._within(one, key, frame) for one in key.others]
+            return count(frame, wanted, key, others)
 
     def aggregate(self, rows: Rows, expressions: Sequence[str]) -> tuple[int, tuple[Any, ...]]:
         """Return the number of rows and the values of aggregates."""
@@ -513,6 +514,9 @@ class SparkEngine:
         if is_own and rows.where is not None:
             frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
+
+    def _within(self, rows: Rows, key: IntegerKey, batch: Any) -> Any:
+        return self._others(rows, key.columns, batch, is_own=True).where(key.within)
 
     def _judged(self, rows: AddedRows, tests: Sequence[RowTest]) -> quarantine.JudgedRows:
         slow = any(test.is_slow for test in tests)

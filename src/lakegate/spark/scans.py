@@ -360,14 +360,18 @@ def _text(given: bytes) -> str | None:
         return None
 
 
-def count(frame: Any, predicates: Sequence[str], key: IntegerKey | None = None) -> ScanResult:
-    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique.
+def count(
+    frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
+) -> ScanResult:
+    """Count the rows of ``frame`` that meet each predicate, and try to prove ``key`` unique, in ``others`` as well.
 
     Raises:
         EngineError: When two passes saw different numbers of rows.
     """
+    if key is not None and key.is_hash:
+        return _by_hash(frame, key)
     parts = _parts(predicates, _PASS) or [()]
-    passes = [_pass(frame, part, key if number == 0 else None) for number, part in enumerate(parts)]
+    passes = [_pass(frame, parts[0], key, others), *(_pass(frame, part) for part in parts[1:])]
     _require_same([one.total for one in passes])
     failing = tuple(number for one in passes for number in one.failing)
     return ScanResult(total=passes[0].total, failing=failing, is_unique=passes[0].is_unique)
@@ -402,7 +406,9 @@ def _require_same(totals: Sequence[int]) -> None:
         raise EngineError(f"Passes over the same rows saw {seen} of them.", hint="Run it again.")
 
 
-def _pass(frame: Any, predicates: Sequence[str], key: IntegerKey | None) -> ScanResult:
+def _pass(
+    frame: Any, predicates: Sequence[str], key: IntegerKey | None = None, others: Sequence[Any] = ()
+) -> ScanResult:
     parts = _parts(predicates, _BITS)
     answers = [
         " | ".join(f"IF({predicate}, {1 << bit}, 0)" for bit, predicate in enumerate(part)) + f" AS answers_{number}"
@@ -411,32 +417,54 @@ def _pass(frame: Any, predicates: Sequence[str], key: IntegerKey | None) -> Scan
     bits = [(number, 1 << bit) for number, part in enumerate(parts) for bit in range(len(part))]
     counts = [f"count_if((answers_{number} & {bit}) != 0)" for number, bit in bits]
     if key is not None:
-        return _by_bucket(frame, answers, counts, key)
+        return _by_bucket(frame, answers, counts, key, others)
     rows = frame.selectExpr(*answers) if answers else frame
     total, *failing = rows.selectExpr("count(1)", *counts).collect()[0]
     return ScanResult(total=total, failing=tuple(failing))
 
 
-def _by_bucket(frame: Any, answers: Sequence[str], counts: Sequence[str], key: IntegerKey) -> ScanResult:
+def _by_bucket(
+    frame: Any, answers: Sequence[str], counts: Sequence[str], key: IntegerKey, others: Sequence[Any]
+) -> ScanResult:
     """Count per 32,768 neighbouring integers of the key, with a bitmap for these; then add up.
 
-    Spark sorts the rows for this, which hold no more than bits by then.
+    Spark sorts the rows for this, which hold no more than bits by then. Other rows have bitmaps beside these: if both
+    together have as many bits as the two have, they share no key.
     """
     if is_connect(frame):
         from pyspark.sql.connect.functions import expr
     else:
         from pyspark.sql.functions import expr
     present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
-    rows = frame.selectExpr(
-        f"bitmap_bucket_number({key.sql}) AS bucket",
-        f"bitmap_bit_position({key.sql}) AS position",
-        f"{present} AS is_present",
-        *answers,
-    )
-    wanted = ["count(1)", "count_if(is_present)", "bitmap_count(bitmap_construct_agg(position))", *counts]
+    bucket = f"bitmap_bucket_number({key.sql}) AS bucket"
+    position = f"bitmap_bit_position({key.sql})"
+    rows = frame.selectExpr(bucket, f"{position} AS position", f"{present} AS is_present", *answers)
+    total, positions = "count(1)", ["position"]
+    if others:
+        total, positions = "count(is_present)", ["IF(is_present, position, NULL)", "IF(is_present, NULL, position)"]
+        positions.append("position")
+    for other in others:
+        unasked = (f"0 AS answers_{number}" for number in range(len(answers)))
+        rows = rows.union(other.selectExpr(bucket, f"{position} AS position", "CAST(NULL AS BOOLEAN)", *unasked))
+    maps = [f"bitmap_count(bitmap_construct_agg({one}))" for one in positions]
+    wanted = [total, "count_if(is_present)", *maps, *counts]
     grouped = rows.groupBy("bucket").agg(*(expr(f"{sql} AS c{index}") for index, sql in enumerate(wanted)))
-    total, keys, distinct, *failing = grouped.selectExpr(*_sums(len(wanted))).collect()[0]
-    return ScanResult(total=total, failing=tuple(failing), is_unique=True if keys == distinct else None)
+    seen, keys, *numbers = grouped.selectExpr(*_sums(len(wanted))).collect()[0]
+    bits, failing = numbers[: len(maps)], numbers[len(maps) :]
+    is_unique = keys == bits[0] and sum(bits[:2]) == bits[-1]
+    return ScanResult(total=seen, failing=tuple(failing), is_unique=True if is_unique else None)
+
+
+def _by_hash(frame: Any, key: IntegerKey) -> ScanResult:
+    """Group by a hash of each key; if none occurs twice, no key does.
+
+    Shared out by the hash first, so that Spark doesn't group each task's rows, of which none have the same key.
+    """
+    present = " AND ".join(f"{quote(column)} IS NOT NULL" for column in key.columns)
+    hashes = frame.selectExpr(f"IF({present}, {key.sql}, NULL) AS hash").repartition("hash")
+    wanted = ("coalesce(sum(count), 0)", "count_if(count > 1 AND hash IS NOT NULL)")
+    total, repeated = hashes.groupBy("hash").count().selectExpr(*wanted).collect()[0]
+    return ScanResult(total=total, failing=(), is_unique=None if repeated else True)
 
 
 def _sums(count: int) -> Iterator[str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.checks.bitmaps import integer_key, why_not
+from lakegate.checks.bitmaps import hash_key, integer_key, why_not, within_bounds
 from lakegate.checks.explaining import read_bytes, reason
 from lakegate.checks.registry import find_check
 from lakegate.model.schema import Column, Schema
@@ -91,3 +95,39 @@ def test_several_columns_are_one_integer_if_their_ranges_are_small() -> None:
     assert key is not None
     assert key.sql.count("try_multiply") == 2
     assert integer_key(["id", "far"], SCHEMA, ADDED) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_hashed"),
+    [
+        (["word"], True),
+        (["far", "word"], True),
+        (["bare"], True),
+        (["few"], False),
+        (["word", "ratio"], False),
+        (["x"], False),
+    ],
+)
+def test_keys_are_hashed_if_equal_ones_have_equal_hashes_and_may_all_differ(
+    columns: list[str], is_hashed: bool
+) -> None:
+    assert (hash_key(columns, SCHEMA, ADDED) is not None) is is_hashed
+    few = AddedFiles((replace(FILE, rows=1_000),), complete=True)
+    assert hash_key(columns, SCHEMA, few) is None
+
+
+def test_other_rows_are_looked_up_within_the_keys_bounds() -> None:
+    kinds = {"n": "int", "day": "date", "old": "date", "fare": "decimal(9, 2)", "flag": "boolean"}
+    ends = {
+        "n": (-5, 7),
+        "day": (date(2024, 1, 1), date(2024, 1, 31)),
+        "old": (date(1500, 1, 1), date(2024, 1, 1)),
+        "fare": (Decimal("-1.5"), Decimal("20.25")),
+        "flag": (False, True),
+    }
+    file = replace(FILE, columns={name: _metrics(*pair) for name, pair in ends.items()})
+    schema = Schema(columns=tuple(Column(name=name, type=kind) for name, kind in kinds.items()))
+    assert within_bounds([*kinds], schema, AddedFiles((file,), complete=True)) == (
+        "`n` BETWEEN -5L AND 7L AND `day` BETWEEN DATE '2024-01-01' AND DATE '2024-01-31' AND TRUE AND "
+        "`fare` BETWEEN CAST('-1.50' AS DECIMAL(9, 2)) AND CAST('20.25' AS DECIMAL(9, 2)) AND TRUE"
+    )
