@@ -66,6 +66,10 @@ EXAMPLES = 10
 """Failing rows shown for each failing check that doesn't say how many."""
 
 _MOST_VALUES = 10
+_MOST_EXPLAINED = 50
+"""Failing checks of which rows are shown: each takes a job, and has its rows in the report."""
+_MOST_COLUMNS = 100
+"""Columns of a row that is shown, if the table has more."""
 _MOST_PASSES = 250  # earlier runs among which the last one is looked for that passed a check
 _NOT_OF_A_RUN = "It judges what a run brings, not a published state or files."
 _NO_BATCH = "Only new rows are compared with earlier batches; this run changed others, or released quarantined ones."
@@ -695,6 +699,12 @@ class _Audit:
         """Fetch examples of each check by itself: failing to fetch some must not lose the verdict."""
         failed = [i for i in range(len(self._questions)) if self._verdict(i, answers[i]) == "fail"]
         failed = [i for i in failed if self._has_examples(self._questions[i]) and self._shows(i)]
+        failed.sort(key=lambda index: self._checks[index].severity == "warn")
+        for index in failed[_MOST_EXPLAINED:]:
+            answers[index] = self._shown(
+                self._checks[index], answers[index], f"only {_MOST_EXPLAINED} failing checks have some.", quiet=True
+            )
+        failed = sorted(failed[:_MOST_EXPLAINED])
         if not failed:
             return
         known: dict[object, tuple[dict[str, Any], ...] | str] = {}
@@ -727,10 +737,12 @@ class _Audit:
         number = self._checks[index].examples
         return EXAMPLES if number is None else number
 
-    def _shown(self, check: Check, answer: _Answer, shown: tuple[dict[str, Any], ...] | str) -> _Answer:
+    def _shown(
+        self, check: Check, answer: _Answer, shown: tuple[dict[str, Any], ...] | str, *, quiet: bool = False
+    ) -> _Answer:
         if not isinstance(shown, str):
             return replace(answer, examples=shown)
-        if self._narrator is not None:
+        if self._narrator is not None and not quiet:
             self._narrator.note(f"no examples for {check.name}: {shown}")
         detail = " ".join(filter(None, (answer.finding.detail, f"No examples can be shown: {shown}")))
         return replace(answer, finding=replace(answer.finding, detail=detail))
@@ -753,9 +765,11 @@ class _Audit:
 
     def _fetch(self, index: int) -> tuple[dict[str, Any], ...]:
         question, where, limit = self._questions[index], self._filters[index], self._shows(index)
-        rows, engine = self._looked_at(where), self._engine
+        shown = {"shown": self._columns_shown(self._checks[index])}
+        rows, engine = self._looked_at(where).model_copy(update=shown), self._engine
         if isinstance(question, FailingRows):
-            return tuple(engine.examples(self._scanned, self._filtered(index).predicate, limit))
+            scanned = self._scanned.model_copy(update=shown)
+            return tuple(engine.examples(scanned, self._filtered(index).predicate, limit))
         if isinstance(question, QueryRows):
             return tuple(engine.query_examples(rows, question.sql, limit))
         if isinstance(question, OrphanRows):
@@ -765,6 +779,15 @@ class _Audit:
             return tuple(engine.known_examples(rows, question.columns, self._beside(where), limit))
         columns = question.columns if isinstance(question, DuplicateRows) else ()
         return tuple(engine.duplicate_examples(rows, columns, limit)) if columns else ()
+
+    def _columns_shown(self, check: Check) -> tuple[str, ...]:
+        """Return the columns of a wide table that its examples have: the check's own, then the first ones."""
+        names = self._schema.names
+        if len(names) <= _MOST_COLUMNS:
+            return ()
+        paths = (self._schema.resolve(column) for column in check.columns)
+        own = [column.name for one in paths if one and (column := self._schema.find(one[0][0]))]
+        return tuple(dict.fromkeys((*own, *names)))[:_MOST_COLUMNS]
 
     def _result(self, check: Check, name: str, answer: _Answer, verdict: Verdict) -> CheckResult:
         failing, detail = answer.finding.failing_rows, answer.finding.detail

@@ -178,7 +178,7 @@ class AddedRows(Value):
     ``snapshot_id``, which is current at commit ``hash`` of the branch (``None``: at its head). ``one_by_one`` has the
     engine read row by row, which is slower, and stops between two rows when it is cancelled. With ``where``, a
     validated predicate, only rows for which it is true. ``masked`` are patterns of columns whose values never leave the
-    engine.
+    engine, ``shown`` the columns that examples have; none means all.
     """
 
     table: TableIdentifier
@@ -189,6 +189,7 @@ class AddedRows(Value):
     one_by_one: bool = False
     where: str | None = None
     masked: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
 
     def masks(self, column: str, fields: Iterable[Sequence[str]] = ()) -> bool:
         """Return whether a column's values are masked; arguments as of :func:`~lakegate.model.schema.is_masked`."""

@@ -585,7 +585,10 @@ class SparkEngine:
 
 
 def shown(frame: Any, rows: AddedRows) -> Any:
-    """Return a DataFrame of examples with the values of masked columns replaced, before any leave the engine."""
+    """Return a DataFrame of the columns that examples show; values of masked ones are replaced before they leave."""
+    there = frame.columns if rows.shown else []
+    if len(there) > len(rows.shown):  # a user's query may have other columns than the table
+        frame = frame.select(*map(quote, [one for one in (*rows.shown, FILE_COLUMN) if one in there] or there[:1]))
     if not rows.masked:
         return frame
     columns = (

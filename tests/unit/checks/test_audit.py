@@ -326,3 +326,33 @@ def test_work_is_told_of() -> None:
         "scan nyc.trips for 1 check, and duplicates of id",
         "fetch examples for 1 check",
     ]
+
+
+def test_of_many_failing_checks_some_have_examples_those_that_block_first() -> None:
+    texts = [f"sql('n = {number}', severity='{'error' if number % 2 else 'warn'}')" for number in range(80)]
+    report = audit(RecordingEngine({f"(n = {number})": 1 for number in range(80)}), *texts)
+    shown = [bool(result.examples) for result in report.results]
+    assert [sum(shown[number::2]) for number in (1, 0)] == [40, 10]
+    assert report.results[-2].detail == "No examples can be shown: only 50 failing checks have some."
+
+
+def test_rows_of_wide_tables_are_shown_in_part() -> None:
+    class Wide(RecordingEngine):
+        def count_failing(self, rows: AddedRows, predicates: Sequence[str], **_: object) -> ScanResult:
+            return ScanResult(total=10, failing=(1,) * len(predicates))
+
+        def examples(self, rows: AddedRows, predicate: str, limit: int) -> tuple[dict[str, Any], ...]:
+            return ({"shown": rows.shown},)
+
+    schema = Schema(columns=tuple(Column(name=f"c{number}", type="long") for number in range(101)))
+    report = run_audit(
+        run_id="r1",
+        rows=ROWS,
+        schema=schema,
+        added=INCOMPLETE,
+        checks=parse_checks("sql('C99 < c7')"),
+        engine=lambda: cast("Engine", Wide()),
+        metadata_location="",
+    )
+    shown = report.results[0].examples[0]["shown"]
+    assert (shown[:3], len(shown)) == (("c99", "c7", "c0"), 100)
