@@ -14,6 +14,7 @@ from tenacity.stop import stop_when_event_set
 
 from lakegate.errors import (
     AlreadyExistsError,
+    CatalogUnavailableError,
     ConflictError,
     LakegateError,
     LeaseLostError,
@@ -305,8 +306,11 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
             raise
         lost = _lost_lease(progress, error)
         if lost is None:
-            _clean_up(context, progress, error, suspends=suspends)
-            raise
+            known = _known_outcome(progress.run, error)
+            _clean_up(context, progress, known, suspends=suspends)
+            if known is error:
+                raise
+            raise known from error
         with suppress(LakegateError):
             publication = find_publication(context, progress.run)
             if publication is not None:
@@ -325,6 +329,18 @@ def _cleaned_up(context: Context, progress: Progress, *, suspends: bool) -> Iter
         with suppress(LakegateError):
             context.journal.abandon(progress.run.run_id, progress.token)
         raise
+
+
+def _known_outcome(run: Run, error: Exception) -> Exception:
+    """Return the error for the user: a commit to the run's own branch that got no answer has published nothing."""
+    if not isinstance(error, OutcomeUnknownError) or run.staged or not run.branch:
+        return error
+    return CatalogUnavailableError(
+        f"The catalog didn't answer while run {run.run_id} was being written. Nothing was published.",
+        hint="Try again when the catalog is back.",
+        branch=run.branch,
+        run_id=run.run_id,
+    )
 
 
 def _lost_lease(progress: Progress, error: Exception) -> LeaseLostError | None:
@@ -349,7 +365,7 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
                 _drop_branch(context, run.branch)  # what was half written
             with suppress(LakegateError):  # else its lease runs out by itself
                 progress.suspend(error)
-        case ConflictError() | OutcomeUnknownError():
+        case ConflictError() | OutcomeUnknownError() if run.staged or not run.branch:
             # The data is staged and audited: the user decides what to do with it.
             _fail(context, progress, error, branch_kept=_exists(context, run.branch))
         case AlreadyExistsError():

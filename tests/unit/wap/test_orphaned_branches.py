@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lakegate.errors import CatalogUnavailableError, ConflictError, LakegateError
+from lakegate.errors import CatalogUnavailableError, ConflictError, LakegateError, OutcomeUnknownError
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.tables import WriteTarget
 from lakegate.wap.gc import drop_orphaned_branches
@@ -49,6 +49,23 @@ def test_a_branch_that_was_half_written(house: FakeLakehouse, monkeypatch: pytes
     assert [ref.name for ref in drop_orphaned_branches(house.context)] == [order.branch]
     assert (branches(house), kept(house)) == (["main"], False)
     assert drop_orphaned_branches(house.context) == ()
+
+
+def test_a_commit_to_its_own_branch_that_gets_no_answer_publishes_nothing_and_leaves_no_branch(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = house.catalog.commit
+
+    def commit_and_lose(request: CommitRequest) -> Ref:
+        commit(request)
+        raise OutcomeUnknownError("The connection broke.")
+
+    order = ordered(house)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "commit", commit_and_lose)
+        with pytest.raises(CatalogUnavailableError, match="Nothing was published"):
+            ingest(house.context, order)
+    assert (branches(house), kept(house)) == (["main"], False)
 
 
 def test_the_branch_of_a_published_run(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
