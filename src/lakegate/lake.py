@@ -724,6 +724,7 @@ class Lake:
         branch: str | None = None,
         on_failure: OnFailure | None = None,
         action: Action | None = None,
+        undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
     ) -> AbstractContextManager[Transaction]:
         run_id = new_run_id()
         return transaction(
@@ -735,6 +736,7 @@ class Lake:
             configured=self._configured,
             on_failure=on_failure or self.settings.ingest.on_failure,
             action=action,
+            undoes=undoes,
         )
 
     def transact(
@@ -1205,6 +1207,77 @@ class Lake:
         from lakegate.wap.table_changes import drop_table
 
         return drop_table(self._context, TableIdentifier.parse(table), new_run_id=new_run_id())
+
+    def rename_table(self, table: str, name: str) -> Run:
+        """Rename a table on ``main``, in one commit, and its quarantine table with it. No file is written or moved.
+
+        Source files that were published to it stay published under its new name, where earlier runs can be reverted,
+        too. An ingest into the old name creates a new table.
+
+        Args:
+            table: ``namespace.table``.
+            name: Its new name, also in another namespace.
+
+        Returns:
+            The run, which can be reverted: the table then has its old name again.
+
+        Raises:
+            NotFoundError: There is no such table.
+            AlreadyExistsError: The new name is taken.
+            ConfigurationError: The table has a contract or a section in the settings, and the new name has none.
+            RetryableError: The catalog or the journal can't be reached, or ``main`` kept changing. Nothing was changed.
+            OutcomeUnknownError: The connection to the catalog broke during the commit.
+
+        Example:
+            >>> run = lake.ingest("nyc.draft", "more/trips.parquet")
+            >>> lake.rename_table("nyc.draft", "nyc.final").status
+            'published'
+            >>> lake.ingest("nyc.final", "more/trips.parquet").status
+            'skipped'
+        """
+        from lakegate.wap.table_changes import rename_table
+
+        old, new = TableIdentifier.parse(table), TableIdentifier.parse(name)
+        if old == new:
+            raise InputError(f"{old} is its name already.", hint="Give another name.", table=str(old))
+        self._components.contracts.require_counterpart(old, new)
+        return rename_table(self._context, old, new, new_run_id=new_run_id())
+
+    def truncate_table(self, table: str) -> Run:
+        """Delete all rows of a table on ``main``, and its quarantined ones, if an empty table passes its checks.
+
+        Unlike after :meth:`delete_rows`, its source files can be ingested again. Needs Spark.
+
+        Args:
+            table: ``namespace.table``.
+
+        Returns:
+            The run, a transaction; ``skipped`` if the table was empty. Reverted, it brings the rows back, and their
+            files count as published again.
+
+        Raises:
+            AuditFailedError: The empty table fails one of its checks. Nothing was published.
+            ConflictError: The table kept changing. Nothing was published.
+            NotFoundError: There is no such table.
+
+        Example:
+            >>> run = lake.ingest("nyc.daily", "more/trips.parquet")
+            >>> lake.truncate_table("nyc.daily").publication.rows_removed
+            10
+            >>> lake.ingest("nyc.daily", "more/trips.parquet").status
+            'published'
+        """
+        from lakegate.wap.table_changes import runs_in, truncate
+
+        identifier = TableIdentifier.parse(table)
+        self.table(table)  # Spark isn't started for a table that doesn't exist
+
+        def work(tx: Transaction) -> Transaction:
+            truncate(self._context, tx, identifier)
+            return tx
+
+        undoes = partial(runs_in, self._context, identifier)
+        return self._attempted(3, lambda: self._transaction(f"truncate {identifier}", undoes=undoes), work).run
 
     def expire_snapshots(self, table: str, *, older_than: str | timedelta, keep: int = 1) -> Run:
         """Let a table's metadata on ``main`` forget old snapshots, in one commit. Deletes no file.
@@ -1889,7 +1962,7 @@ class Lake:
         dry_run: bool = False,
         within: str | timedelta | None = None,
         gc: bool | None = None,
-        watcher: Callable[[MaintenanceStep], object] = lambda _: None,
+        watcher: Callable[[MaintenanceStep], object] | None = None,
     ) -> MaintenanceReport:
         """Compact tables, rewrite manifests, expire snapshots and collect garbage, where the settings say it's due.
 
@@ -1928,7 +2001,7 @@ class Lake:
                 "expire": self._expire_by_policy,
             },
             gc=partial(self.gc, dry_run=dry_run) if (settings.gc if gc is None else gc) else None,
-            watcher=watcher,
+            watcher=watcher or (lambda _: None),
         )
         return work.plan(tables) if dry_run else work.run(tables)
 

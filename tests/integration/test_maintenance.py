@@ -111,7 +111,7 @@ def test_a_table_is_compacted_beside_appends_and_reverted_expired_dropped_and_re
     with when_reached(monkeypatch, "before-publish", one_more):
         run = lake.optimize_table(table, sort="id desc")
     after = [*before, (99, "a")]
-    assert (run.status, run.kind, run.name) == ("published", "transaction", f"optimize {table}")
+    assert (run.status, run.kind, run.name) == ("published", "maintenance", f"optimize {table}")
     assert run.publication is not None
     assert run.publication.replayed == (table,)
     # A file for each partition, and the one that was appended meanwhile.

@@ -56,7 +56,7 @@ _MEMORY_HINT = "Raise its limit (ulimit -v, or the container's) and retry. To se
 _MAKE_RUNS = frozenset(
     {
         *("audit", "backfill", "demo", "discard", "evolve", "ingest", "maintain", "optimize", "publish"),
-        *("quarantine", "recover", "restore", "revert", "watch"),
+        *("rename", "truncate", "quarantine", "recover", "restore", "revert", "watch"),
     }
 )
 """Commands that an interrupt may leave a run of."""

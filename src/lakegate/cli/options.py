@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -387,3 +388,21 @@ def _complete(
     worker.start()
     worker.join(_COMPLETION_TIMEOUT_S)
     return [] if worker.is_alive() else found
+
+
+def yes_option() -> Callable[[F], F]:
+    """Add ``--yes``, to go ahead without being asked; see :func:`agreed`."""
+    return click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Ask for confirmation on standard error, unless ``yes``; return whether it was given.
+
+    Raises:
+        click.UsageError: Nobody can be asked.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
+    return click.confirm(question, err=True)

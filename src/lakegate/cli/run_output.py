@@ -217,7 +217,7 @@ def _notes(run: Run) -> list[str]:
     notes += [str(change) for staged in run.staged for change in staged.schema_changes]
     if run.accepted is not None:
         notes.append(f"accepted by {run.accepted.actor}")
-    if run.reverts:
+    if run.reverts and run.status not in ("failed", "rejected"):
         notes.append(f"undid {run.reverts[0]}" + (f" and {len(run.reverts) - 1} more" if len(run.reverts) > 1 else ""))
     if run.skipped_files:
         notes.append(f"{counted(len(run.skipped_files), 'file')} skipped")

@@ -66,6 +66,24 @@ class Contracts:
         """
         return {table: self._load(table, path) for table, path in self.files().items()}
 
+    def require_counterpart(self, table: TableIdentifier, other: TableIdentifier) -> None:
+        """Check that a table's new name has a contract or a section if its old one has.
+
+        Raises:
+            ConfigurationError: It hasn't: batches into the new name wouldn't be checked.
+        """
+        path, has_section = self.files().get(table), str(table) in self._settings.tables
+        if (path is None and not has_section) or other in self.files() or str(other) in self._settings.tables:
+            return
+        said, hint = f'[tables."{table}"] in {FILE_NAME}', f'Copy the section to [tables."{other}"]'
+        if path is not None:
+            said, hint = str(path), f"Copy it to {path.with_name(f'{other}{path.suffix}')}, with 'table: {other}' in it"
+        raise ConfigurationError(
+            f"{table} can't be renamed yet: {said} says what it must be like, and nothing says that of {other}.",
+            hint=f"{hint}; then rename the table, and remove the old one.",
+            table=str(table),
+        )
+
     def settings_of(self, table: TableIdentifier) -> TableSettings:
         """Return what the project says of a table, by contract or section; its checks are in the contract itself.
 

@@ -109,10 +109,10 @@ def classify(
     reason = _difference(before, after) or _broken(before, chain, only_added)
     if before is not None and _same_snapshots(before, after):
         kind = "metadata"
-    elif before is not None and not reason and not written and before.current == after.current:
+    elif before is not None and not reason and not written and _only_forgot(before, after):
         kind, reason = "expire", "older snapshots were expired"
     elif before is not None and not chain:
-        kind, reason = "rewrite", reason or "snapshots of it were added aside"
+        kind, reason = "rewrite", reason or "snapshots of it were added aside or expired"
     else:
         kind = "rewrite" if reason else "create" if before is None else "evolve" if evolved else "append"
     added, removed = _rows(chain)
@@ -210,6 +210,11 @@ def _same_snapshots(before: TableState, after: TableState) -> bool:
     ids = [{snapshot.snapshot_id for snapshot in state.snapshots} for state in (before, after)]
     same = before.uuid == after.uuid and before.current == after.current and ids[0] == ids[1]
     return same and before.refs == after.refs
+
+
+def _only_forgot(before: TableState, after: TableState) -> bool:
+    is_there = any(snapshot.snapshot_id == after.current for snapshot in after.snapshots)
+    return is_there and before.current == after.current
 
 
 def _rows(chain: Sequence[Snapshot] | None) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import delete, or_, select, tuple_, update
 
 from lakegate.journal import runs as stored
 from lakegate.journal.commits import add
@@ -17,7 +17,7 @@ from lakegate.journal.outbox import queue
 from lakegate.journal.schema import CLAIMS, EVENTS, HISTORY, LANDINGS, RUN_TABLES, RUNS
 from lakegate.model.journal import HistoryEvent, PastCommit
 from lakegate.model.quarantine import is_quarantine
-from lakegate.model.run import Publication, Run, published_tables, total_removed
+from lakegate.model.run import Publication, Run, RunKind, published_tables, total_removed
 
 _RUN_BATCH = 500
 _RECENT = timedelta(days=1)
@@ -52,12 +52,23 @@ class NetHistory:
         dropped: (Run, table) pairs whose files are no longer published, including ones recorded before.
         outcomes: By run id.
         identities: Of the ``files`` that have one.
+        renames: Old and new names of tables, in order; ``files`` and ``dropped`` have the new ones.
     """
 
     files: dict[_FileKey, str] = field(default_factory=dict)
     dropped: dict[tuple[str, str], None] = field(default_factory=dict)
     outcomes: dict[str, RunOutcome] = field(default_factory=lambda: defaultdict(RunOutcome))
     identities: dict[_FileKey, str] = field(default_factory=dict)
+    renames: list[tuple[str, str]] = field(default_factory=list)
+
+    def rename(self, old: str, new: str, published_by: dict[tuple[str, str], list[_FileKey]]) -> None:
+        """Let what was done to a table have been done to it under another name."""
+        for run_id, _ in [one for one in published_by if one[1] == old]:
+            published_by[run_id, new] += [(new, *key[1:]) for key in published_by.pop((run_id, old))]
+        self.renames.append((old, new))
+        self.files = {(new if key[0] == old else key[0], *key[1:]): run_id for key, run_id in self.files.items()}
+        self.identities = {(new if key[0] == old else key[0], *key[1:]): one for key, one in self.identities.items()}
+        self.dropped = {(run_id, new if table == old else table): None for run_id, table in self.dropped}
 
 
 def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
@@ -73,6 +84,8 @@ def net_history(events: Sequence[HistoryEvent]) -> NetHistory:
                 for key in published_by.pop((run_id, table), ()):
                     if net.files.get(key) == run_id:
                         del net.files[key]
+        for names in event.renames:
+            net.rename(*names, published_by)
         net.outcomes[event.run_id].published = event
         # Source files are published to their table, whatever rows of them are quarantined.
         for table in (table for table in event.tables if not is_quarantine(table)):
@@ -107,7 +120,15 @@ def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str)
     run = _published(run, run_id, outcome.published, target) if outcome.published is not None else run
     if run is not None and outcome.revived:
         run = run.model_copy(update={"status": "published", "reverted_by": None})
-    if run is None or outcome.reverted is None or not set(run.tables) <= set(outcome.reverted.tables):
+    if (
+        run is None
+        or outcome.reverted is None
+        or not set(run.tables)
+        <= {
+            *outcome.reverted.tables,
+            *outcome.reverted.formerly,
+        }
+    ):
         return run
     return run.model_copy(update={"status": "reverted", "reverted_by": outcome.reverted.run_id})
 
@@ -115,7 +136,8 @@ def with_outcome(run: Run | None, run_id: str, outcome: RunOutcome, target: str)
 def _published(run: Run | None, run_id: str, event: HistoryEvent, target: str) -> Run:
     time = event.time or _time_of(run_id)
     if run is None:
-        kind = "ingest" if event.files else "revert" if event.reverts else "transaction"
+        kind: RunKind = "ingest" if event.files else "revert" if event.reverts else "transaction"
+        kind = "maintenance" if event.renames and not event.reverts else kind
         run = Run(
             run_id=run_id,
             kind=kind,
@@ -183,6 +205,8 @@ def record(
     _retract(tx, target, list(gone))
     new = _unrecorded(tx, target, events)
     net = net_history(new)
+    for then, now in net.renames:
+        _rename_claims(tx, then, now)
     _drop_claims(tx, net)
     _publish_files(tx, net)
     _update_runs(tx, net, target)
@@ -241,6 +265,14 @@ def _unrecorded(tx: Transaction, target: str, events: Sequence[HistoryEvent]) ->
     known = EVENTS.c.target == target, EVENTS.c.commit_hash.in_(commits)
     recorded = set(tx.scalars(select(EVENTS.c.commit_hash).where(*known)))
     return [event for event in events if event.commit not in recorded]
+
+
+def _rename_claims(tx: Transaction, old: str, new: str) -> None:
+    """Let the files that were published to a table count as published to it under its new name."""
+    published = (CLAIMS.c.table_name == old) & (CLAIMS.c.state == PUBLISHED)
+    same = select(CLAIMS.c.path, CLAIMS.c.version).where(published)
+    tx.execute(delete(CLAIMS).where(CLAIMS.c.table_name == new, tuple_(CLAIMS.c.path, CLAIMS.c.version).in_(same)))
+    tx.execute(update(CLAIMS).where(published).values(table_name=new))
 
 
 def _drop_claims(tx: Transaction, net: NetHistory) -> None:

@@ -88,6 +88,8 @@ class HistoryEvent(Value):
         revives: Table, URI, version and run of each source file that it published again after a revert.
         time: When it was made; used for runs that the journal has lost.
         kind: What made it.
+        renames: Old and new name of each table that it renamed.
+        formerly: What ``tables`` were called when the runs that it reverts wrote to them.
     """
 
     commit: str
@@ -99,6 +101,8 @@ class HistoryEvent(Value):
     revives: tuple[tuple[str, str, str, str], ...] = ()
     time: datetime | None = None
     kind: Literal["published", "reverted", "restored"] = "published"
+    renames: tuple[tuple[str, str], ...] = ()
+    formerly: tuple[str, ...] = ()
 
 
 class PastCommit(Value):

@@ -17,7 +17,7 @@ from lakegate.model.schema import Schema, reserved_names
 from lakegate.model.tables import AddedFiles, AddedRows, Rows
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
-from lakegate.wap.history import published_files
+from lakegate.wap.history import published_to
 
 _BRINGS_NO_BATCH = frozenset({"maintenance", "revert", "restore"})
 
@@ -244,5 +244,5 @@ def _others(
 
 
 def _replaced_files(context: Context, table: TableIdentifier, replaces: Sequence[str], at: Ref) -> tuple[str, ...]:
-    found = (published_files(context, run_id, at).get(table, frozenset()) for run_id in replaces)
+    found = (published_to(context, run_id, at, table) for run_id in replaces)
     return tuple(sorted(path for paths in found for path in paths))

@@ -15,7 +15,7 @@ from lakegate.model.source import MarkRanges, overlapping
 from lakegate.telemetry.metrics import WAIT_SECONDS, measure
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_files, tables_in
+from lakegate.wap.history import MODE_PROPERTY, files_in, find_commit, published_to, tables_in
 from lakegate.wap.recover import recover
 
 POLL_S = 0.1
@@ -198,7 +198,7 @@ def _with_replaced(
             raise _rewrote(request, run_id, commit.properties[MODE_PROPERTY])
         if any(map(is_quarantine, tables_in(commit))):
             raise _quarantined(request, run_id)
-        if not published_files(context, run_id, base).get(request.table, frozenset()) <= live:
+        if not published_to(context, run_id, base, request.table) <= live:
             raise _rewritten(request, run_id)
         published = {uri for uri, _ in files_in(commit)}
         missing = sorted(published - given.keys())

@@ -56,6 +56,11 @@ UNPUBLISHES_PROPERTY = "lakegate.unpublishes"
 KIND_PROPERTY = "lakegate.kind"
 """What made a commit that undoes: ``revert`` or ``restore``; others lack it."""
 
+RENAMES_PROPERTY = "lakegate.renames"
+"""Tables that got other names: the old and the new one by turns."""
+FORMERLY_PROPERTY = "lakegate.formerly"
+"""Likewise, of a commit that reverts: what its tables were called when the runs that it reverts wrote to them."""
+
 SNAPSHOTS_PROPERTY = "lakegate.snapshots"
 """The snapshots of one run among those of a commit that several share. In no commit: :func:`parts_of` makes it."""
 
@@ -71,6 +76,9 @@ _SHARED_FORMAT = 3
 
 _NEAR = 1_000
 _PROGRESS_EVERY = 100
+RENAMING = '{"format":4,"files":[]}'
+"""The source files of a commit that renames: none, in a form that a lakegate that knows of no renames refuses."""
+
 _ZIPPED = "zlib:"
 _LONGEST_PLAIN = 2_000
 
@@ -202,6 +210,21 @@ def reverts_in(commit: Commit) -> tuple[str, ...]:
     return tuple(commit.properties.get(REVERTS_PROPERTY, "").split())
 
 
+def renames_in(commit: Commit) -> tuple[tuple[str, str], ...]:
+    """Return the old and the new name of each table that ``commit`` renamed."""
+    return _pairs(commit, RENAMES_PROPERTY)
+
+
+def formerly_in(commit: Commit) -> tuple[tuple[str, str], ...]:
+    """Return former names of tables that ``commit`` took rows from, and what they were called by it."""
+    return _pairs(commit, FORMERLY_PROPERTY)
+
+
+def _pairs(commit: Commit, key: str) -> tuple[tuple[str, str], ...]:
+    names = commit.properties.get(key, "").split()
+    return tuple(zip(names[::2], names[1::2], strict=False))
+
+
 def tables_in(commit: Commit) -> tuple[str, ...]:
     """Return the tables that a commit of lakegate wrote to."""
     listed = tuple(commit.properties.get(TABLES_PROPERTY, "").split())
@@ -321,7 +344,7 @@ def _decode(text: str, width: int) -> tuple[list[list[str]], list[str]]:
     identities: list[str] = []
     if isinstance(found, dict):
         newest = _REVIVED_FORMAT if width == _REVIVED_WIDTH else FORMAT
-        if found["format"] not in range(FORMAT, newest + 1):
+        if found["format"] not in range(FORMAT, newest + 1) and found != json.loads(RENAMING):
             raise _UnknownFormatError(f"format {found['format']}, known up to {newest}")
         found, identities = found["files"], found.get("identities", [])
     if not isinstance(found, list) or not all(_is_line(line, width) for line in found):
@@ -359,6 +382,8 @@ def _event_of(commit: Commit) -> HistoryEvent | None:
         reverts=(*reverts_in(commit), *properties.get(UNPUBLISHES_PROPERTY, "").split()),
         revives=revived_in(commit),
         kind=_KINDS.get(kind_of(commit) or "", "published"),
+        renames=renames_in(commit),
+        formerly=tuple(then for then, _ in formerly_in(commit)),
     )
 
 
@@ -534,6 +559,17 @@ def published_files(context: Context, run_id: str, target: Ref) -> dict[TableIde
         return {pointer.table: files_of_snapshots(context, pointer, own) for pointer in commit.puts}
     before = before_commit(context, commit)
     return {pointer.table: added_paths(context, before[pointer.table], pointer) for pointer in commit.puts}
+
+
+def published_to(context: Context, run_id: str, target: Ref, table: TableIdentifier) -> frozenset[str]:
+    """Return the paths of the data files that a run's commit added to a table, whatever it was called then."""
+    found = published_files(context, run_id, target)
+    now = None if table in found else context.catalog.get_table(table, target)
+    if now is None:
+        return found.get(table, frozenset())
+    uuid = context.reader.metadata(now).uuid
+    puts = find_commit(context, run_id, target).puts
+    return next((found[put.table] for put in puts if context.reader.metadata(put).uuid == uuid), frozenset())
 
 
 def before_commit(context: Context, commit: Commit) -> Mapping[TableIdentifier, TablePointer | None]:

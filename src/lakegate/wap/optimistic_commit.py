@@ -19,7 +19,7 @@ from lakegate.model.run import RUN_ID_PROPERTY, Run, StagedTable
 from lakegate.telemetry.metrics import RETRIES, WAIT_SECONDS, measure
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
-from lakegate.wap.history import published_files
+from lakegate.wap.history import published_to
 
 _LONGEST_PAUSE_S = 1.0
 _LOCK_TIMEOUT_S = 30.0
@@ -176,7 +176,7 @@ def rebase(context: Context, run: Run, staged: StagedTable, now: TablePointer | 
         pointer = context.editor.trimmed(staged.pointer, at_least=len(staged.snapshot_ids), without=aside)
         pointer = pointer.model_copy(update={"content_id": now.content_id if now else None})
     for run_id in run.request.replaces if run.request is not None else ():
-        paths = published_files(context, run_id, head).get(pointer.table, frozenset())
+        paths = published_to(context, run_id, head, pointer.table)
         pointer = context.editor.drop_files(pointer, paths, {RUN_ID_PROPERTY: run.run_id})
     return pointer
 

@@ -396,6 +396,8 @@ class _Rebased:
         if run.request is not None:
             properties[FILES_PROPERTY] = encode_files(run.request.own_files)
             properties[REVERTS_PROPERTY] = " ".join(run.request.replaces)
+        elif run.reverts:
+            properties[REVERTS_PROPERTY] = " ".join(run.reverts)
         return {key: value for key, value in properties.items() if value}
 
 

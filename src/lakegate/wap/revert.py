@@ -17,7 +17,11 @@ from lakegate.model.run import RUN_ID_PROPERTY, Action, Publication, Run, RunKin
 from lakegate.wap import failpoints
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
+    FILES_PROPERTY,
+    FORMERLY_PROPERTY,
     KIND_PROPERTY,
+    RENAMES_PROPERTY,
+    RENAMING,
     REVERTS_PROPERTY,
     REVIVES_PROPERTY,
     TABLES_PROPERTY,
@@ -28,6 +32,7 @@ from lakegate.wap.history import (
     find_publication,
     kind_of,
     reads_in,
+    renames_in,
     run_of,
     sync,
     tables_in,
@@ -35,6 +40,7 @@ from lakegate.wap.history import (
 from lakegate.wap.lifecycle import Progress, running
 from lakegate.wap.optimistic_commit import commit_on_head, publish_lock
 from lakegate.wap.reachable import keep_files, keep_files_of
+from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan, plan_revert
 from lakegate.wap.stage import namespaces_for
 
@@ -75,9 +81,13 @@ def revert(
     """
 
     def plan_at(head: Ref) -> RevertPlan:
-        commit = find_commit(context, run_id, head)
-        history = BranchHistory(context, head, since=commit.parent)
+        history = BranchHistory(context, head, since=find_commit(context, run_id, head).parent)
+        commit = history.commit_of(run_id)
         _require_revertable(history, commit, run_id)
+        renamed = renames_in(commit)
+        if renamed:
+            now, then = map(TableIdentifier.stored, reversed(renamed[0]))
+            return plan_rename(context, now, then, head, reverts=(run_id,))
         return plan_revert(context, history, run_id, cascade=cascade)
 
     text = f"Reverting run {run_id}"
@@ -134,6 +144,15 @@ def restore_table(context: Context, table: TableIdentifier, at: Ref, *, new_run_
                 hint=f"lakegate log {target}",
                 commit=at.hash,
                 ref=target,
+            )
+        renamed = next((one for one in history.commits for pair in renames_in(one) if str(table) in pair), None)
+        if renamed is not None:
+            old, new = renames_in(renamed)[0]
+            raise InputError(
+                f"{table} can't be put back as it was then: {old} was renamed to {new} since.",
+                hint=f"Undo that first: lakegate revert {run_of(renamed)}",
+                table=str(table),
+                run_id=run_of(renamed),
             )
         reverts = [run_id for change in history.changes(table) if (run_id := run_of(change.commit))]
         going, coming = history.side_effects(table, reverts)
@@ -362,6 +381,9 @@ def _request(
         REVERTS_PROPERTY: " ".join(plan.reverts),
         REVIVES_PROPERTY: encode_revived(_restored_files(plan)) if plan.restored or plan.unpublished else "",
         UNPUBLISHES_PROPERTY: " ".join(plan.unpublished),
+        RENAMES_PROPERTY: " ".join(name for pair in plan.renames for name in pair),
+        FILES_PROPERTY: RENAMING if plan.renames else "",
+        FORMERLY_PROPERTY: " ".join(name for pair in plan.formerly for name in pair),
     }
     return CommitRequest(
         branch=run.target,

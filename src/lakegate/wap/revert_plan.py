@@ -6,7 +6,7 @@ by going back to the state before it and rebasing onto that what others appended
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,15 +18,20 @@ from lakegate.model.source import overlapping
 from lakegate.model.tables import DataFile, TableChange
 from lakegate.wap.context import Context
 from lakegate.wap.history import (
+    KEYS_PROPERTY,
+    READS_PROPERTY,
+    TABLES_PROPERTY,
     files_in,
     files_of_snapshots,
     find_commit,
+    formerly_in,
     identities_in,
     keys_in,
     kind_of,
     only_of,
     parts_of,
     reads_in,
+    renames_in,
     reverts_in,
     run_of,
     snapshots_in,
@@ -34,6 +39,7 @@ from lakegate.wap.history import (
 )
 
 _Key = tuple[str, str | None]
+_LIST_TABLES = (TABLES_PROPERTY, READS_PROPERTY, KEYS_PROPERTY)
 
 
 def _key(commit: Commit) -> _Key:
@@ -68,9 +74,9 @@ class Change:
         return self.change.only_adds
 
     @property
-    def only_forgets(self) -> bool:
-        """Whether all it did was to forget older snapshots: nothing depends on that, and it depends on nothing."""
-        return self.change.kind == "expire"
+    def changes_nothing(self) -> bool:
+        """Whether it changed no row, and nothing depends on it: it forgot older snapshots, or renamed the table."""
+        return bool(renames_in(self.commit)) or self.change.kind == "expire"
 
     @property
     def adds_delete_files(self) -> bool:
@@ -106,6 +112,8 @@ class RevertPlan:
         restored: Commits of runs whose rows come back.
         unpublished: Runs that lose their rows because the revert that restored them is itself reverted.
         nothing: Why there is nothing to do, if so.
+        renames: Old and new names of tables that are renamed.
+        formerly: What tables were called when ``reverts`` wrote to them, and their names now.
     """
 
     message: str
@@ -114,16 +122,22 @@ class RevertPlan:
     restored: tuple[Commit, ...] = ()
     unpublished: tuple[str, ...] = ()
     nothing: str | None = None
+    renames: tuple[tuple[str, str], ...] = ()
+    formerly: tuple[tuple[str, str], ...] = ()
 
 
 class BranchHistory:
     """The commits of a branch after ``since`` up to ``head``, oldest first, and which of them are reverted.
 
-    A commit that several runs share is one for each of them (:func:`~lakegate.wap.history.parts_of`).
+    A commit that several runs share is one for each of them (:func:`~lakegate.wap.history.parts_of`). A table that was
+    renamed has its new name in the commits before that, too: who reads them here need not know.
 
     Args:
         head: The branch at the commit to look at.
         since: Hash of the commit before the first one; ``None`` for all.
+
+    Attributes:
+        former: Former names of tables, and their names now.
     """
 
     def __init__(self, context: Context, head: Ref, *, since: str | None) -> None:
@@ -131,7 +145,9 @@ class BranchHistory:
         self._head = head
         self._changes: dict[TableIdentifier, list[Change]] = {}
         found = reversed(list(context.catalog.history(head.hash, until=since, operations=True)))
-        self.commits: tuple[Commit, ...] = tuple(part for commit in found for part in parts_of(commit))
+        self._names: dict[_Key, Mapping[str, str]] = {}
+        self.former: list[tuple[str, str]] = []
+        self.commits: tuple[Commit, ...] = self._with_names_of_now([one for part in found for one in parts_of(part)])
         self._runs = {run_id: commit for commit in self.commits if (run_id := run_of(commit))}
         self._reverters: dict[str, list[Commit]] = {}
         for commit in self.commits:
@@ -203,14 +219,57 @@ class BranchHistory:
         for run_id in reverts_in(commit):
             self._reverters.setdefault(run_id, []).append(commit)
             if run_id not in self._runs:
-                self._runs[run_id] = find_commit(self._context, run_id, self._head)
+                names = dict(formerly_in(commit))
+                now = {then: self._names.get(_key(commit), {}).get(name, name) for then, name in names.items()}
+                self._runs[run_id] = _called(find_commit(self._context, run_id, self._head), now)
                 self._add_reverts(self._runs[run_id])
 
     def _before(self, commit: Commit, table: TableIdentifier) -> TablePointer | None:
         if commit.parent is None:
             return None
         parent = Ref(name=commit.parent, hash=commit.parent, kind="detached")
-        return self._context.catalog.get_tables([table], parent)[table]
+        names = self._names.get(_key(commit), {})
+        then = next((TableIdentifier.stored(old) for old, new in names.items() if new == str(table)), table)
+        found = self._context.catalog.get_tables([then], parent)[then]
+        return None if found is None else found.model_copy(update={"table": table})
+
+    def _with_names_of_now(self, commits: Sequence[Commit]) -> tuple[Commit, ...]:
+        """Return commits, oldest first, in which tables have the names that they have after the last one."""
+        names, found = dict[str, str](), list[Commit]()
+        for commit in reversed(commits):
+            pairs = renames_in(commit)
+            called = _called(commit, names, without=[old for old, _ in pairs])
+            for old, new in pairs:
+                names[old] = names.get(new, new)
+                self.former.append((old, names[old]))
+                # What was called like that earlier is another table.
+                names[new] = f"{new}_before_{commit.hash[:12]}"
+            if names:
+                self._names[_key(commit)] = dict(names)
+            found.append(called)
+        return tuple(reversed(found))
+
+
+def _called(commit: Commit, names: Mapping[str, str], *, without: Collection[str] = ()) -> Commit:
+    """Return a commit with other names of tables, and ``without`` some."""
+    if not names and not without:
+        return commit
+
+    def listed(tables: Iterable[str]) -> tuple[str, ...]:
+        return tuple(names.get(one, one) for one in tables if one not in without)
+
+    changes: dict[str, object] = {
+        "tables": listed(commit.tables),
+        "puts": tuple(
+            put.model_copy(update={"table": TableIdentifier.stored(names.get(str(put.table), str(put.table)))})
+            for put in commit.puts
+        ),
+        "properties": {
+            key: " ".join(listed(value.split())) if key in _LIST_TABLES else value
+            for key, value in commit.properties.items()
+        },
+    }
+    return commit.model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +323,7 @@ def plan_revert(context: Context, history: BranchHistory, run_id: str, *, cascad
         tables=tables,
         restored=tuple(restored.values()),
         unpublished=tuple(dict.fromkeys(unpublished)),
+        formerly=tuple((then, now) for then, now in history.former if now in map(str, tables)),
     )
 
 
@@ -300,7 +360,7 @@ class _Planner:
         """Plan one table from which the changes ``mine``, oldest first, are to go."""
         first, now = mine[0], self._history.changes(table)[-1].after
         files_now = self._files(now)
-        if first.before is None and all(one.only_forgets for one in self._later(first)):
+        if first.before is None and all(one.changes_nothing for one in self._later(first)):
             return TablePlan(None, _undone(table, files_now, {}, hidden=self._has_hidden(now), dropped=True))
         reset = next((one for one in mine if one.before is not None and not one.only_adds), None)
         if now is None and reset is None:
@@ -374,7 +434,7 @@ class _Planner:
 
     def _depend(self, changes: Sequence[Change], what: str) -> None:
         for one in changes:
-            if not one.only_forgets:
+            if not one.changes_nothing:
                 self.dependents.setdefault(_key(one.commit), _Dependent(one.commit, one.table, what))
 
     def _files(self, pointer: TablePointer | None) -> dict[str, DataFile]:

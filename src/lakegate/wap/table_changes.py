@@ -9,13 +9,16 @@ from datetime import datetime
 
 from lakegate.model.figures import counted, moment
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import quarantine_of
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.run import RUN_ID_PROPERTY, Run, UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
 from lakegate.wap.history import run_of
+from lakegate.wap.rename import plan_rename
 from lakegate.wap.revert import held_by, run_plan
 from lakegate.wap.revert_plan import BranchHistory, RevertPlan, TablePlan
+from lakegate.wap.transaction import Transaction
 
 
 def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, target: str = "main") -> Run:
@@ -47,9 +50,56 @@ def drop_table(context: Context, table: TableIdentifier, *, new_run_id: str, tar
             tables={table: TablePlan(None, undone)},
             restored=tuple(coming),
             unpublished=tuple(going),
+            formerly=tuple((then, now) for then, now in history.former if now == str(table)),
         )
 
     return run_plan(context, plan_at, run_id=new_run_id, kind="restore", target=target, text=f"Dropping {table}")
+
+
+def rename_table(
+    context: Context, old: TableIdentifier, new: TableIdentifier, *, new_run_id: str, target: str = "main"
+) -> Run:
+    """Rename a table in one commit, and its quarantine table with it. No file is written or moved.
+
+    Source files that were published to it count as published under its new name, and earlier runs can be reverted
+    there. Who ingests into its old name creates a table.
+
+    Args:
+        context: What the run works with.
+        old: The table.
+        new: Its new name.
+        new_run_id: Id of the run that renames it.
+        target: The branch.
+
+    Raises:
+        NotFoundError: When there is no such table.
+        AlreadyExistsError: When the new name is taken.
+        ConflictError: When the target kept moving.
+        OutcomeUnknownError: When the catalog went away during the commit and hasn't come back.
+    """
+    return run_plan(
+        context,
+        lambda head: plan_rename(context, old, new, head),
+        run_id=new_run_id,
+        kind="maintenance",
+        target=target,
+        text=f"Renaming {old}",
+        name=f"rename {old} to {new}",
+    )
+
+
+def truncate(context: Context, tx: Transaction, table: TableIdentifier) -> None:
+    """Delete all rows of a table, and its quarantined ones, on a transaction's branch."""
+    for one in (table, quarantine_of(table)):
+        if context.catalog.get_table(one, context.catalog.get_ref(tx.branch)) is not None:
+            tx.delete(str(one), "true")
+
+
+def runs_in(context: Context, table: TableIdentifier, head: Ref) -> tuple[str, ...]:
+    """Return the runs whose rows a table may hold, newest first."""
+    history = BranchHistory(context, head, since=None)
+    changes = (one.commit for one in history.changes(table) if history.holds(one.commit, table))
+    return tuple(reversed([run_id for commit in changes if (run_id := run_of(commit))]))
 
 
 def expire_snapshots(

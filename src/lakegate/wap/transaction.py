@@ -293,10 +293,12 @@ def transaction(
     on_failure: OnFailure,
     action: Action | None = None,
     kind: RunKind = "transaction",
+    undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
 ) -> Iterator[Transaction]:
     """Write in the body; at its end audit and publish all it wrote in one commit, or nothing.
 
-    An exception in the body discards everything. An ``action`` is recorded with the run.
+    An exception in the body discards everything. An ``action`` is recorded with the run. What the runs
+    wrote that ``undoes`` returns goes with it: their source files can be ingested again.
 
     Raises:
         AuditFailedError: At the end, when a check fails: nothing is published.
@@ -316,6 +318,7 @@ def transaction(
         started_at=datetime.now(UTC),
         target=target,
         base=base.hash,
+        reverts=tuple(undoes(base)),
         actions=() if action is None else (action,),
     )
     with running(context, run) as progress:
@@ -343,7 +346,7 @@ def _finish(context: Context, progress: Progress, tx: Transaction, base: Ref, on
     failpoints.reach("after-stage")
     if not staged:
         discard(context, tx.branch)
-        progress.end(status="skipped", branch_kept=False, detail="The transaction changed no table.")
+        progress.end(status="skipped", branch_kept=False, reverts=(), detail="The transaction changed no table.")
         return
     carry(context, progress.run, context.catalog.get_ref(tx.branch))
     with progress.step("audit"):

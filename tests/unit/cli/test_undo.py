@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from lakegate.errors import InputError, NotRevertableError
+from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
 from lakegate.model.refs import Ref
-from lakegate.model.run import Publication, UndoneTable
+from lakegate.model.run import Publication, RunError, UndoneTable
 from support.cli_support import HASH, PUBLISHED, RUN_ID, FakeLake, invoke, make_run, staged
 
 pytestmark = pytest.mark.usefixtures("in_a_project")
@@ -123,13 +124,62 @@ def test_tables_are_optimized_expired_and_dropped() -> None:
     assert f"optimized  nyc.trips in commit {HASH[:12]}: 2 new files" in outcome.stdout
     assert f"lakegate revert {RUN_ID}\n" in outcome.stdout
     assert "expired  old snapshots of nyc.trips" in invoke("table expire nyc.trips --older-than 30d", lake).stdout
-    assert "dropped  nyc.trips" in invoke("table drop nyc.trips", lake).stdout
+    assert "dropped  nyc.trips" in invoke("table drop nyc.trips --yes", lake).stdout
     assert lake.calls == [
         ("optimize_table", ("nyc.trips",), {"sort": "zorder(a, b)", "where": "a > 1", "rewrite_manifests": False}),
         ("expire_snapshots", ("nyc.trips",), {"older_than": timedelta(days=30), "keep": 1}),
         ("drop_table", ("nyc.trips",), {}),
     ]
+    asked = invoke("table drop nyc.trips", lake)
+    assert (asked.exit_code, "Pass --yes" in asked.stderr) == (2, True)
     skipped = FakeLake(optimize_table=work.model_copy(update={"status": "skipped", "publication": None}))
     assert "nothing changed  nyc.trips has no files to compact" in invoke("table optimize nyc.trips", skipped).stdout
     assert json.loads(invoke("table optimize nyc.trips -o json", lake).stdout)["status"] == "published"
     assert invoke("table expire nyc.trips --older-than 30d --keep 0", lake).exit_code == 2
+
+
+def test_tables_are_renamed_and_truncated() -> None:
+    emptied = PUBLISHED.model_copy(update={"kind": "transaction", "staged": (staged("nyc.trips"),)})
+    lake = FakeLake(rename_table=UNDOING, truncate_table=emptied)
+    assert "renamed  nyc.trips to nyc.rides" in invoke("table rename nyc.trips nyc.rides --yes", lake).stdout
+    assert "published" in invoke("table truncate nyc.trips --yes", lake).stdout
+    assert lake.calls == [
+        ("rename_table", ("nyc.trips", "nyc.rides"), {}),
+        ("truncate_table", ("nyc.trips",), {}),
+    ]
+    skipped = FakeLake(truncate_table=emptied.model_copy(update={"status": "skipped", "publication": None}))
+    assert "nyc.trips has no rows" in invoke("table truncate nyc.trips --yes", skipped).stdout
+    assert [invoke(f"table {what}", lake).exit_code for what in ("truncate nyc.trips", "rename nyc.trips nyc.x")] == [
+        2,
+        2,
+    ]
+
+
+def test_maintenance_says_what_was_due_and_what_became_of_it() -> None:
+    steps = (
+        MaintenanceStep(table="nyc.trips", action="compact", reason="90 files below 64m", status="done", run_id=RUN_ID),
+        MaintenanceStep(
+            table="nyc.zones",
+            action="expire",
+            reason="3 snapshots older than 30d",
+            status="failed",
+            error=RunError(code="retryable", message="busy", hint="Wait."),
+            retryable=True,
+        ),
+        MaintenanceStep(table="nyc.old", action="compact", reason="20 files below 64m", status="left"),
+    )
+    report = MaintenanceReport(dry_run=False, tables=4, steps=steps)
+    lake = FakeLake(maintain=report)
+    outcome = invoke(["maintain", "nyc.*", "--within", "1h", "--no-gc"], lake)
+    assert (outcome.exit_code, lake.calls) == (
+        3,
+        [("maintain", (("nyc.*",),), {"dry_run": False, "within": timedelta(hours=1), "gc": False})],
+    )
+    assert "maintained  4 tables: 1 step done, 1 failed" in outcome.stdout
+    for said in ("90 files below 64m; run", "busy", "Wait.", "done by the next round"):
+        assert said in outcome.stdout
+    assert json.loads(invoke("maintain -o json", lake).stdout)["steps"][1]["error"]["message"] == "busy"
+    due = FakeLake(maintain=report.model_copy(update={"dry_run": True, "steps": steps[2:]}))
+    outcome = invoke("maintain --dry-run", due)
+    assert (outcome.exit_code, "1 step due for 4 tables" in outcome.stdout) == (0, True)
+    assert "lakegate maintain\n" in outcome.stdout

@@ -87,6 +87,14 @@ def test_a_rewrite_says_why_it_is_one(after: TableState, reason: str) -> None:
     assert reason in (change.reason or "")
 
 
+def test_snapshots_that_were_forgotten_change_nothing() -> None:
+    two = table(2, ONE, snapshot(2, 1))
+    shorter = replace(two, snapshots=two.snapshots[1:])
+    assert told(changed(shorter, two)) == ("expire", (), ())
+    assert changed(replace(shorter, definition="others"), two).kind == "rewrite"
+    assert changed(replace(shorter, uuid="u2"), two).kind == "rewrite"
+
+
 def test_a_rollback_to_an_older_snapshot_is_a_rewrite() -> None:
     two = snapshot(2, 1)
     assert told(changed(table(1, ONE, two), table(2, ONE, two))) == ("rewrite", (), ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -12,6 +11,7 @@ import click
 
 from lakegate.cli.app import App, redact
 from lakegate.cli.commandline import PROGRAM, group
+from lakegate.cli.options import agreed, yes_option
 from lakegate.cli.output import (
     Styled,
     count,
@@ -191,7 +191,7 @@ def plan(app: App, /, **given: Any) -> None:
 @_name_options
 @_template_options
 @click.option("--smoke", is_flag=True, help="Afterwards, ingest a test file, wait until it's published, and revert it.")
-@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+@yes_option()
 def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     """Create or update a deployment.
 
@@ -204,8 +204,8 @@ def deploy(app: App, /, *, smoke: bool, yes: bool, **given: Any) -> None:
     def approve(planned: Plan) -> bool:
         _announce_plan(planned)
         leaves_data = any(change.leaves_data for change in planned.changes)
-        return _agreed("Make these changes?", yes=yes) and (
-            not leaves_data or _agreed("Continue without that data?", yes=yes)
+        return agreed("Make these changes?", yes=yes) and (
+            not leaves_data or agreed("Continue without that data?", yes=yes)
         )
 
     zipped, images = _built(app, deployment, values, code, build=False)
@@ -313,7 +313,7 @@ def status(app: App, /, *, errors: int, drift: bool, **given: Any) -> None:
 @click.option(
     "--keep-data", is_flag=True, help="Keep the bucket, the catalog's tables, and a snapshot of the database."
 )
-@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+@yes_option()
 def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
     """Delete a deployment and everything that was created for it.
 
@@ -325,8 +325,8 @@ def destroy(app: App, /, *, keep_data: bool, yes: bool, **given: Any) -> None:
     goes = (found.state is not None or found.has_code) if keep_data else not found.is_empty
     if goes:
         _announce_deletion(found, keep_data=keep_data)
-        if _agreed("Delete all of this?", yes=yes) and (
-            keep_data or not found.has_data or _agreed("Delete the data too? This can't be undone.", yes=yes)
+        if agreed("Delete all of this?", yes=yes) and (
+            keep_data or not found.has_data or agreed("Delete the data too? This can't be undone.", yes=yes)
         ):
             deployment.destroy(found, keep_data=keep_data)
         else:
@@ -380,14 +380,6 @@ def _built(
     return package, Images(
         {**spark.values, **function.values}, (*spark.notes, *function.notes), is_built=function.is_built
     )
-
-
-def _agreed(question: str, *, yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
-    return click.confirm(question, err=True)
 
 
 _STYLES = {"add": "green", "modify": "yellow", "remove": "red"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +11,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import complete_tables
+from lakegate.cli.options import agreed, complete_tables, yes_option
 from lakegate.cli.output import Styled, counted, echo_json, moment, next_commands, safe, say, show_rows
 from lakegate.errors import ExitCode, LakegateError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
@@ -88,7 +87,7 @@ def plan(app: App, /, *, name: str | None, offline: bool) -> None:
 
 @snowflake.command("apply", examples=("lakegate snowflake apply", "lakegate snowflake apply --yes -o json"))
 @_name_option
-@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+@yes_option()
 def apply(app: App, /, *, name: str | None, yes: bool) -> None:
     """Make what the account lacks: external volume, catalog integration, database, schemas, tables, grants.
 
@@ -101,7 +100,7 @@ def apply(app: App, /, *, name: str | None, yes: bool) -> None:
         to_do = [step for step in steps if step.sql]
         if to_do:
             _announce(to_do)
-        if to_do and not _agreed(f"Run {counted(len(to_do), 'statement')} on {setup.section.account}?", yes=yes):
+        if to_do and not agreed(f"Run {counted(len(to_do), 'statement')} on {setup.section.account}?", yes=yes):
             raise click.Abort
         results = list(setup.apply(to_do, session))
         errors = [error for _, error in results if error is not None]
@@ -248,14 +247,6 @@ def _chosen(known: Sequence[LakeTable], names: Iterable[str]) -> list[LakeTable]
 
 def _named(name: str | None) -> tuple[str, ...]:
     return () if name is None else ("--name", name)
-
-
-def _agreed(question: str, *, yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise click.UsageError("Can't ask for confirmation: stdin isn't a terminal. Pass --yes.")
-    return click.confirm(question, err=True)
 
 
 def _announce(steps: Iterable[Step]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from lakegate.cli.app import App
 from lakegate.cli.commandline import group
-from lakegate.cli.options import at_option, check_option, ref_option, span, table_argument
+from lakegate.cli.options import agreed, at_option, check_option, ref_option, span, table_argument, yes_option
 from lakegate.cli.output import (
     cell,
     count,
@@ -259,14 +259,66 @@ def expire_snapshots(app: App, /, *, table: str, older_than: timedelta, keep: in
         show_revert(app, run, "expired", f"old snapshots of {table}")
 
 
-@table.command("drop", examples=("lakegate table drop nyc.scratch",))
+@table.command(
+    "rename",
+    examples=("lakegate table rename nyc.trips nyc.rides", "lakegate table rename nyc.trips archive.trips_2025 --yes"),
+)
 @table_argument()
-def drop_table(app: App, /, *, table: str) -> None:
+@click.argument("name", metavar="NAME")
+@yes_option()
+def rename_table(app: App, /, *, table: str, name: str, yes: bool) -> None:
+    """Rename TABLE on main to NAME, in one new commit, and its quarantine table with it. Moves no file.
+
+    Source files that were published to TABLE stay published under NAME, where earlier runs can be reverted, too. An
+    ingest into the old name creates a new table: change routes and jobs first. If TABLE has a contract or a section in
+    lakegate.toml, NAME needs one before. To undo it: lakegate revert RUN.
+    """
+    if not agreed(f"Rename {table} to {name}? Who reads or ingests by the old name must change.", yes=yes):
+        raise click.Abort
+    with app.lake() as lake:
+        run = lake.rename_table(table, name)
+    if app.json:
+        echo_json(journal_payload(run))
+    else:
+        show_revert(app, run, "renamed", f"{table} to {name}")
+
+
+@table.command("truncate", examples=("lakegate table truncate nyc.daily", "lakegate table truncate nyc.daily --yes"))
+@table_argument()
+@yes_option()
+def truncate_table(app: App, /, *, table: str, yes: bool) -> None:
+    """Delete all rows of TABLE on main, and its quarantined ones. Needs Spark.
+
+    It's published if an empty table passes TABLE's checks. Unlike after `lakegate table delete`, its source files can
+    be ingested again. To get the rows back: lakegate revert RUN. Their data stays in the warehouse until `lakegate gc`
+    may delete it.
+
+    Exits with 0 if the rows are deleted (or there were none), and with 1 if the audit failed: then nothing changes.
+    """
+    if not agreed(f"Delete all rows of {table}?", yes=yes):
+        raise click.Abort
+    with app.lake(begins=True) as lake:
+        run = lake.truncate_table(table)
+        app.has_ended(run)
+    if app.json:
+        echo_json(journal_payload(run))
+    elif run.status == "skipped":
+        say(f"[bold yellow]nothing changed[/]  {safe(table)} has no rows")
+    else:
+        show_run(app, run)
+
+
+@table.command("drop", examples=("lakegate table drop nyc.scratch", "lakegate table drop nyc.scratch --yes"))
+@table_argument()
+@yes_option()
+def drop_table(app: App, /, *, table: str, yes: bool) -> None:
     """Drop TABLE on main, in one new commit.
 
     Older commits still have it: `lakegate table restore` brings it back. Its source files can be ingested again. Its
     files stay as long as older commits need them; see lakegate gc.
     """
+    if not agreed(f"Drop {table}? Older commits still have it.", yes=yes):
+        raise click.Abort
     with app.lake() as lake:
         run = lake.drop_table(table)
     if app.json:

@@ -1,0 +1,63 @@
+"""Plan a table's new name, in one commit: its files, its history and what counts as ingested go with it."""
+
+from __future__ import annotations
+
+from lakegate.errors import AlreadyExistsError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.quarantine import quarantine_of
+from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.run import UndoneTable
+from lakegate.points import unknown_table
+from lakegate.wap.context import Context
+from lakegate.wap.quarantine import MADE_FOR
+from lakegate.wap.revert_plan import RevertPlan, TablePlan
+
+
+def plan_rename(
+    context: Context, old: TableIdentifier, new: TableIdentifier, head: Ref, *, reverts: tuple[str, ...] = ()
+) -> RevertPlan:
+    """Plan to rename a table, and its quarantine table with it.
+
+    Args:
+        context: What to plan it with.
+        old: Its name.
+        new: Its new name.
+        head: The branch at the commit to plan it on.
+        reverts: The run that had renamed it, to be reverted.
+
+    Raises:
+        NotFoundError: When there is no such table.
+        AlreadyExistsError: When the new name is taken, or that of its quarantine table.
+    """
+    tables: dict[TableIdentifier, TablePlan] = {}
+    renames = {old: new, quarantine_of(old): quarantine_of(new)}
+    found = context.catalog.get_tables([*renames, *renames.values()], head)
+    for then, name in renames.items():
+        pointer = found[then]
+        if pointer is None and then == old:
+            raise unknown_table(context.catalog, str(old), head)
+        if found[name] is not None:
+            raise AlreadyExistsError(
+                f"{old} can't be renamed: there is a table {name}.",
+                hint=f"Choose another name, or drop that one first: lakegate table drop {name}",
+                table=str(name),
+            )
+        if pointer is not None:
+            rows, files = _held(context, pointer)
+            if then != old:
+                pointer = context.editor.with_properties(pointer, {MADE_FOR: str(new)})
+            gone = UndoneTable(table=str(then), rows=None if rows is None else -rows, data_files=-files, dropped=True)
+            tables[then] = TablePlan(None, gone)
+            moved = pointer.model_copy(update={"table": name, "content_id": None})
+            tables[name] = TablePlan(moved, UndoneTable(table=str(name), rows=rows, data_files=files))
+    return RevertPlan(
+        message=f"Rename {old} to {new}",
+        reverts=reverts,
+        tables=tables,
+        renames=tuple((str(then), str(name)) for then, name in renames.items() if then in tables),
+    )
+
+
+def _held(context: Context, pointer: TablePointer) -> tuple[int | None, int]:
+    metadata = context.reader.metadata(pointer)
+    return metadata.rows, metadata.data_files or 0

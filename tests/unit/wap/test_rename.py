@@ -1,0 +1,147 @@
+"""Tables under new names: their rows, their history and what counts as ingested go with them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Ref
+from lakegate.model.run import Run
+from lakegate.wap.recover import rebuild
+from lakegate.wap.revert import restore_table
+from lakegate.wap.table_changes import drop_table, rename_table
+from support.flow_support import when_reached
+from support.revert_support import A, B, C, D, House
+
+TRIPS, RIDES = TableIdentifier.parse("nyc.trips"), TableIdentifier.parse("nyc.rides")
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def rename(house: House, old: TableIdentifier = TRIPS, new: TableIdentifier = RIDES, run: str = "n") -> Run:
+    return rename_table(house.context, old, new, new_run_id=run)
+
+
+def again(house: House, *names: str, table: TableIdentifier = RIDES) -> list[str]:
+    """Ingest files again, and return how that ended, by this journal and by one that is read from the commits."""
+    found: list[str] = []
+    for _ in range(2):
+        found += [house.add(f"again-{next(NUMBERS)}", A, file=name, table=table).status for name in names]
+        rebuild(house.context, "main")
+    return found
+
+
+def test_what_was_published_counts_under_the_new_name(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B)
+    run = rename(house)
+    assert (run.status, run.kind, run.name) == ("published", "maintenance", "rename nyc.trips to nyc.rides")
+    assert [(one.table, one.rows, one.dropped) for one in run.undone] == [
+        ("nyc.trips", -2, True),
+        ("nyc.rides", 2, False),
+    ]
+    assert house.catalog.get_table(TRIPS, house.head()) is None
+    assert house.rows("nyc.rides") == [*A, *B]
+    assert again(house, "r1", "r2") == ["skipped"] * 4
+    # The old name is free, for another table.
+    assert house.add("other", C, file="r1", table=TRIPS).status == "published"
+    assert again(house, "r1", table=TRIPS) == ["skipped"] * 2
+    assert house.add("r3", D, table=RIDES).status == "published"
+    assert (house.rows(), house.rows("nyc.rides")) == (C, [*A, *B, *D])
+
+
+def test_runs_from_before_are_reverted_under_the_new_name(house: House) -> None:
+    house.add("r1", A)
+    house.work("over", lambda tx: tx.overwrite("nyc.trips", [*A, *B]))
+    rename(house)
+    house.add("r2", C, table=RIDES)
+    house.add("other", D, table=TRIPS)
+    house.undo("over")
+    assert (house.rows("nyc.rides"), house.rows()) == ([*A, *C], D)
+    assert house.status("over") == ("reverted", "x-over")
+    house.undo("r1")
+    assert house.status("r1") == ("reverted", "x-r1")
+    assert house.rows("nyc.rides") == C
+    rebuild(house.context, "main")
+    assert house.status("r1") == ("reverted", "x-r1")
+    assert house.add("once-more", A, file="r1", table=RIDES).status == "published"
+
+
+def test_a_rename_is_reverted_and_what_came_since_stays(house: House) -> None:
+    house.add("r1", A)
+    rename(house)
+    house.add("r2", B, table=RIDES)
+    back = house.undo("n")
+    assert (back.kind, back.reverts, house.status("n")) == ("revert", ("n",), ("reverted", "x-n"))
+    assert house.rows() == [*A, *B]
+    assert again(house, "r1", "r2", table=TRIPS) == ["skipped"] * 4
+    house.undo("r2")
+    house.undo("r1")
+    assert house.catalog.get_table(TRIPS, house.head()) is None
+    with pytest.raises(InputError, match="already reverted"):
+        house.undo("n")
+
+
+def test_a_renamed_table_is_dropped_and_restored_with_all_its_files(house: House) -> None:
+    house.add("r1", A)
+    rename(house, new=TableIdentifier.parse("nyc.mid"))
+    house.add("r2", B, table=TableIdentifier.parse("nyc.mid"))
+    rename(house, TableIdentifier.parse("nyc.mid"), RIDES, run="n2")
+    then = house.head()
+    drop_table(house.context, RIDES, new_run_id="d")
+    assert [house.status(run) for run in ("r1", "r2")] == [("reverted", "d")] * 2
+    assert house.add("free", A, file="r1", table=RIDES).status == "published"
+    house.undo("free")
+    restore_table(house.context, RIDES, Ref(name="main", hash=then.hash, kind="detached"), new_run_id="back")
+    assert house.rows("nyc.rides") == [*A, *B]
+    assert [house.status(run) for run in ("r1", "r2")] == [("published", None)] * 2
+    assert again(house, "r1", "r2") == ["skipped"] * 4
+
+
+def test_a_table_is_not_restored_across_a_rename(house: House) -> None:
+    house.add("r1", A)
+    then = Ref(name="main", hash=house.head().hash, kind="detached")
+    rename(house)
+    with pytest.raises(InputError, match=r"nyc\.trips was renamed to nyc\.rides since") as caught:
+        restore_table(house.context, TRIPS, then, new_run_id="y")
+    assert caught.value.hint == "Undo that first: lakegate revert n"
+
+
+def test_what_was_under_way_goes_to_a_table_of_the_old_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.add("r1", A)
+    with when_reached(monkeypatch, "before-publish", lambda: rename(house)):
+        # It begins again, as one that starts now would: there is no table of that name.
+        assert house.add("r2", B).status == "published"
+    assert (house.rows(), house.rows("nyc.rides")) == (B, A)
+    assert house.add("r2-again", B, file="r2", table=RIDES).status == "published"
+
+
+def test_new_content_of_a_file_replaces_what_was_published_under_the_old_name(house: House) -> None:
+    house.add("r1", A, file="f")
+    house.add("r2", B)
+    rename(house)
+    run = house.add("r3", D, file="f", version="2", on_changed="replace", table=RIDES)
+    assert (run.status, house.rows("nyc.rides")) == ("published", [*B, *D])
+
+
+def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
+    house.add("r1", A)
+    house.add("r2", B, table=RIDES)
+    with pytest.raises(AlreadyExistsError, match=r"there is a table nyc\.rides"):
+        rename(house)
+    with pytest.raises(NotFoundError):
+        rename(house, TableIdentifier.parse("nyc.no"), TableIdentifier.parse("nyc.new"))
+    # A table takes the place of one that was dropped.
+    drop_table(house.context, RIDES, new_run_id="d")
+    rename(house)
+    assert house.rows("nyc.rides") == A
+    assert house.add("r2-again", B, file="r2", table=RIDES).status == "published"
+    house.undo("r1")
+    assert house.rows("nyc.rides") == B
