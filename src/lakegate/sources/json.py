@@ -41,6 +41,7 @@ _DEEPEST = 200
 _LONE_NULL = re.compile(rb"(?:^|[\n}])[ \t\r]*null")
 """What may be ``null`` in place of an object: Arrow takes it for a row, or dies of it."""
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_OPENING = bytes(set(range(256)) - set(b"{[\n"))
 _BRACKET = re.compile(rb"[{}\[\]]")
 _Path = tuple[str, ...]
 
@@ -170,7 +171,8 @@ class _Columns:
 
     def _require_parsable(self, block: bytes, line: int) -> None:
         """Refuse what Arrow's parser dies of."""
-        if block.count(b"{") + block.count(b"[") > _DEEPEST:
+        openings = block.translate(None, _NO_OPENING)
+        if max(map(len, openings.split(b"\n"))) > _DEEPEST:
             for number, text in _lines(block, line):
                 if text.count(b"{") + text.count(b"[") > _DEEPEST and _depth(text) > _DEEPEST:
                     raise SourceError(
@@ -178,7 +180,9 @@ class _Columns:
                         hint="Write it with less nesting, or as text.",
                         path=self._path,
                     )
-        for found in _LONE_NULL.finditer(block):
+        # Few blocks need the closer look, which takes longer than parsing.
+        dense = b"\n" + block.translate(None, b" \t\r")
+        for found in _LONE_NULL.finditer(block) if b"\nnull" in dense or b"}null" in dense else ():
             start = block.rfind(b"\n", 0, found.end()) + 1
             end = block.find(b"\n", start)
             text = block[start : end if end >= 0 else None]
