@@ -1,0 +1,248 @@
+"""``python -m benchmarks.scale [--commits N]``: what everyday commands cost in a lake, against one a tenth as large.
+
+Each lake has a Nessie of its own, on RocksDB as in a project's local stack, with N commits of as many runs, and a
+hundredth of them tables and branches, up to 1,000. No Spark: publishes are of runs that PyIceberg staged. A lake that
+is kept (``--keep FOLDER``) is filled further by the next call, as making 100,000 commits takes a while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import httpx
+
+from benchmarks.harness import Figure, progress
+from benchmarks.staging import Staging, source_file
+from lakegate.components import Components
+from lakegate.config import load_settings
+from lakegate.journal.database import SqliteDatabase
+from lakegate.journal.journal import Journal
+from lakegate.lake import MAIN, Lake
+from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import Commit, CommitRequest, Ref, TablePointer
+from lakegate.model.run import RUN_ID_PROPERTY, Run
+from lakegate.progress import SilentNarrator
+from lakegate.wap.context import Context
+from lakegate.wap.history import AUDIT_PROPERTY, BRANCH_PROPERTY, FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
+from lakegate.wap.publish import publish
+
+_LIMIT = 1.2
+_SHOWN = 20
+_START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Scaled:
+    """A lake of a size."""
+
+    lake: Lake
+    context: Context
+    staging: Staging
+    tables: list[TableIdentifier]
+    commits: list[Commit]
+    home: Path
+
+    def named(self, number: int) -> Commit:
+        """Return a commit of a run, by its place from the newest."""
+        return self.commits[number]
+
+
+_Work = Callable[[Scaled], Callable[[], object]]
+"""Gets everything ready, which is not measured, and returns what is."""
+
+
+def main() -> None:
+    """Make both lakes, and measure."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commits", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--keep", type=Path, help="folder for the lakes, to go on with")
+    parser.add_argument("--only-make", action="store_true", help="measure nothing")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = given.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lakegate-scale-")))
+        few = stack.enter_context(scaled(folder / "few", given.commits // 10))
+        many = stack.enter_context(scaled(folder / "many", given.commits))
+        if given.only_make:
+            return
+        for figure in measure(few, many, given.rounds):
+            print(figure, flush=True)
+
+
+@contextmanager
+def scaled(home: Path, commits: int) -> Iterator[Scaled]:
+    """Run a lake with so many commits."""
+    from support.secured_nessie import nessie
+
+    home.mkdir(parents=True, exist_ok=True)
+    store = {
+        "nessie.version.store.type": "ROCKSDB",
+        "nessie.version.store.persist.rocks.database-path": home / "nessie",
+        "quarkus.http.access-log.enabled": "false",
+    }
+    with nessie(home, {name: str(value) for name, value in store.items()}) as uri:
+        settings = load_settings(
+            home, env={"LAKEGATE_CATALOG_URI": uri, "LAKEGATE_CATALOG_WAREHOUSE": f"file://{home}/warehouse"}
+        )
+        components = Components(home, settings, session=None, narrator=SilentNarrator())
+        with Lake(components) as lake, Staging(components.context) as staging:
+            context = components.context
+            number = min(commits // 20, 1_000)
+            tables = _fill(context, staging, commits, number)
+            sync(context, MAIN)
+            newest = [commit for commit in context.catalog.history(MAIN) if RUN_ID_PROPERTY in commit.properties]
+            yield Scaled(lake, context, staging, tables, newest, home)
+
+
+def _fill(context: Context, staging: Staging, commits: int, number: int) -> list[TableIdentifier]:
+    catalog = context.catalog
+    there = {str(one.table): one for one in catalog.list_tables(catalog.get_ref(MAIN))}
+    tables = [TableIdentifier.parse(f"scale.t{at:04}") for at in range(number)]
+    for table in tables[len(there) :]:
+        staging.create(str(table), appends=[1])
+    pointers = {str(one.table): one for one in catalog.list_tables(catalog.get_ref(MAIN))}
+    made = sum(1 for _ in catalog.history(MAIN))
+    head = catalog.get_ref(MAIN)
+    for at in range(made, commits):
+        head = _publish(context, pointers[str(tables[at % number])], head, at)
+        if at % 1_000 == 0:
+            progress(f"{at:,} of {commits:,} commits")
+    branches = sum(1 for _ in catalog.list_refs())
+    for at in range(branches, number):
+        catalog.create_branch(f"dev/b{at:04}", head)
+    return tables
+
+
+def _publish(context: Context, pointer: TablePointer, head: Ref, at: int) -> Ref:
+    started = _START + timedelta(minutes=at)
+    run_id = f"{started:%Y%m%dT%H%M%S}-{at:08x}"
+    request = CommitRequest(
+        branch=MAIN,
+        base=head.hash,
+        message=f"Publish {pointer.table} (10 rows)",
+        puts=(pointer,),
+        properties={
+            RUN_ID_PROPERTY: run_id,
+            BRANCH_PROPERTY: f"wap/{pointer.table}_{run_id}",
+            TABLES_PROPERTY: str(pointer.table),
+            AUDIT_PROPERTY: "3 passed, 0 warned",
+            FILES_PROPERTY: encode_files([source_file(run_id)]),
+        },
+    )
+    return context.catalog.commit(request)
+
+
+def measure(few: Scaled, many: Scaled, rounds: int) -> Iterator[Figure]:
+    """Yield a figure for each command; those that list everything there is are only shown."""
+    progress(f"{len(many.commits):,} commits, {len(many.tables):,} tables / {len(few.commits):,}, {len(few.tables):,}")
+    for works, limit, times in ((_COMMANDS, _LIMIT, rounds), (_ONCE, None, 1)):
+        for name, work in works.items():
+            yield _compared(name, work, few, many, limit, times)
+
+
+def _compared(name: str, work: _Work, few: Scaled, many: Scaled, limit: float | None, rounds: int) -> Figure:
+    """Return the ratio of the fastest rounds; what else the machine does only makes the others slower."""
+    fastest = [float("inf"), float("inf")]
+    requests = [0, 0]
+    for _ in range(rounds):
+        for place, one in enumerate((few, many)):
+            run = work(one)
+            with _counting() as count:
+                started = time.perf_counter()
+                run()
+                fastest[place] = min(fastest[place], time.perf_counter() - started)
+            requests[place] = count[0]
+    detail = f"{fastest[1] * 1000:.1f} ms / {fastest[0] * 1000:.1f} ms, {requests[1]:,} / {requests[0]:,} requests"
+    return Figure(name, fastest[1] / fastest[0], limit, detail)
+
+
+@contextmanager
+def _counting() -> Iterator[list[int]]:
+    """Count the requests to the catalog."""
+    count = [0]
+    request = httpx.Client.request
+
+    def counted(client: httpx.Client, *args: Any, **options: Any) -> httpx.Response:
+        count[0] += 1
+        return request(client, *args, **options)
+
+    with mock.patch.object(httpx.Client, "request", counted):
+        yield count
+
+
+def _publishing(one: Scaled) -> Callable[[], object]:
+    run = one.staging.stage(one.tables[0])
+    one.context.journal.save(run)
+
+    def work() -> None:
+        sync(one.context, MAIN)
+        publish(one.context, run, fresh=True)
+        sync(one.context, MAIN)
+
+    return work
+
+
+def _branching(one: Scaled) -> Callable[[], object]:
+    def work() -> None:
+        one.lake.create_branch("mine")
+        one.lake.delete_branch("mine")
+
+    return work
+
+
+def _looking(one: Scaled, at: Callable[[Commit], str | datetime]) -> Callable[[], object]:
+    commit = one.named(len(one.commits) // 2)
+    return lambda: one.lake.table(str(one.tables[0]), at=at(commit))
+
+
+def _fresh(one: Scaled) -> Callable[[], object]:
+    journal = Journal(SqliteDatabase(Path(tempfile.mkdtemp(dir=one.home)) / "journal.db"))
+    context = replace(one.context, journal=journal)
+    return lambda: sync(context, MAIN)
+
+
+def _newest(one: Scaled) -> Run:
+    return one.lake.runs(limit=1, status="published")[0]
+
+
+_COMMANDS: Mapping[str, _Work] = {
+    "publish": _publishing,
+    "sync, nothing new": lambda one: lambda: sync(one.context, MAIN),
+    "log": lambda one: lambda: list(one.lake.log(limit=_SHOWN)),
+    "log, by 8 digits": lambda one: lambda: list(one.lake.log(one.named(len(one.commits) // 2).hash[:8], limit=_SHOWN)),
+    "table at a commit": lambda one: _looking(one, lambda commit: commit.hash[:12]),
+    "table at a time": lambda one: _looking(one, lambda commit: commit.time),
+    "table": lambda one: lambda: one.lake.table(str(one.tables[0])),
+    "runs": lambda one: lambda: one.lake.runs(limit=_SHOWN),
+    "runs of a table": lambda one: lambda: one.lake.runs(table=str(one.tables[0]), limit=_SHOWN),
+    "one run": lambda one: lambda: one.lake.run(_newest(one).run_id),
+    "journal status": lambda one: one.lake.journal_status,
+    "metrics": lambda one: one.lake.metrics,
+    "branch create, delete": _branching,
+    "recover": lambda one: one.lake.recover,
+    "known files": lambda one: lambda: one.lake.known_files(str(one.tables[0]), ["file:///incoming/x.parquet"]),
+}
+_ONCE: Mapping[str, _Work] = {
+    "branches (all)": lambda one: one.lake.branches,
+    "tables (all)": lambda one: one.lake.tables,
+    "a new journal": _fresh,
+    "gc": lambda one: one.lake.gc,
+    "a new journal, with a checkpoint": _fresh,
+    "gc, with a checkpoint": lambda one: one.lake.gc,
+    "journal rebuild, with a checkpoint": lambda one: one.lake.rebuild_journal,
+}
+
+
+if __name__ == "__main__":
+    main()
