@@ -443,12 +443,11 @@ def _is_orphaned(run: Run) -> bool:
 
 def _kept_branches(context: Context) -> Iterator[tuple[Ref, Run]]:
     # By branch: there are few of those, but ever more runs in the journal.
-    for ref in list(context.catalog.list_refs()):
-        if ref.kind != "branch" or ref.name == "main":
-            continue
-        run = context.journal.find_by_branch(ref.name)
+    refs = {ref.name: ref for ref in context.catalog.list_refs() if ref.kind == "branch" and ref.name != "main"}
+    for name, line in context.journal.pages.by_branch(refs).items():
+        run = context.journal.get(line.run_id) if line.status in _EXPIRING else None
         if run is not None and run.status in _EXPIRING and run.branch_kept:
-            yield ref, run
+            yield refs[name], run
 
 
 def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:

@@ -90,6 +90,7 @@ class Reachable:
         self._oldest = oldest
         self._found = found
         self._files_of = reach or context.reader.reach
+        self._heads: set[str] = set()
         self._commits: set[str] = set()
         self._past: Collection[str] = ()
         self._states: set[str] = set()
@@ -158,6 +159,10 @@ class Reachable:
         )
 
     def _new_states(self, ref: Ref) -> list[TablePointer]:
+        # With a limit in time, a head counts whatever its time.
+        if ref.hash in self._heads or (self._oldest is None and ref.hash in self._commits):
+            return []
+        self._heads.add(ref.hash)
         found: list[TablePointer] = []
         last: Commit | None = None
         beyond = False

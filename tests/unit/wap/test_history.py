@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from lakegate.cli.commands.log import commit_payload, show_commits
-from lakegate.errors import NewerFormatError
+from lakegate.errors import NewerFormatError, NotFoundError
 from lakegate.model.batch import SourceFile
-from lakegate.model.refs import Commit, CommitRequest
+from lakegate.model.refs import Commit, CommitRequest, Ref
 from lakegate.model.run import RUN_ID_PROPERTY
 from lakegate.wap.history import (
     FILES_PROPERTY,
@@ -19,6 +21,7 @@ from lakegate.wap.history import (
     encode_files,
     encode_revived,
     files_in,
+    find_commit,
     revived_in,
     sync,
 )
@@ -114,3 +117,32 @@ def test_the_log_goes_on_and_shows_it(capsys: pytest.CaptureFixture[str]) -> Non
     told = [commit_payload(files_property(text))["unreadable"] for text in (UNREADABLE["a newer format"], "[]")]
     assert "written by a newer lakegate" in told[0]
     assert told[1] is None
+
+
+def test_a_run_s_commit_is_found_without_a_search_as_long_as_the_target_holds_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = FakeLakehouse()
+    before = house.catalog.get_ref("main")
+    ingest(house.context, ordered(house))
+    head = sync(house.context, "main")
+    history, searches = house.catalog.history, []
+
+    def counted(ref: str, **options: Any) -> Iterator[Commit]:
+        searches.extend([options["run_id"]] if "run_id" in options else [])
+        return history(ref, **options)
+
+    monkeypatch.setattr(house.catalog, "history", counted)
+    found = find_commit(house.context, "r1", head)
+    assert (found.properties[RUN_ID_PROPERTY], searches) == ("r1", [])
+    assert [str(pointer.table) for pointer in found.puts] == ["nyc.trips"]
+
+    assert find_commit(house.context, "r1", Ref(name="main", hash=found.hash)) == found
+    house.lose_journal()
+    assert find_commit(house.context, "r1", head) == found
+    assert searches[-1] == "r1"
+
+    sync(house.context, "main")
+    house.catalog.assign_ref(head, before)
+    with pytest.raises(NotFoundError, match="was not published"):
+        find_commit(house.context, "r1", sync(house.context, "main"))
