@@ -1,0 +1,74 @@
+"""What everyday work reads of a long history: as many commits as of a short one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lakegate.model.batch import SourceFile
+from lakegate.model.refs import Commit, CommitRequest, Ref
+from lakegate.model.run import RUN_ID_PROPERTY
+from lakegate.points import find, resolve
+from lakegate.wap.history import FILES_PROPERTY, TABLES_PROPERTY, encode_files, sync
+from lakegate.wap.ingest import ingest
+from lakegate.wap.recover import recover
+from lakegate.wap.revert import restore_table, revert
+from support.fakes import FakeLakehouse
+from support.flow_support import TRIPS, ordered
+
+LENGTHS = (10, 100)
+
+
+def aged(commits: int) -> FakeLakehouse:
+    """Return a lake with so many earlier runs, and two that are real."""
+    house = FakeLakehouse()
+    head = house.catalog.get_ref("main")
+    for number in range(commits):
+        files = [SourceFile(uri=f"file:///old/{number}", size_bytes=1, version="1", rows=1)]
+        properties = {RUN_ID_PROPERTY: f"o{number}", TABLES_PROPERTY: "old.t", FILES_PROPERTY: encode_files(files)}
+        request = CommitRequest(branch="main", base=head.hash, message="m", at_head=True, properties=properties)
+        head = house.catalog.commit(request)
+    for run in ("r1", "r2"):
+        assert ingest(house.context, ordered(house, run=run, file=run)).status == "published"
+    sync(house.context, "main")
+    return house
+
+
+WORK: dict[str, Callable[[FakeLakehouse, Commit], object]] = {
+    "ingest": lambda house, _: ingest(house.context, ordered(house, run="r3", file="r3")),
+    "ingest, again": lambda house, _: ingest(house.context, ordered(house, run="r3", file="r2")),
+    "revert": lambda house, _: revert(house.context, "r2", new_run_id="r3", target="main"),
+    "restore": lambda house, at: restore_table(house.context, TRIPS, _at(at), new_run_id="r3"),
+    "recover": lambda house, _: recover(house.context),
+    "a commit": lambda house, at: find(house.catalog, at.hash[:8], index=house.journal.commits),
+    "a time": lambda house, at: resolve(house.catalog, "main", at.time, index=house.journal.commits),
+    "a commit at which": lambda house, at: resolve(house.catalog, "main", at.hash[:8], index=house.journal.commits),
+}
+
+
+def _at(commit: Commit) -> Ref:
+    return Ref(name="main", hash=commit.hash, kind="detached")
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_it_reads_as_little_of_a_long_history_as_of_a_short_one(what: str) -> None:
+    read = []
+    for commits in LENGTHS:
+        house = aged(commits)
+        first = next(iter(house.catalog.history("main", run_id="r1")))
+        history, count = house.catalog.history, [0]
+
+        def counted(ref: str, **options: Any) -> Iterator[Commit]:
+            # What a server looks through for a filter counts, too.
+            run_id = options.pop("run_id", None)
+            for commit in history(ref, **options):  # noqa: B023 - called in this round only
+                count[0] += 1  # noqa: B023 - likewise
+                if run_id in (None, commit.properties.get(RUN_ID_PROPERTY)):
+                    yield commit
+
+        house.catalog.history = counted  # type: ignore[method-assign]
+        WORK[what](house, first)
+        read.append(count[0])
+    assert read[0] == read[1], what
