@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -23,8 +23,8 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref, TablePointer
 from lakegate.model.schema import is_masked
 from lakegate.model.tables import Snapshot, TableMetadata
-from lakegate.points import resolve
-from lakegate.ports import Catalog, TableReader
+from lakegate.points import is_beginning, resolve
+from lakegate.ports import Catalog, CommitIndex, TableReader
 
 MAIN = "main"
 _PATIENCE_S = 5.0
@@ -215,7 +215,15 @@ class ReadModel:
             NotFoundError: The ref or the commit doesn't exist.
             CatalogUnavailableError: The catalog is away.
         """
-        return resolve(self.catalog, ref, at or None)
+        return resolve(self.catalog, ref, at or None, index=self._commits() if at or is_beginning(ref) else None)
+
+    def _commits(self) -> CommitIndex | None:
+        """Return the journal's index of ``main``'s commits, if it knows all of them."""
+        with suppress(LakegateError):
+            commits = self.journal.commits
+            if commits.head(MAIN) == self.catalog.get_ref(MAIN).hash:
+                return commits
+        return None
 
     def each(self, keys: Sequence[_Key], read: Callable[[_Key], _Found]) -> list[_Found | LakegateError]:
         """Return ``read`` of each key, several at a time; an error of ours in its place if it fails."""
