@@ -1,8 +1,8 @@
 """A table that many processes write to is compacted all the time, and neither waits for the other for long.
 
 Sixteen writers ingest one small file after the other into one table, one process compacts it without a pause, and one
-reverts a run now and then, published before or after its files were compacted. In the end every row is there that
-wasn't reverted, once, and none of those that were.
+reverts a run now and then; if its files were compacted since, the compaction is reverted with it, and done again. In
+the end every row is there that wasn't reverted, once, and none of those that were.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -24,10 +25,10 @@ from proofs.worker import Answer, Job
 from support.e2e_support import trips, write_trips
 
 ROWS = 5
-_THIRDS = 3
 _UNFAIR = 4
 """So many times fewer publishes than the median are too few, and so many times as long as nine of ten is too long."""
-_REVERT_EVERY = 12
+_REVERT_EVERY_S = 30.0
+_LONGEST_WITHOUT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class _Contest:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._over = threading.Event()
         self._batches = 0
         self._published: list[tuple[str, int]] = []
         self._began = 0.0
@@ -83,9 +85,14 @@ class _Contest:
         self._began = time.monotonic()
         with ThreadPoolExecutor(len(everybody)) as threads:
             works = [threads.submit(self._write, number, worker) for number, worker in enumerate(writers)]
-            works += [threads.submit(self._compact, compactor), threads.submit(self._revert, reverter)]
-            for work in works:
-                work.result()
+            works.append(threads.submit(self._compact, compactor))
+            reverts = threads.submit(self._revert, reverter)
+            try:
+                for work in works:
+                    work.result()
+            finally:
+                self._over.set()
+            reverts.result()
 
     def _is_over(self) -> bool:
         return time.monotonic() - self._began > self.size.seconds
@@ -114,17 +121,13 @@ class _Contest:
                 self.failures.append(f"compaction: {answer}")
 
     def _revert(self, worker: Worker) -> None:
-        """Revert one run of so many, new ones and old ones."""
-        done = 0
-        while not self._is_over():
+        """Revert any run of those so far, every so often."""
+        while not self._over.wait(min(_REVERT_EVERY_S, self.size.seconds / 4)) and not self._is_over():
             with self._lock:
-                due = len(self._published) // _REVERT_EVERY > done
-                run_id, batch = self._published.pop(self.chooser.randrange(len(self._published))) if due else ("", 0)
-            if not due:
-                time.sleep(0.05)
-                continue
-            done += 1
-            answer = worker.do(Job(revert=run_id, alone=True))
+                if not self._published:
+                    continue
+                run_id, batch = self._published.pop(self.chooser.randrange(len(self._published)))
+            answer = worker.do(Job(revert=run_id))
             self.reverted.append(answer)
             if answer["status"] == "published":
                 with self._lock:
@@ -141,12 +144,10 @@ class _Contest:
         slow = quantiles(waits, n=10)[-1]
         if waits[-1] > _UNFAIR * slow:
             yield f"a writer waited for {waits[-1]:.1f} s, nine of ten for {slow:.1f} s or less"
-        for third in range(_THIRDS):
-            begin, end = (self.size.seconds * part / _THIRDS for part in (third, third + 1))
-            last = third == _THIRDS - 1
-            ends = [when for when, answer in self.compacted if answer["status"] == "published"]
-            if not any(begin <= when and (last or when < end) for when in ends):
-                yield f"no compaction was published between {begin:.0f} s and {end:.0f} s"
+        ends = [0.0, *(when for when, answer in self.compacted if answer["status"] == "published"), self.size.seconds]
+        longest = max(after - before for before, after in pairwise(ends))
+        if len(ends) == 2 or longest > max(_LONGEST_WITHOUT_S, self.size.seconds / 3):
+            yield f"for {longest:.0f} s, no compaction was published"
 
     def details(self) -> str:
         """Return figures for people."""

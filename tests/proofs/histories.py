@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ KEYS = range(3)
 _ROWS = 2
 _UNKNOWN = ("", OutcomeUnknownError.code, LeaseLostError.code)
 _LONGEST_TOLD = 1_500
+_MOST_TOLD = 10
 _KINDS: Mapping[str, int] = {
     "ingest": 40,
     "transaction": 12,
@@ -112,14 +114,15 @@ def prove(
     began = time.monotonic()
     verdict = check([one for one in operations if one.steps])
     seconds = time.monotonic() - began
-    failures += [*history.problems, *(str(anomaly)[:_LONGEST_TOLD] for anomaly in verdict.anomalies)]
+    failures += [*history.problems, *(str(anomaly)[:_LONGEST_TOLD] for anomaly in verdict.anomalies[:_MOST_TOLD])]
     return ProofResult("histories", len(operations), failures, f"{history.details()}; checked in {seconds:.1f} s")
 
 
 def _write(operations: Sequence[Operation], folder: Path) -> None:
     """Write a history as it is, and the parts that checkers of Jepsen's histories know."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(asdict(one)) for one in sorted(operations, key=lambda one: one.start)]
+    ends = {one: None if one.end == inf else one.end for one in operations}
+    lines = [json.dumps({**asdict(one), "end": ends[one]}) for one in sorted(operations, key=lambda one: one.start)]
     for name, written in (
         ("operations", lines),
         ("list-append", to_json_lines(operations)),

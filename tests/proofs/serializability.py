@@ -113,7 +113,7 @@ class _Writers:
 
     written: dict[tuple[str, Any], list[Operation]]
     failed: dict[tuple[str, Any], Operation]
-    together: dict[str, list[tuple[Operation, list[Any]]]]
+    together: dict[tuple[str, Any], list[tuple[Operation, list[Any]]]]
 
     @classmethod
     def of(cls, history: Sequence[Operation]) -> _Writers:
@@ -129,7 +129,8 @@ class _Writers:
                         writers.written[key, each].append(one)
                 groups[key] += values if kind != "reset" and one.result != "failed" else ()
             for key, group in groups.items():
-                writers.together[key].append((one, group))
+                for each in group if len(group) > 1 else ():
+                    writers.together[key, each].append((one, group))
         return writers
 
     def misread(self, one: Operation, key: str, values: Sequence[Any], *, is_own: bool) -> Iterator[Anomaly]:
@@ -146,7 +147,8 @@ class _Writers:
 
     def half_done(self, one: Operation, step: Step, values: Sequence[Any]) -> Iterator[Anomaly]:
         there = set(values)
-        for writer, group in self.together[step.key]:
+        groups = {id(found[1]): found for value in there for found in self.together.get((step.key, value), ())}
+        for writer, group in groups.values():
             seen = [value for value in group if value in there] if writer is not one else []
             half = len(seen) < len(group) if step.kind != "get" else seen[:1] != group[-1:]
             if seen and half:
@@ -490,8 +492,9 @@ class _Reach:
                 self._behind[node] |= self._behind[after]
 
     def copy(self) -> _Reach:
+        """Return a copy to try choices on; the edges that led here stay behind."""
         other = copy(self)
-        other.edges, other._behind = dict(self.edges), list(self._behind)  # noqa: SLF001 - its own
+        other.edges, other._behind = {}, list(self._behind)  # noqa: SLF001 - its own
         return other
 
     def order(self) -> list[Node]:
