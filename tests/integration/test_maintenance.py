@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakegate.errors import AuditFailedError, InputError, SchemaError
+from lakegate.errors import AuditFailedError, InputError, QueryError, SchemaError
 from lakegate.iceberg.files import local_path
 from lakegate.lake import Lake, connect
 from lakegate.local.state import StackState
@@ -140,6 +140,19 @@ def test_a_table_is_compacted_beside_appends_and_reverted_expired_dropped_and_re
         lake.optimize_table(table, sort="zorder(id, zne)")
     with pytest.raises(InputError, match="--where"):
         lake.optimize_table(table, where="1); DROP TABLE x")
+
+    # Spark reads a property without '=', too. The commit that turns this one on would delete main's own metadata files.
+    deleting = "'write.metadata.delete-after-commit.enabled' true"
+    for changes in (
+        [f"'write.metadata.previous-versions-max' 1, {deleting}", deleting],
+        ["'write.metadata.previous-versions-max' = 1", deleting],
+    ):
+        with pytest.raises(QueryError, match="Can't read the table property|can't set"):
+            lake.evolve_table(table, *(f"SET TBLPROPERTIES ({one})" for one in changes))
+    document = json.loads(local_path(location := lake.table(table).metadata.metadata_location).read_text())
+    logged = [entry["metadata-file"] for entry in document["metadata-log"]]
+    assert len(logged) > 1
+    assert all(local_path(one).exists() for one in (location, *logged))
 
     state = next(lake.log(limit=1)).hash
     expired = lake.expire_snapshots(table, older_than="0s")

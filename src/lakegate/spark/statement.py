@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import sqlglot
 from sqlglot import expressions as exp
@@ -58,6 +57,7 @@ _PROPERTIES_REFUSED = frozenset(
         "write.object-storage.path",
     }
 )
+_PROPERTY_LISTS = frozenset({"OPTIONS", "SERDEPROPERTIES", "TBLPROPERTIES"})
 _METADATA_TABLES = frozenset(
     {
         *("all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files"),
@@ -347,23 +347,47 @@ def _require_plain_properties(tokens: Sequence[SqlToken]) -> None:
 
 
 def _property_keys(tokens: Sequence[SqlToken]) -> Iterator[str]:
-    inside = starting = False
-    key = ""
-    for before, token in pairwise(tokens):
-        if token.text == "(" and before.upper in {"TBLPROPERTIES", "OPTIONS"}:
-            inside = starting = True
-        elif inside and token.text in {",", ")"}:
-            yield key
-            inside, starting, key = token.text == ",", True, ""
-        elif inside and token.text == "=":
-            starting = False
-        elif inside and starting:
-            # Spark joins adjacent literals and undoes escapes: a key must mean what is written.
-            if token.kind == "string" and (key or "\\" in token.text or token.text[0] not in "'\""):
-                raise QueryError(
-                    f"Can't read the table property at {token.place}.", hint="Write properties as 'key' = 'value'."
-                )
-            key += (token.text[1:-1] if token.kind == "string" else token.name).lower()
+    """Yield the keys of all lists of properties, in lower case.
+
+    Raises:
+        QueryError: When a list isn't written by Spark's grammar, ``key [[=] value]``, with ``=`` before each value.
+    """
+    for index, token in enumerate(tokens):
+        if token.upper in _PROPERTY_LISTS:
+            words = [following.upper for following in tokens[index + 1 : index + 3]]
+            at = index + (3 if words == ["IF", "EXISTS"] else 1)
+            if at < len(tokens) and tokens[at].text == "(":
+                yield from _keys_in_list(tokens, at + 1)
+
+
+def _keys_in_list(tokens: Sequence[SqlToken], at: int) -> Iterator[str]:
+    while True:
+        first = tokens[at]
+        key, at = _property_key(tokens, at)
+        # Without '=', a key's next part and its value can't be told apart.
+        if not key or tokens[at].text not in {"=", ",", ")"}:
+            raise QueryError(
+                f"Can't read the table property at {first.place}.", hint="Write properties as 'key' = 'value'."
+            )
+        yield key
+        depth = 0
+        while depth or tokens[at].text not in {",", ")"}:  # values of OPTIONS are expressions
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[at].text, 0)
+            at += 1
+        if tokens[at].text == ")":
+            return
+        at += 1
+
+
+def _property_key(tokens: Sequence[SqlToken], at: int) -> tuple[str, int]:
+    """Return the key at a token, and where it ends; an empty one when it must not be read as it is written."""
+    if tokens[at].kind == "string":
+        # Spark joins adjacent literals and undoes escapes: a key must mean what is written.
+        text = tokens[at].text
+        is_plain = text[0] in "'\"" and not set(text[1:-1]) & set("\\'\"")
+        return (text[1:-1].lower() if is_plain else ""), at + 1
+    parts = _path(tokens, at)
+    return ".".join(parts).lower(), at + max(2 * len(parts) - 1, 0)
 
 
 def _row_by_row(tokens: Sequence[SqlToken], table: TableIdentifier) -> str:

@@ -113,6 +113,7 @@ def test_only_create_table_creates() -> None:
         "ALTER TABLE a.t SET TBLPROPERTIES ('GC.enabled' = 'true')",
         "ALTER TABLE a.t SET TBLPROPERTIES (gc.enabled = true)",
         "ALTER TABLE a.t UNSET TBLPROPERTIES ('gc.enabled')",
+        "ALTER TABLE a.t UNSET TBLPROPERTIES IF EXISTS ('gc.enabled')",
         "CREATE TABLE a.t (x int) TBLPROPERTIES ('gc.enabled' = 'true')",
         "CREATE TABLE a.t TBLPROPERTIES ('nessie.commit.id' = 'c0ffee') AS SELECT 1 AS x",
         "ALTER TABLE a.t SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true')",
@@ -194,6 +195,7 @@ def test_what_runs_is_what_was_checked_without_its_comments(sql: str, expected: 
         ("CREATE TABLE a.t (x int) TBLPROPERTIES ('loca' 'tion' = '/x')", "Can't read the table property"),
         ("SELECT EXTRACT(day FROM b.`t@main`) FROM a.t", "names a reference"),
         ("MERGE INTO a.t USING (TABLE b.`s@main`) s ON t.i = s.i WHEN MATCHED THEN DELETE", "names a reference"),
+        ("CREATE TABLE a.t (x int) TBLPROPERTIES ('loca''tion' = '/x')", "Can't read the table property"),
         ("INSERT INTO a.t SELECT * FROM b.s; DROP TABLE a.t", "more than one statement"),
     ],
 )
@@ -201,6 +203,42 @@ def test_attacks_are_refused_in_plain_words(sql: str, said: str) -> None:
     with pytest.raises(QueryError, match=said.replace("(", r"\(")) as caught:
         parse_statement(sql)
     assert "Token" not in caught.value.message
+
+
+@pytest.mark.parametrize("before", ["ALTER TABLE a.t SET TBLPROPERTIES", "CREATE TABLE a.t (x int) OPTIONS"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "'write.metadata.delete-after-commit.enabled' true",
+        "'write.metadata.delete-after-commit.enabled' 'true'",
+        '"write.metadata.delete-after-commit.enabled" true',
+        "write.metadata.`delete-after-commit`.enabled true",
+        "`write.metadata.delete-after-commit.enabled` true",
+        "'gc.enabled' true",
+        "gc.enabled 1.5",
+        "'a' = 'b', 'gc.enabled' true",
+        "'a' true, 'gc.enabled' = true",
+        "'a' = concat('b', 'c'), 'gc.enabled' = true",
+        "'a' = f[(1, 2)], gc.enabled = true",
+        "'current-snapshot-id' 123456",
+        "`cherry-pick-snapshot-id` = 1",
+    ],
+)
+def test_a_property_is_read_as_spark_reads_it(before: str, written: str) -> None:
+    with pytest.raises(QueryError, match=r"can't set the table property|Can't read the table property"):
+        parse_statement(f"{before} ({written})")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ALTER TABLE a.t SET TBLPROPERTIES ('a' = 'b', c.d = 1, \"e\" = true, `f g` = 1.5)",
+        "ALTER TABLE a.t UNSET TBLPROPERTIES IF EXISTS ('a', c.d)",
+        "CREATE TABLE a.t (options string) OPTIONS ('a' = concat('x', 'y'), b = 2) TBLPROPERTIES ('c' = 'd')",
+    ],
+)
+def test_other_properties_are_set(sql: str) -> None:
+    assert parse_statement(sql).sql == sql
 
 
 @pytest.mark.parametrize(
