@@ -1381,6 +1381,7 @@ class Lake:
                 configured=lambda _: (),
                 on_failure="drop",
                 kind="maintenance",
+                compacts=True,
             )
 
         def work(tx: Transaction) -> Transaction:

@@ -148,8 +148,9 @@ class IcebergTableEditor:
 
         Raises:
             NotReplayableError: When it did anything else, or in several snapshots; when one of the files it replaced
-                isn't in ``onto`` any more, or got other row ids; when delete files apply to one that didn't in
-                ``before``; or when the table isn't defined in the same way in all three.
+                isn't in ``onto`` any more, or got other row ids; when other delete files apply to one than in
+                ``before``; when ``onto`` doesn't follow ``before``; or when the table isn't defined in the same way in
+                all three.
         """
         staged, table, first = self._table(source), self._table(onto), self._table(before)
         for each in (staged, table):
@@ -173,6 +174,8 @@ class IcebergTableEditor:
         head = Head.of(table)
         if metadata.find_snapshot(table.document, snapshot_id) is not None:
             refuse(onto, f"it has snapshot {snapshot_id} already", "See 'lakegate log'.", snapshot_id=snapshot_id)
+        if not metadata.descends(table.document, onto, before.snapshot_id):
+            refuse(onto, f"snapshot {before.snapshot_id}, which this run began with, left its history", RUN_AGAIN)
         producer = SnapshotProducer(table, head, snapshot_id)
         then = SnapshotProducer(first, Head.of(first), snapshot_id)
         added, paths, gone = producer.replacements(own)

@@ -179,6 +179,15 @@ def find_snapshot(document: Document, snapshot_id: int) -> Document | None:
     return next(found, None)
 
 
+def descends(document: Document, pointer: TablePointer, snapshot_id: int) -> bool:
+    """Return whether the listed snapshots lead from the one at ``pointer`` back to ``snapshot_id``."""
+    parents = {one["snapshot-id"]: one.get("parent-snapshot-id") for one in document.get("snapshots") or ()}
+    at: int | None = pointer.snapshot_id
+    while at is not None and at != snapshot_id:
+        at = parents.pop(at, None)
+    return at is not None
+
+
 def new_snapshot_id(document: Document) -> int:
     """Return an id that no snapshot of the table has."""
     while find_snapshot(document, drawn := secrets.randbits(63)) is not None or drawn == 0:

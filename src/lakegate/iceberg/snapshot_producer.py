@@ -19,7 +19,7 @@ from pyiceberg.manifest import (
 
 from lakegate.errors import AuditFailedError, InputError
 from lakegate.iceberg import metadata
-from lakegate.iceberg.compatibility import refuse
+from lakegate.iceberg.compatibility import RUN_AGAIN, refuse
 from lakegate.iceberg.files import TableFiles, reading
 from lakegate.iceberg.manifests import (
     Container,
@@ -181,10 +181,8 @@ class SnapshotProducer:
             changed = [entry for entry in ours if entry.status != ManifestEntryStatus.EXISTING]
             if manifest.file.content != ManifestContent.DATA:
                 if any(entry.is_live for entry in changed):
-                    refuse(
-                        self.table.pointer, "the compaction added delete files", "Run it again on main as it is now."
-                    )
-                deletes |= {_deletes(entry) for entry in changed}
+                    refuse(self.table.pointer, "the compaction added delete files", RUN_AGAIN)
+                deletes |= {_key_of(entry) for entry in changed}
                 continue
             gone += [entry.file.file_path for entry in changed if not entry.is_live]
             # Their data sequence numbers stay, which say what delete files apply to them.
@@ -207,15 +205,21 @@ class SnapshotProducer:
             The manifests, the data files, and the delete files that the compaction began with.
 
         Raises:
-            NotReplayableError: When a data file isn't live any more or has other row ids, when a delete file that the
-                compaction hasn't seen may apply to one, or when one that it removed applies to others, too.
+            NotReplayableError: When a data file isn't live any more, or is with another sequence number or other row
+                ids; when a delete file that the compaction hasn't seen may apply to one, or one that it has seen isn't
+                live any more; or when one that it removed applies to others, too.
         """
-        known = frozenset(map(_deletes, then._live(ManifestContent.DELETES)))
+        applied = list(then._deletes())
+        known = frozenset(_key_of(delete) for delete, _ in applied)
         kept, dropped = self.without(paths, known=known)
-        if self.head.next_row_id is not None:
-            ids = {entry.file.file_path: entry.first_row_id for entry in then._live(ManifestContent.DATA)}
-            if any(ids.get(entry.file.file_path) != entry.first_row_id for entry in dropped):
-                refuse(self.table.pointer, "its rows got other ids meanwhile", "Run it again on main as it is now.")
+        began = then._among(then._holding(paths), paths)
+        # Put back by others, with another number or other row ids, a file is the same file with other rows.
+        if {_identity(entry) for entry in dropped} != {_identity(entry) for entry, _ in began}:
+            refuse(self.table.pointer, "its rows got other ids meanwhile", RUN_AGAIN)
+        still = {_key_of(delete) for delete, _ in self._deletes()}
+        lifted = (one for one in applied if _key_of(one[0]) not in still)
+        if any(may_apply(*delete, *file) for delete, file in product(lifted, began)):
+            refuse(self.table.pointer, "rows that delete files hid from the compaction are back in it", RUN_AGAIN)
         if not gone:
             return kept, dropped, known
         lines, missing = list[ListedManifest](), set(gone)
@@ -223,20 +227,39 @@ class SnapshotProducer:
             line = manifest
             if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
                 content = self._read(manifest)
-                hits = {_deletes(entry) for entry in content.live} & missing
+                hits = {_key_of(entry) for entry in content.live} & missing
                 if hits:
                     missing -= hits
-                    line = self._without(content, lambda entry: _deletes(entry) in gone, manifest.file.content)
+                    line = self._without(content, lambda entry: _key_of(entry) in gone, manifest.file.content)
             lines.append(line)
         if missing:
             reason = f"{len(missing)} delete files that the compaction removed are no longer in it"
-            refuse(self.table.pointer, reason, "Run it again on main as it is now.")
+            refuse(self.table.pointer, reason, RUN_AGAIN)
         return lines, dropped, known
 
-    def _live(self, content: ManifestContent) -> Iterator[Entry]:
+    def _deletes(self) -> Iterator[tuple[Entry, int]]:
+        """Yield the head's delete files, each with its partition spec."""
         for manifest in self.head.manifests.manifests:
-            if manifest.file.content == content and manifest.live_files:
-                yield from self._read(manifest).live
+            if manifest.file.content == ManifestContent.DELETES and manifest.live_files:
+                yield from ((entry, manifest.file.partition_spec_id) for entry in self._read(manifest).live)
+
+    def _holding(self, paths: Collection[str]) -> dict[str, _Manifest]:
+        """Return the head's manifests that hold the live data files at ``paths``, by their own paths."""
+        found, missing = dict[str, _Manifest](), set(paths)
+        for manifest in self.head.manifests.manifests:
+            if missing and manifest.file.content == ManifestContent.DATA and manifest.live_files:
+                content = self._read(manifest)
+                hits = {entry.file.file_path for entry in content.live} & missing
+                if hits:
+                    found[manifest.file.manifest_path] = content
+                    missing -= hits
+        return found
+
+    @staticmethod
+    def _among(manifests: Mapping[str, _Manifest], paths: Collection[str]) -> list[tuple[Entry, int]]:
+        """Return the live files at ``paths``, each with its partition spec."""
+        wanted = set(paths)
+        return [(e, m.spec_id) for m in manifests.values() for e in m.live if e.file.file_path in wanted]
 
     def merged(self, manifests: Sequence[ListedManifest]) -> list[ListedManifest]:
         """Return ``manifests`` without those that hold no live file, and with many small ones put together.
@@ -323,15 +346,9 @@ class SnapshotProducer:
         Raises:
             NotReplayableError: When one of them is not live, or a delete file may apply to it.
         """
-        manifests, missing = self.head.manifests.manifests, set(paths)
-        rewritten = dict[str, _Manifest]()
-        for manifest in manifests:
-            if missing and manifest.file.content == ManifestContent.DATA and manifest.live_files:
-                content = self._read(manifest)
-                hits = {entry.file.file_path for entry in content.live} & missing
-                if hits:
-                    rewritten[manifest.file.manifest_path] = content
-                    missing -= hits
+        manifests, rewritten, removed = self.head.manifests.manifests, self._holding(paths), set(paths)
+        dropped = self._among(rewritten, paths)
+        missing = removed - {entry.file.file_path for entry, _ in dropped}
         if missing:
             path = min(missing)
             refuse(
@@ -340,8 +357,6 @@ class SnapshotProducer:
                 "They were rewritten or deleted since. See the commits with 'lakegate log'.",
                 path=path,
             )
-        removed = set(paths)
-        dropped = [(e, m.spec_id) for m in rewritten.values() for e in m.live if e.file.file_path in removed]
         self._check_deletes([m for m in manifests if m.file.content == ManifestContent.DELETES], dropped, known)
         kept = [
             self._numbered(self._without(rewritten[m.file.manifest_path], lambda e: e.file.file_path in removed), [m])
@@ -416,7 +431,7 @@ class SnapshotProducer:
     ) -> None:
         for manifest in manifests:
             deletes = self._read(manifest).live if manifest.live_files else ()
-            new = [delete for delete in deletes if _deletes(delete) not in known]
+            new = [delete for delete in deletes if _key_of(delete) not in known]
             for delete, (file, spec_id) in product(new, files):
                 if may_apply(delete, manifest.file.partition_spec_id, file, spec_id):
                     path = file.file.file_path
@@ -475,7 +490,11 @@ class SnapshotProducer:
             return construct_partition_summaries(*bound, [entry.file.partition for entry in entries])
 
 
-def _deletes(entry: Entry) -> _Deletes:
+def _identity(entry: Entry) -> tuple[str, int, int | None]:
+    return entry.file.file_path, entry.sequence_number, entry.first_row_id
+
+
+def _key_of(entry: Entry) -> _Deletes:
     """Return what tells a delete file: of deletion vectors, several are in one file."""
     return entry.file.file_path, entry.file[-1], entry.sequence_number, entry.file.record_count
 

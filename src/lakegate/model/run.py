@@ -58,6 +58,7 @@ class StagedTable(Value):
         data_files: Data files added, as far as known.
         reason: Why it isn't an append, in words that follow "because".
         schema_changes: What it changed of the table's columns.
+        compacted: Whether it put the same rows into other files, as lakegate found by comparing them.
     """
 
     run_id: str
@@ -76,6 +77,7 @@ class StagedTable(Value):
     data_files: int
     reason: str | None = None
     schema_changes: tuple[SchemaChange | ColumnChange, ...] = ()
+    compacted: bool = False
 
     @property
     def only_adds(self) -> bool:

@@ -197,7 +197,7 @@ def _forgotten(context: Context, staged: StagedTable, now: TablePointer | None) 
 
 
 def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer | None) -> TablePointer:
-    if _is_compaction(context, staged) and now is not None and staged.before is not None:
+    if staged.compacted and now is not None and staged.before is not None:
         try:
             return context.editor.replay_rewrite(staged.pointer, staged.before, now)
         except NotReplayableError as error:
@@ -213,14 +213,6 @@ def _replayed(context: Context, run: Run, staged: StagedTable, now: TablePointer
         return context.editor.replay(staged.pointer, staged.snapshot_ids, now)
     except NotReplayableError as error:
         raise not_replayable(context, run, staged.table, error.message.rstrip(".")) from error
-
-
-def _is_compaction(context: Context, staged: StagedTable) -> bool:
-    """Return whether all that a run did was to replace data files by others with the same rows, in one snapshot."""
-    if staged.change != "rewrite" or len(staged.snapshot_ids) != 1:
-        return False
-    newest = context.reader.snapshots(staged.pointer)[-1]
-    return newest.operation == "replace" and newest.snapshot_id == staged.pointer.snapshot_id
 
 
 def _written_aside(context: Context, staged: StagedTable) -> frozenset[int]:

@@ -294,11 +294,15 @@ def transaction(
     action: Action | None = None,
     kind: RunKind = "transaction",
     undoes: Callable[[Ref], Sequence[str]] = lambda _: (),
+    compacts: bool = False,
 ) -> Iterator[Transaction]:
     """Write in the body; at its end audit and publish all it wrote in one commit, or nothing.
 
     An exception in the body discards everything. An ``action`` is recorded with the run. What the runs
     wrote that ``undoes`` returns goes with it: their source files can be ingested again.
+
+    Args:
+        compacts: Whether the body puts the rows of a table into other files, and raises if they aren't the same then.
 
     Raises:
         AuditFailedError: At the end, when a check fails: nothing is published.
@@ -332,13 +336,16 @@ def transaction(
                 yield tx
         finally:
             engine.close()
-        _finish(context, progress, tx, base, on_failure)
+        head = context.catalog.get_ref(branch)
+        staged = staged_since(context, base, head, target=target, run_id=run_id)
+        if compacts:
+            staged = tuple(one.model_copy(update={"compacted": True}) for one in staged)
+        _finish(context, progress, tx, staged, on_failure)
 
 
-def _finish(context: Context, progress: Progress, tx: Transaction, base: Ref, on_failure: OnFailure) -> None:
-    staged = staged_since(
-        context, base, context.catalog.get_ref(tx.branch), target=progress.run.target, run_id=progress.run.run_id
-    )
+def _finish(
+    context: Context, progress: Progress, tx: Transaction, staged: tuple[StagedTable, ...], on_failure: OnFailure
+) -> None:
     _require_written(tx, staged)
     tables = tuple(str(one.table) for one in staged)
     checks = {str(one.table): tx._all_checks(one.table) for one in staged}  # noqa: SLF001

@@ -9,15 +9,25 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
-from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+)
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import IdentityTransform
@@ -26,18 +36,21 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from lakegate.errors import AuditFailedError, EngineError, InputError, NotFoundError, NotReplayableError
 from lakegate.iceberg import metadata
 from lakegate.iceberg.editor import IcebergTableEditor
-from lakegate.iceberg.files import local_path
+from lakegate.iceberg.files import TableFiles, local_path
 from lakegate.iceberg.manifests import (
     Entry,
     ListedManifest,
+    ManifestList,
     _file_reader,
     read_container,
     read_entries,
     read_list,
     write_container,
+    write_list,
 )
 from lakegate.iceberg.reader import IcebergTableReader
-from lakegate.iceberg.snapshot_producer import SnapshotProducer
+from lakegate.iceberg.snapshot_producer import Head, SnapshotProducer
+from lakegate.iceberg.snapshot_producer import Table as TableState
 from lakegate.model.refs import TablePointer
 from lakegate.model.verification import Flaw
 from support.iceberg_tables import IcebergTables, append, iceberg_tables, ids_at, pointer_to
@@ -78,6 +91,10 @@ def entries_at(pointer: TablePointer) -> list[Entry]:
         for manifest in manifests_at(pointer)
         for entry in read_entries(read_container(local_path(manifest.file.manifest_path).read_bytes()), manifest.file)
     ]
+
+
+def paths_at(pointer: TablePointer) -> set[str]:
+    return {entry.file.file_path for entry in entries_at(pointer) if entry.is_live}
 
 
 def appended(tables: IcebergTables, base: TablePointer, ids: Sequence[int], region: str = "north") -> TablePointer:
@@ -614,6 +631,57 @@ def test_a_compaction_is_not_rebased_with_another_definition_or_other_rows(
     snapshots[-1]["summary"]["operation"] = "replace"
     with pytest.raises(NotReplayableError, match="put 0 rows in the place of 1"):
         editor.replay_rewrite(rewritten(fewer, {"snapshots": snapshots}), base, main)
+
+
+def with_delete_file(pointer: TablePointer) -> TablePointer:
+    """Return the same state with a file of position deletes beside its data files."""
+    table = TableState(pointer, document_at(pointer), TableFiles())
+    producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
+    listed = producer.head.manifests
+    content = producer._read(listed.manifests[0])
+    kind = bytes([2 * DataFileContent.POSITION_DELETES])  # what a file holds is its first field, a zigzag varint
+    entry = replace(content.live[0], raw=kind + content.live[0].raw[1:], status=int(ManifestEntryStatus.ADDED))
+    line = producer._write(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)
+    location = table.new_path(f"snap-{uuid4()}.avro")
+    lines = ManifestList(listed.meta, (*listed.manifests, line))
+    local_path(location).write_bytes(write_list(lines, pointer.snapshot_id, None, producer.head.sequence_number))
+    snapshots = document_at(pointer)["snapshots"]
+    snapshots[-1]["manifest-list"] = location
+    return rewritten(pointer, {"snapshots": snapshots})
+
+
+def test_a_compaction_is_not_rebased_onto_a_table_that_went_back(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create()
+    append(table, [0])
+    append(table, [1])
+    early = pointer_to(table)
+    later = appended(tables, early, [9])
+    base = editor.drop_files(later, [path for path in paths_at(later) if path not in paths_at(early)], {})
+    assert paths_at(base) == paths_at(early)
+    staged = compacted(tables, base)
+    assert ids_at(editor.replay_rewrite(staged, base, appended(tables, base, [7]))) == [0, 1, 7]
+    for onto in (early, appended(tables, early, [7])):
+        with pytest.raises(NotReplayableError, match="left its history"):
+            editor.replay_rewrite(staged, base, onto)
+
+
+def test_a_compaction_is_not_rebased_onto_a_table_with_other_deletes(
+    tables: IcebergTables, editor: IcebergTableEditor
+) -> None:
+    table = tables.create()
+    append(table, [0])
+    append(table, [1])
+    plain = pointer_to(table)
+    deleted, staged = with_delete_file(plain), compacted(tables, plain)
+    for before, onto in ((plain, plain), (deleted, deleted)):
+        assert ids_at(staged) == [0, 1]
+        assert editor.replay_rewrite(staged, before, onto).snapshot_id == staged.snapshot_id
+    with pytest.raises(NotReplayableError, match="were deleted by delete files since"):
+        editor.replay_rewrite(staged, plain, deleted)
+    with pytest.raises(NotReplayableError, match="hid from the compaction are back"):
+        editor.replay_rewrite(staged, deleted, plain)
 
 
 def test_snapshots_from_before_a_time_go_but_for_the_newest_and_named_ones(

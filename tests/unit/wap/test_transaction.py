@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
 from lakegate.wap.transaction import Transaction, transaction
 from support.fakes import FakeLakehouse
-from support.flow_support import CLEAN, MORE, WITH_NULLS, branches, ordered, when_reached
+from support.flow_support import CLEAN, MORE, TRIPS, WITH_NULLS, branches, ordered, when_reached
 
 TOTALS = [{"zone": "a", "trips": 2}]
 
@@ -26,7 +27,9 @@ def none_configured(_: TableIdentifier) -> tuple[Check, ...]:
 
 
 @contextmanager
-def begun(house: FakeLakehouse, run: str = "t1", *, on_failure: OnFailure = "keep") -> Iterator[Transaction]:
+def begun(
+    house: FakeLakehouse, run: str = "t1", *, on_failure: OnFailure = "keep", compacts: bool = False
+) -> Iterator[Transaction]:
     with transaction(
         house.context,
         run_id=run,
@@ -35,6 +38,7 @@ def begun(house: FakeLakehouse, run: str = "t1", *, on_failure: OnFailure = "kee
         target="main",
         configured=none_configured,
         on_failure=on_failure,
+        compacts=compacts,
     ) as tx:
         yield tx
 
@@ -147,6 +151,27 @@ def test_what_rests_on_a_state_that_is_gone_is_a_conflict(house: FakeLakehouse, 
     assert house.rows_on("main", "nyc.trips") == [*CLEAN, *WITH_NULLS]
     assert branches(house) == ["main"]
     assert tx.run.status == "failed"
+
+
+@pytest.mark.parametrize("compacts", [True, False])
+def test_only_what_compared_its_rows_is_rebased_as_a_compaction(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, compacts: bool
+) -> None:
+    """That a snapshot says of itself that it replaced files proves nothing."""
+    asked = []
+    rewrite = house.replay_rewrite
+    monkeypatch.setattr(house, "replay_rewrite", lambda *states: (asked.append(states), rewrite(*states)))
+    ingest(house.context, ordered(house))
+    with pytest.raises(ConflictError), begun(house, compacts=compacts) as tx:
+        tx.engine.overwrite(TRIPS, CLEAN, None)
+        pointer = house.catalog.get_table(TRIPS, house.catalog.get_ref(tx.branch))
+        assert pointer is not None
+        version = house.versions[pointer.metadata_location]
+        newest = version.snapshots[-1].model_copy(update={"operation": "replace"})
+        house.versions[pointer.metadata_location] = replace(version, snapshots=(*version.snapshots[:-1], newest))
+        ingest(house.context, ordered(house, MORE, run="r2"))
+    assert bool(asked) == compacts
+    assert house.rows_on("main", "nyc.trips") == [*CLEAN, *MORE]
 
 
 @pytest.mark.parametrize("name", ["nyc.trips.changes", "nyc.trips.files", "nyc.trips.files.files"])
