@@ -236,6 +236,7 @@ class Run(Value):
         skipped_files: Source files it left out, because other runs published them or were ingesting them.
         same_content_as: Its source files whose bytes are also those of another file, and which one.
         branch_kept: Whether its branch still exists, so that you can look at its data.
+        adopted: Whether somebody publishes its branch by name, which therefore stays if that fails.
         reverted_by: Run that reverted this one.
         reverts: Runs that it reverted, newest first.
         undone: What that did to their tables.
@@ -268,6 +269,7 @@ class Run(Value):
     skipped_files: tuple[KnownFile, ...] = ()
     same_content_as: tuple[KnownFile, ...] = ()
     branch_kept: bool = False
+    adopted: bool = False
     reverted_by: str | None = None
     reverts: tuple[str, ...] = ()
     undone: tuple[UndoneTable, ...] = ()
@@ -295,6 +297,11 @@ class Run(Value):
     def table(self) -> str:
         """Its tables as one text, ``a.b, c.d``, without those of quarantined rows."""
         return ", ".join([name for name in self.tables if not is_quarantine(name)] or self.tables)
+
+    @property
+    def is_users_branch(self) -> bool:
+        """Whether its branch existed before and is only to be published, so that nothing but that may drop it."""
+        return self.adopted or self.kind == "branch"
 
     @property
     def report(self) -> AuditReport | None:

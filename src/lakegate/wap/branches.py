@@ -27,7 +27,7 @@ FORMAT: Final = 2
 _OLDEST_FORMAT: Final = 1
 
 _UNKNOWN_TO_OLDER: Final = {
-    "run": {"orchestrator": True, "actions": True, "staged": {"__all__": {"compacted": True}}},
+    "run": {"orchestrator": True, "actions": True, "adopted": True, "staged": {"__all__": {"compacted": True}}},
 }
 """What a branch needn't carry, and what lakegates of this format refused to read if it did."""
 _NAMED_BY_A_RUN = re.compile(r"(?:.*/)?[^/]+_(\d{8}T\d{6}-[0-9a-f]{8})")

@@ -60,30 +60,41 @@ def discard_own(context: Context, run: Run) -> None:
     """Drop the branch of a run that is restarted or given up, if the run made it.
 
     Raises:
-        AlreadyExistsError: When a branch of that name holds something else.
+        AlreadyExistsError: When a branch of that name isn't known to be the run's.
     """
-    named = any(is_named_for(run.branch, table, run.run_id) for table in run.tables)
-    if run.branch and (named or _is_own(context, run)):
-        discard(context, run.branch, target=run.target)
+    with suppress(NotFoundError):
+        if run.branch and not is_own(context, run):
+            raise AlreadyExistsError(
+                f"Branch '{run.branch}' was meant for run {run.run_id}, which isn't known to have made it.",
+                hint=f"Look at it, then drop it: lakegate discard {run.branch}",
+                branch=run.branch,
+                run_id=run.run_id,
+            )
+        if run.branch:
+            discard(context, run.branch, target=run.target)
 
 
-def _is_own(context: Context, run: Run) -> bool:
-    try:
-        commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
-    except NotFoundError:
-        return False
+def is_own(context: Context, run: Run) -> bool:
+    """Return whether a run made its branch: by a name that only this run gives, or by what it committed there.
+
+    A branch of a name that a user chose may be somebody else's, even an empty one.
+
+    Raises:
+        NotFoundError: When there is no such branch.
+    """
+    if any(is_named_for(run.branch, table, run.run_id) for table in run.tables):
+        return True
+    if run.request is None and run.branch.endswith(f"_{run.run_id}"):  # an id that was never given before
+        return True
+    commits = list(context.catalog.history(run.branch, until=run.base, operations=True))
+    if run.request is None:  # whose statements commit without a word of the run
+        first = commits[-1] if commits else None
+        return first is not None and (first.parent, first.properties.get(RUN_ID_PROPERTY)) == (run.base, run.run_id)
     written = {commit.properties.get(RUN_ID_PROPERTY) for commit in commits if not commit.puts}
     for pointer in (pointer for commit in commits for pointer in commit.puts):
         found = context.reader.snapshots(pointer)
         written.add(found[-1].summary.get(RUN_ID_PROPERTY) if found else run.run_id)
-    if written <= {run.run_id}:
-        return True
-    raise AlreadyExistsError(
-        f"Branch '{run.branch}' was meant for run {run.run_id} and holds something else.",
-        hint=f"Look at it, then drop it: lakegate discard {run.branch}",
-        branch=run.branch,
-        run_id=run.run_id,
-    )
+    return written == {run.run_id}
 
 
 def discard_run(context: Context, branch: str, *, target: str = "main", action: Action | None = None) -> Run | None:

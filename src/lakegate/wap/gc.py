@@ -39,6 +39,7 @@ from lakegate.ports import FileStore
 from lakegate.wap.branches import stands_as_left
 from lakegate.wap.checkpoints import EVERY, FOLDER, Needed, Past, digest, joined, load_needed, outdated, save
 from lakegate.wap.context import Context
+from lakegate.wap.discard import is_own
 from lakegate.wap.downstream import needed_states
 from lakegate.wap.history import History, read_past
 from lakegate.wap.reachable import Reachable, canonical, collecting, drop_orphaned_announcements
@@ -437,7 +438,7 @@ def _drop(context: Context, ref: Ref, run: Run) -> bool:
 
 def _is_orphaned(run: Run) -> bool:
     if run.status == "failed":
-        return run.kind != "branch" and run.error is not None and run.error.code not in _USERS_CHOICE
+        return not run.is_users_branch and run.error is not None and run.error.code not in _USERS_CHOICE
     return run.status == "published"
 
 
@@ -455,8 +456,10 @@ def _is_untouched(context: Context, ref: Ref, run: Run) -> bool:
     if run.staged:
         return stands_as_left(context, ref, run.staged[0].head, run.run_id)
     base = run.base or (run.request.base if run.request else None)
-    if base is None or ref.hash == base:
-        return base is not None
+    if base is None or not is_own(context, run):
+        return False
+    if ref.hash == base:
+        return True
     # It failed midway: all that the branch has and its base hasn't must be snapshots of the run.
     for difference in context.catalog.diff(Ref(name=base, hash=base, kind="detached"), ref):
         if difference.kind == "namespace":

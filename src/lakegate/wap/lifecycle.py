@@ -29,7 +29,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.alerting import alert_run
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline, held_to
-from lakegate.wap.discard import discard
+from lakegate.wap.discard import discard, discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.history import EarlierAttemptError, find_publication, sync
 
@@ -44,6 +44,7 @@ class Progress:
     Attributes:
         token: Of the run's lease.
         begun: The run as it was when it was begun.
+        before: The suspended run that it was before; it's suspended again if it fails now.
         measured: What was counted and isn't in the journal yet.
         ended: Whether the run has ended here, whether or not the journal could be written.
     """
@@ -53,6 +54,7 @@ class Progress:
         self._deadline = deadline
         self.token = token
         self.begun = run
+        self.before: Run | None = None
         self.ended = False
         # An earlier attempt's error says nothing about this one.
         self.run = run.model_copy(update={"error": None})
@@ -221,6 +223,7 @@ def running(
     *,
     token: str | None = None,
     anew: bool = False,
+    before: Run | None = None,
     suspends: bool = False,
     deadline: Deadline = NEVER,
 ) -> Iterator[Progress]:
@@ -231,6 +234,7 @@ def running(
     Args:
         token: Of its lease, if we hold it already; else the run starts here.
         anew: See :meth:`lakegate.journal.journal.Journal.begin`.
+        before: The suspended run that this is, if it's published by hand now: if that fails, it waits again.
         suspends: Suspend the run when the body leaves it without an end, or fails in a way that another attempt may
             mend.
         deadline: When the body must have stopped; cancelling the engine's work may take some time after that.
@@ -239,6 +243,7 @@ def running(
         run = run.model_copy(update={"orchestrator": run.orchestrator or context.orchestrator})
         token = context.journal.begin(run, anew=anew)
     progress = Progress(context, run, token, deadline)
+    progress.before = before
     try:
         with (
             _traced(progress),
@@ -362,17 +367,15 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
         case RetryableError() | OutcomeUnknownError() if suspends and not isinstance(error, EarlierAttemptError):
             error.context.setdefault("run_id", run.run_id)
             if not run.staged:
-                _drop_branch(context, run.branch)  # what was half written
+                _drop_own_branch(context, run)  # what was half written
             with suppress(LakegateError):  # else its lease runs out by itself
                 progress.suspend(error)
         case ConflictError() | OutcomeUnknownError() if run.staged or not run.branch:
             # The data is staged and audited: the user decides what to do with it.
             _fail(context, progress, error, branch_kept=_exists(context, run.branch))
-        case AlreadyExistsError():
-            _fail(context, progress, error, branch_kept=False)
         case LakegateError():
             kept = _drop_own_branch(context, run)
-            if kept and not _was_kept(run):
+            if kept and not run.is_users_branch:
                 error.hint = " ".join(filter(None, (error.hint, _branch_hint(run.branch))))
             error.context.setdefault("run_id", run.run_id)
             _fail(context, progress, error, branch_kept=kept)
@@ -384,11 +387,11 @@ def _clean_up(context: Context, progress: Progress, error: Exception, *, suspend
 def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_kept: bool) -> None:
     begun = progress.begun
     try:
-        if (
-            begun.finished_at is not None
-            and branch_kept
-            and not isinstance(error, (ConflictError, OutcomeUnknownError))
-        ):
+        is_as_before = branch_kept and not isinstance(error, (ConflictError, OutcomeUnknownError))
+        if progress.before is not None and is_as_before:
+            progress.run = progress.before
+            progress.suspend(error)
+        elif begun.finished_at is not None and is_as_before:
             # It had ended before, and its branch is as it was: so is the run.
             names = ("status", "error", "finished_at", "reports", "accepted", "actions")
             was = {name: getattr(begun, name) for name in names}
@@ -404,8 +407,8 @@ def _tidy_up_after_others(context: Context, run: Run) -> None:
     """Undo what this process did after another one had settled the run, and nothing else."""
     with suppress(LakegateError):
         settled = context.journal.get(run.run_id)
-        if settled is not None and settled.finished_at is not None and run.branch and not settled.branch_kept:
-            discard(context, run.branch, target=run.target)
+        if settled is not None and settled.finished_at is not None and not settled.branch_kept:
+            discard_own(context, run)
 
 
 def _interrupt(context: Context, progress: Progress) -> str:
@@ -446,7 +449,7 @@ def _undo(context: Context, progress: Progress) -> str:
     _fail(context, progress, LakegateError("Interrupted by the user."), branch_kept=kept)
     if not branch:
         return "Nothing was published."
-    if kept and _was_kept(progress.run):
+    if kept and progress.run.is_users_branch:
         return f"Nothing was published. Branch {branch} is kept."
     return f"Nothing was published. {_branch_hint(branch) if kept else f'Branch {branch} was removed.'}"
 
@@ -460,12 +463,19 @@ def _exists(context: Context, branch: str) -> bool:
 
 
 def _drop_own_branch(context: Context, run: Run) -> bool:
-    """As :func:`_drop_branch`, but keep a branch that existed before this run and was only to be published."""
-    return _exists(context, run.branch) if _was_kept(run) else _drop_branch(context, run.branch)
+    """Try to drop the branch that a run made; return whether it may still exist, or existed before this run.
 
-
-def _was_kept(run: Run) -> bool:
-    return run.finished_at is not None or run.kind == "branch"
+    A branch that was only to be published stays.
+    """
+    if run.is_users_branch:
+        return _exists(context, run.branch)
+    try:
+        discard_own(context, run)
+    except AlreadyExistsError:
+        return False  # somebody else's
+    except LakegateError:
+        return True
+    return False
 
 
 def _drop_branch(context: Context, branch: str) -> bool:

@@ -24,7 +24,7 @@ from lakegate.wap.alerting import alert_run
 from lakegate.wap.branches import carried_in, carry_verdict
 from lakegate.wap.context import Context
 from lakegate.wap.deadline import NEVER, Deadline
-from lakegate.wap.discard import discard, discard_own
+from lakegate.wap.discard import discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.history import EarlierAttemptError, find_publication, read_past, sync
@@ -147,13 +147,15 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
     except EarlierAttemptError as error:
         # The run is published, as its commit says; what was staged since goes.
         sync(context, progress.run.target)
-        _drop_branch(context, progress.run)
-        kept = progress.run.kind == "branch"
+        kept = progress.run.is_users_branch
+        if not kept:
+            _drop_branch(context, progress.run)
         reason = RunError.model_validate(error.to_dict())
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
-    _drop_branch(context, progress.run)
+    if progress.run.kind != "branch":
+        _drop_branch(context, progress.run)
     return progress.end(
         status="published", publication=publication, branch_kept=False, detail="Had been published; noted."
     )
@@ -168,7 +170,7 @@ def _reason(run: Run) -> str:
 
 def _reject(context: Context, progress: Progress) -> Run:
     run = progress.run
-    keep = run.request is None or run.request.on_failure == "keep"
+    keep = run.request is None or run.request.on_failure == "keep" or run.is_users_branch
     require_nobody_publishes(context, run)
     if keep:
         carry_verdict(context, run)
@@ -202,24 +204,20 @@ def _publish(context: Context, progress: Progress) -> Run:
 def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     progress.require_lease()
     require_nobody_publishes(context, progress.run)
-    _drop_branch(context, progress.run)
+    stays = progress.run.is_users_branch  # that a publish was interrupted is no reason to drop it
+    if not stays:
+        _drop_branch(context, progress.run)
     if (published := _end_if_published(context, progress)) is not None:
         return published
     return progress.end(
         status="failed",
-        branch_kept=progress.run.kind == "branch",
+        branch_kept=stays and _branch_exists(context, progress.run),
         error=RunError.model_validate(reason.to_dict()),
         detail="Undone: nothing of it was published.",
     )
 
 
 def _drop_branch(context: Context, run: Run) -> None:
-    if run.kind == "branch":
-        # Somebody wrote it by hand: that a publish was interrupted is no reason to drop it.
-        return
-    if run.branch and run.request is None:
-        discard(context, run.branch)
-        return
     # A name that the user chose may have become somebody else's branch since.
     with suppress(AlreadyExistsError):
         discard_own(context, run)

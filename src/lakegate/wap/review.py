@@ -97,14 +97,15 @@ def publish_branch(
     published = _published_before(context, run)
     # In case we die on the way: a run that had ended is put back as it was, and recovery must not publish one that
     # hadn't for a report of too few checks.
-    begun = run
+    begun = run = run.model_copy(update={"adopted": True})
     if run.status not in _PUT_BACK:
         counting = tuple(
             one for staged in run.staged if (one := _counting(context, run, staged, configured)) is not None
         )
         begun = run.model_copy(update={"status": "staged", "error": None, "reports": counting})
     known = context.journal.get(run.run_id)
-    with running(context, begun) as progress:
+    waits = known is not None and known.order is not None and known.finished_at is None
+    with running(context, begun, before=known if waits else None) as progress:
         if published is None:
             home = known.branch if known is not None and known.branch_kept else branch
             _audit_and_publish(context, progress, configured, acceptance, action, home=home)

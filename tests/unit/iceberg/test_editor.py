@@ -638,10 +638,10 @@ def with_delete_file(pointer: TablePointer) -> TablePointer:
     table = TableState(pointer, document_at(pointer), TableFiles())
     producer = SnapshotProducer(table, Head.of(table), pointer.snapshot_id)
     listed = producer.head.manifests
-    content = producer._read(listed.manifests[0])
+    content = producer._read(listed.manifests[0])  # noqa: SLF001 - nobody writes such files in Python
     kind = bytes([2 * DataFileContent.POSITION_DELETES])  # what a file holds is its first field, a zigzag varint
     entry = replace(content.live[0], raw=kind + content.live[0].raw[1:], status=int(ManifestEntryStatus.ADDED))
-    line = producer._write(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)
+    line = producer._write(content.container, [entry], content.spec_id, content=ManifestContent.DELETES)  # noqa: SLF001
     location = table.new_path(f"snap-{uuid4()}.avro")
     lines = ManifestList(listed.meta, (*listed.manifests, line))
     local_path(location).write_bytes(write_list(lines, pointer.snapshot_id, None, producer.head.sequence_number))

@@ -235,7 +235,7 @@ def test_a_transaction_carries_its_checks_and_a_half_written_one_is_refused(
         body(tx)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lakegate.wap.lifecycle.discard", lambda *_, **__: True)
+    monkeypatch.setattr("lakegate.wap.lifecycle.discard_own", lambda *_, **__: True)
     with pytest.raises(KeyboardInterrupt):
         work(house, half, run="half")
     house.lose_journal()

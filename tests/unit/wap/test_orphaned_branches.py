@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lakegate.errors import CatalogUnavailableError, ConflictError, LakegateError, OutcomeUnknownError
+from lakegate.errors import (
+    AlreadyExistsError,
+    CatalogUnavailableError,
+    ConfigurationError,
+    ConflictError,
+    LakegateError,
+    OutcomeUnknownError,
+)
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.tables import WriteTarget
+from lakegate.wap.context import Context
 from lakegate.wap.gc import drop_orphaned_branches
 from lakegate.wap.ingest import ingest
-from support.fakes import FakeLakehouse
+from lakegate.wap.recover import recover
+from lakegate.wap.transaction import Transaction, transaction
+from support.fakes import Died, FakeLakehouse
 from support.flow_support import CLEAN, TRIPS, WITH_NULLS, branches, ordered
 
 
@@ -108,3 +121,76 @@ def test_branches_that_the_user_may_still_need_stay(house: FakeLakehouse, monkey
         ingest(house.context, conflicting)
     assert drop_orphaned_branches(house.context) == ()
     assert sorted(branches(house)) == ["main", rejected.branch, conflicting.branch]
+
+
+@contextmanager
+def begun(house: FakeLakehouse, branch: str, context: Context | None = None) -> Iterator[Transaction]:
+    with transaction(
+        context or house.context,
+        run_id="r1",
+        name=None,
+        branch=branch,
+        target="main",
+        configured=lambda _: (),
+        on_failure="keep",
+    ) as tx:
+        yield tx
+
+
+def somebodys(house: FakeLakehouse, name: str = "fix") -> Ref:
+    return house.catalog.create_branch(name, house.catalog.get_ref("main"))
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("Not writable."), KeyboardInterrupt(), ZeroDivisionError()])
+def test_a_transaction_drops_no_branch_that_it_did_not_make(house: FakeLakehouse, error: BaseException) -> None:
+    somebodys(house)
+
+    def refuse() -> None:
+        raise error
+
+    with pytest.raises(type(error)), begun(house, "fix", replace(house.context, require_writable=refuse)):
+        pytest.fail("the body began")
+    assert (branches(house), kept(house)) == (["fix", "main"], False)
+    assert drop_orphaned_branches(house.context) == ()
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_catalog_that_is_away_as_a_transaction_begins_costs_nobody_a_branch(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, dies: bool
+) -> None:
+    create = house.catalog.create_branch
+
+    def lost(name: str, source: Ref) -> Any:
+        create(name, source)  # somebody else's request
+        if dies:
+            raise Died
+        raise CatalogUnavailableError("Nessie went away.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.catalog, "create_branch", lost)
+        with pytest.raises((Died, CatalogUnavailableError)), begun(house, "fix"):
+            pytest.fail("the body began")
+    house.kill()
+    recover(house.context)
+    drop_orphaned_branches(house.context)
+    assert (branches(house), kept(house)) == (["fix", "main"], False)
+
+
+def test_an_ingest_drops_no_branch_that_came_while_it_waited_for_its_files(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*_: object) -> Any:
+        somebodys(house)
+        raise CatalogUnavailableError("Nessie went away.")
+
+    monkeypatch.setattr("lakegate.wap.ingest.claim_files", meanwhile)
+    with pytest.raises(CatalogUnavailableError):
+        ingest(house.context, ordered(house, branch="fix"))
+    assert (branches(house), kept(house)) == (["fix", "main"], False)
+
+
+def test_a_transaction_drops_the_branch_that_it_made_whatever_it_is_called(house: FakeLakehouse) -> None:
+    with pytest.raises(AlreadyExistsError, match="of another"), begun(house, "fix") as tx:
+        tx.append("nyc.trips", CLEAN)
+        raise AlreadyExistsError("A branch of another name.")
+    assert (branches(house), kept(house)) == (["main"], False)

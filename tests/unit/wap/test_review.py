@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from lakegate.checks import parse_checks
-from lakegate.errors import AuditFailedError, ConflictError, EngineUnavailableError, NotFoundError, RetryableError
+from lakegate.errors import (
+    AuditFailedError,
+    CheckError,
+    ConflictError,
+    EngineUnavailableError,
+    NotFoundError,
+    RetryableError,
+)
 from lakegate.model.checks import AuditReport, Check
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import CommitRequest, Ref
@@ -19,7 +26,7 @@ from lakegate.wap import review
 from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.gc import drop_orphaned_branches, expire_branches
-from lakegate.wap.ingest import ingest
+from lakegate.wap.ingest import ingest, resume
 from lakegate.wap.publish import publish
 from lakegate.wap.recover import recover
 from support.fakes import Died, FakeLakehouse
@@ -128,6 +135,48 @@ def test_a_kept_branch_survives_a_publish_that_fails(
     assert branches(house) == ["main", branch]
     assert review.publish_branch(house.context, branch, configured=configured).status == "published"
     assert house.rows_on("main", "nyc.trips") == ([*CLEAN, *MORE] if kept is rejected else CLEAN)
+
+
+def forgotten(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A rejected run whose rows somebody has mended on its branch, and whose journal is lost."""
+    run = rejected(house, monkeypatch)
+    house.lose_journal()
+    return run
+
+
+def suspended(house: FakeLakehouse, _: pytest.MonkeyPatch) -> Run:
+    """A run that an orchestrator has written, and hasn't audited yet."""
+    run = ingest(house.context, ordered(house), until="write", suspends=True)
+    assert run.finished_at is None
+    return run
+
+
+@pytest.mark.parametrize(
+    "how", [EngineUnavailableError("Away."), CheckError("No such column."), KeyboardInterrupt(), Died()]
+)
+@pytest.mark.parametrize("kept", [forgotten, suspended])
+def test_no_publish_by_hand_that_fails_drops_the_branch(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Run], how: BaseException
+) -> None:
+    branch = kept(house, monkeypatch).branch
+    with monkeypatch.context() as patch:
+        in_the_audit(patch, raises(how))
+        with pytest.raises(type(how)):
+            review.publish_branch(house.context, branch, configured=configured)
+    if isinstance(how, Died):
+        house.kill()
+    recover(house.context)
+    drop_orphaned_branches(house.context)
+    assert branches(house) == ["main", branch]
+    after = known(house)
+    waits = kept is suspended and not isinstance(how, Died)
+    assert (after.finished_at is None, after.order is not None) == (waits, kept is suspended)
+    if waits:
+        assert resume(house.context, "r1", until="publish").status == "published"
+    else:
+        assert after.branch_kept
+        assert review.publish_branch(house.context, branch, configured=configured).status == "published"
+    assert house.rows_on("main", "nyc.trips") == (CLEAN if kept is suspended else [*CLEAN, *MORE])
 
 
 def test_who_publishes_what_was_just_discarded_is_told_so(
