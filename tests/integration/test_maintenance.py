@@ -160,7 +160,8 @@ def test_neither_a_property_nor_a_compaction_takes_away_what_main_has(
 ) -> None:
     table, name = f"{namespace}.trips", f"`{namespace}`.`trips`"
     modes = "TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')"
-    lake.transact(lambda tx: tx.sql(f"CREATE TABLE {name} {modes} AS SELECT id, 'a' AS zone FROM range(0, 9, 1, 1)"))
+    lake.transact(lambda tx: tx.sql(f"CREATE TABLE {name} (id bigint, zone string) {modes}"))
+    lake.transact(lambda tx: tx.sql(f"INSERT INTO {name} SELECT id, 'a' FROM range(0, 9, 1, 1)"))
     before = rows(lake, table)
 
     # A revert brings back rows while others compact: they aren't compacted away.
