@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field, ValidationError
 
@@ -26,7 +26,7 @@ RUN_PROPERTY = "lakegate.run"
 FORMAT: Final = 2
 _OLDEST_FORMAT: Final = 1
 
-_UNKNOWN_TO_OLDER: Final = {
+_UNKNOWN_TO_OLDER: Final[dict[str, Any]] = {
     "run": {"orchestrator": True, "actions": True, "adopted": True, "staged": {"__all__": {"compacted": True}}},
 }
 """What a branch needn't carry, and what lakegates of this format refused to read if it did."""

@@ -12,6 +12,7 @@ from lakegate.checks import parse_checks, require_runnable, validate_checks
 from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier, quote, validate_ref_name
+from lakegate.model.refs import Ref
 from lakegate.model.request import OnFailure
 from lakegate.model.run import Action, Run, RunKind, StagedTable
 from lakegate.model.schema import Schema

@@ -12,6 +12,7 @@ from lakegate.checks import parse_checks
 from lakegate.errors import AuditFailedError, CheckError, ConflictError, InputError, QueryError
 from lakegate.model.checks import Check
 from lakegate.model.identifiers import TableIdentifier
+from lakegate.model.refs import TablePointer
 from lakegate.model.request import OnFailure
 from lakegate.wap.ingest import ingest
 from lakegate.wap.recover import recover
@@ -158,9 +159,13 @@ def test_only_what_compared_its_rows_is_rebased_as_a_compaction(
     house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, *, compacts: bool
 ) -> None:
     """That a snapshot says of itself that it replaced files proves nothing."""
-    asked = []
-    rewrite = house.replay_rewrite
-    monkeypatch.setattr(house, "replay_rewrite", lambda *states: (asked.append(states), rewrite(*states)))
+    asked, rewrite = list[TablePointer](), house.replay_rewrite
+
+    def ask(source: TablePointer, before: TablePointer, onto: TablePointer) -> TablePointer:
+        asked.append(source)
+        return rewrite(source, before, onto)
+
+    monkeypatch.setattr(house, "replay_rewrite", ask)
     ingest(house.context, ordered(house))
     with pytest.raises(ConflictError), begun(house, compacts=compacts) as tx:
         tx.engine.overwrite(TRIPS, CLEAN, None)
