@@ -66,11 +66,11 @@ def test_rows_of_version_3_keep_their_ids_through_everything(lake: Lake, namespa
         pq.write_table(pa.table({"id": [number * 10, number * 10 + 1], "n": [number, number]}), path)
         return lake.ingest(table, path)
 
-    with ThreadPoolExecutor(4) as pool:
-        runs = list(pool.map(batch, range(1, 5)))
-    assert [run.status for run in runs] == ["published"] * 4
+    with ThreadPoolExecutor(8) as pool:
+        runs = list(pool.map(batch, (1, 2, 3, 4, 5, 8, 9, 10)))
+    assert [run.status for run in runs] == ["published"] * 8
     first = row_ids(lake, table)
-    assert len(first) == 13
+    assert len(first) == 21
 
     lake.transact(lambda tx: tx.sql(f"UPDATE {name} SET n = -1 WHERE id = 10"))
     second = row_ids(lake, table)
@@ -147,6 +147,24 @@ def test_a_table_is_compacted_beside_appends_and_reverted_expired_dropped_and_re
     assert len(lake.table(table).snapshots()) == 1
     assert (rows(lake, table), files(lake, table)) == (after, 13)
 
+    lake.transact(lambda tx: tx.sql(f"INSERT INTO {name} VALUES (99, 'b', NULL)"))
+    after.append((99, "b"))
+    fewer = lake.optimize_table(table, rewrite_manifests=True)
+    assert (fewer.status, fewer.kind) == ("published", "maintenance")
+    assert rows(lake, table) == after
+    assert lake.optimize_table(table, rewrite_manifests=True).status == "skipped"
+
+    renamed = lake.rename_table(table, f"{namespace}.rides")
+    assert rows(lake, f"{namespace}.rides") == after
+    lake.transact(lambda tx: tx.sql(f"DELETE FROM `{namespace}`.`rides` WHERE id = 99 AND zone = 'b'"))
+    after.pop()
+    lake.revert(renamed.run_id)
+    emptied = lake.truncate_table(table)
+    assert (emptied.status, rows(lake, table)) == ("published", [])
+    lake.revert(emptied.run_id)
+    assert rows(lake, table) == after
+
+    state = next(lake.log(limit=1)).hash
     dropped = lake.drop_table(table)
     assert dropped.undone[0].dropped
     assert table not in {str(one.table) for one in lake.tables()}
