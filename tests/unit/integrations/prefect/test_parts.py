@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +18,8 @@ from lakegate.integrations import require_extra
 from lakegate.integrations.prefect.__main__ import main
 from lakegate.integrations.prefect.steps import audit_markdown
 from lakegate.model.checks import AuditReport, CheckResult
-from lakegate.model.run import Run
+from lakegate.model.maintenance import MaintenanceReport, MaintenanceStep
+from lakegate.model.run import Run, RunError
 
 PROGRAM = (sys.executable, "-m", "lakegate.integrations.prefect")
 
@@ -208,3 +210,25 @@ def test_what_is_served_knows_absolute_paths(tmp_path: Path, monkeypatch: pytest
     assert intake.parameters["home"] == wap.parameters["home"] == str(tmp_path)
     assert intake.concurrency_limit == 1
     assert intake.entrypoint == "lakegate.integrations.prefect.intake.intake_flow"
+
+
+def test_a_round_of_maintenance_completes_unless_a_step_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lakegate.integrations.prefect import flows
+
+    done = MaintenanceStep(table="nyc.trips", action="compact", reason="90 small files", status="done")
+    failed = done.model_copy(update={"status": "failed", "error": RunError(code="retryable", message="busy")})
+    reports = [MaintenanceReport(dry_run=False, tables=7, steps=steps) for steps in ((), (done,), (done, failed))]
+
+    class Lake:
+        def maintain(self, tables: list[str], *, within: str | None) -> MaintenanceReport:
+            assert (tables, within) == (["nyc.*"], "1h")
+            return reports.pop(0)
+
+    monkeypatch.setattr(flows, "open_lake", lambda _: nullcontext(Lake()))
+    states = [flows.maintain_flow.fn(["nyc.*"], "1h") for _ in range(3)]
+    assert [state.name for state in states] == ["Completed", "Completed", "Incomplete"]
+    assert [state.message for state in states] == [
+        "7 tables; steps: none due.",
+        "7 tables; steps: 1 done.",
+        "7 tables; steps: 1 done, 1 failed. nyc.trips: busy",
+    ]
