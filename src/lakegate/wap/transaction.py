@@ -146,7 +146,8 @@ class Transaction:
         Raises:
             QueryError: The condition is invalid, or names another branch or catalog.
         """
-        chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE ({where}\n)"
+        # In parentheses twice: Spark takes `FROM t WHERE (name)` for an alias and the name of its column.
+        chosen = f"FROM {'.'.join(map(quote, TableIdentifier.parse(table).parts))} WHERE (({where}\n))"
         # A delete of nothing would leave a snapshot all the same.
         if self.sql(f"SELECT 1 {chosen} LIMIT 1").take(1):
             self.sql(f"DELETE {chosen}")
