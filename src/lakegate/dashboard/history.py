@@ -15,6 +15,7 @@ from lakegate.model.identifiers import is_commit_hash
 from lakegate.model.journal import RunLine
 from lakegate.model.refs import Commit
 from lakegate.model.run import RunStatus
+from lakegate.wap.checkpoints import CHECKPOINT_PROPERTY
 from lakegate.wap.history import (
     ACCEPTED_BY_PROPERTY,
     ACCEPTED_PROPERTY,
@@ -25,15 +26,15 @@ from lakegate.wap.history import (
     tables_in,
 )
 
-CommitKind = Literal["publish", "revert", "restore", "other"]
+CommitKind = Literal["publish", "revert", "restore", "checkpoint", "other"]
 
 
 class CommitLine(Value):
     """One commit.
 
     Attributes:
-        kind: ``publish``, ``revert`` or ``restore`` of lakegate; ``other`` for a commit of another writer, which no
-            audit has seen.
+        kind: ``publish``, ``revert`` or ``restore`` of lakegate; ``checkpoint`` for one of ``lakegate gc``, which
+            changes no table; ``other`` for a commit of another writer, which no audit has seen.
         status: That run's status now; ``None`` if the journal doesn't know it.
         reverts: Runs that it reverted.
         accepted: Why somebody published it although its audit failed.
@@ -87,7 +88,7 @@ def _parts(commit: Commit) -> Sequence[Commit]:
 def _line(commit: Commit, runs: Mapping[str, RunLine]) -> CommitLine:
     run_id = run_of(commit)
     run = None if run_id is None else runs.get(run_id)
-    kind: CommitKind = "other"
+    kind: CommitKind = "checkpoint" if CHECKPOINT_PROPERTY in commit.properties and not commit.tables else "other"
     if run_id is not None:
         kind = {"revert": "revert", "restore": "restore"}.get(kind_of(commit) or "", "publish")  # type: ignore[assignment]
     return CommitLine(

@@ -233,7 +233,7 @@ def record(
 
 def _recorded(tx: Transaction, target: str) -> dict[str, str]:
     """Return a run of each commit of ``target`` that was recorded."""
-    query = select(EVENTS.c.commit_hash, EVENTS.c.run_id).where(EVENTS.c.target == target)
+    query = select(EVENTS.c.commit_hash, EVENTS.c.run_id).where(EVENTS.c.target == target, EVENTS.c.run_id != "")
     return dict(tx.execute(query).tuples().all())
 
 

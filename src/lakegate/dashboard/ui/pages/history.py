@@ -89,6 +89,8 @@ def _row(line: CommitLine, *, can_revert: bool) -> Sequence[object]:
 def _kind(line: CommitLine) -> Markup:
     if line.kind == "other":
         return markup.badge("not audited", tone="warn", sign="!")
+    if line.kind == "checkpoint":
+        return markup.badge("checkpoint", tone="off", sign="·")
     if line.reverted_by is not None:
         return markup.badge("reverted")
     if line.kind in ("revert", "restore"):
