@@ -18,10 +18,12 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -42,7 +44,7 @@ _FILES_KEPT = 6
 _ATTEMPTS = 5
 _DIGEST_BYTES = 16
 _SHA256 = r"^[0-9a-f]{64}$"
-_File = TypeVar("_File", "Past", "Needed")
+_LINE_BEGINS = b'{"hash":"'
 
 
 class Checkpoint(Value):
@@ -61,16 +63,32 @@ class Checkpoint(Value):
     needed: str | None = None
 
 
-class Past(Value):
-    """What commits say.
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What commits say, as lines of a file: as values, they'd take ten times the memory.
 
     Attributes:
-        commits: All commits, oldest first.
+        lines: A :class:`~lakegate.model.journal.PastCommit` each, oldest first.
         foreign: Folders of views and the like that they put.
     """
 
-    commits: tuple[PastCommit, ...]
+    lines: Sequence[bytes]
     foreign: tuple[str, ...] = ()
+
+
+def line_of(commit: PastCommit) -> bytes:
+    """Return a commit as a line of :class:`Past`."""
+    return commit.model_dump_json(exclude_defaults=True).encode()
+
+
+def past_commit(line: bytes) -> PastCommit:
+    """Return the commit in a line of :class:`Past`."""
+    return PastCommit.model_validate_json(line)
+
+
+def hash_of(line: bytes) -> str:
+    """Return the hash of the commit in a line of :class:`Past`, which begins with it."""
+    return line[len(_LINE_BEGINS) : line.index(b'"', len(_LINE_BEGINS))].decode()
 
 
 class Needed(Value):
@@ -115,23 +133,32 @@ def checkpoint_in(commit: Commit) -> Checkpoint | None:
 
 def load_past(context: Context, checkpoint: Checkpoint) -> Past | None:
     """Return what the commits up to the checkpoint's say; ``None`` when that can't be had."""
-    found = _load(context, checkpoint.past, Past)
-    return found if found and found.commits and found.commits[-1].hash == checkpoint.commit else None
+    content = _load(context, checkpoint.past)
+    try:
+        first, *lines = (content or b"").splitlines()
+        past = Past(lines, tuple(map(str, json.loads(first))))
+        newest = deque((past_commit(line).hash for line in lines), maxlen=1)
+    except (ValueError, TypeError):
+        return None
+    return past if list(newest) == [checkpoint.commit] else None
 
 
 def load_needed(context: Context, checkpoint: Checkpoint) -> Needed | None:
     """Return the files that the commits up to the checkpoint's need; ``None`` when that can't be had."""
-    return None if checkpoint.needed is None else _load(context, checkpoint.needed, Needed)
+    content = None if checkpoint.needed is None else _load(context, checkpoint.needed)
+    with suppress(ValidationError):
+        return None if content is None else Needed.model_validate_json(content)
+    return None
 
 
-def _load(context: Context, sha256: str, kind: type[_File]) -> _File | None:
+def _load(context: Context, sha256: str) -> bytes | None:
     if context.files is None:
         return None
     try:
         content = context.files().read(_location(context, sha256))
         if hashlib.sha256(content).hexdigest() == sha256:
-            return kind.model_validate_json(gzip.decompress(content))
-    except (LakegateError, ValidationError, OSError, EOFError, zlib.error):
+            return gzip.decompress(content)
+    except (LakegateError, OSError, EOFError, zlib.error):
         pass
     return None
 
@@ -149,20 +176,23 @@ def save(context: Context, branch: str, past: Past, needed: Needed | None) -> Ch
         return None
     files = context.files()
 
-    def put(what: Value) -> str:
-        # The same bytes for the same content, so without a time.
-        content = gzip.compress(what.model_dump_json(exclude_defaults=True).encode(), mtime=0)
+    def put(text: bytes) -> str:
+        content = gzip.compress(text)
         sha256 = hashlib.sha256(content).hexdigest()
         files.write(_location(context, sha256), content)
         return sha256
 
-    commit = past.commits[-1].hash
-    made = Checkpoint(format=_FORMAT, commit=commit, past=put(past), needed=None if needed is None else put(needed))
+    made = Checkpoint(
+        format=_FORMAT,
+        commit=hash_of(past.lines[-1]),
+        past=put(b"\n".join([json.dumps(past.foreign).encode(), *past.lines])),
+        needed=None if needed is None else put(needed.model_dump_json().encode()),
+    )
     for _ in range(_ATTEMPTS):
         request = CommitRequest(
             branch=branch,
             base=context.catalog.get_ref(branch).hash,
-            message=f"Checkpoint of {len(past.commits):,} commits",
+            message=f"Checkpoint of {len(past.lines):,} commits",
             at_head=True,
             properties={CHECKPOINT_PROPERTY: json.dumps(made.model_dump(), separators=(",", ":"))},
         )

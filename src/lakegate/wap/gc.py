@@ -37,7 +37,19 @@ from lakegate.model.tables import StoredFile
 from lakegate.points import MAIN
 from lakegate.ports import FileStore
 from lakegate.wap.branches import stands_as_left
-from lakegate.wap.checkpoints import EVERY, FOLDER, Needed, Past, digest, joined, load_needed, outdated, save
+from lakegate.wap.checkpoints import (
+    EVERY,
+    FOLDER,
+    Needed,
+    Past,
+    digest,
+    hash_of,
+    joined,
+    line_of,
+    load_needed,
+    outdated,
+    save,
+)
 from lakegate.wap.context import Context
 from lakegate.wap.discard import is_own
 from lakegate.wap.downstream import needed_states
@@ -132,8 +144,8 @@ def _read_history(context: Context) -> History:
         with context.narrator.step(f"Reading the history of {MAIN}") as step:
             past = read_past(context, context.catalog.get_ref(MAIN).hash, step=step)
     except NewerFormatError:
-        return History((), whole=True, since=0)  # which files are needed can be told nevertheless
-    if past.commits and context.journal.commits.head(MAIN) is None:
+        return History((), whole=True)  # which files are needed can be told nevertheless
+    if len(past) and context.journal.commits.head(MAIN) is None:
         context.journal.commits.complete(MAIN, past.commits, past.commits[-1].hash)
     return past
 
@@ -145,12 +157,12 @@ def _make_checkpoint(
 
     Without one, all goes on as before: it spares others work.
     """
-    if past.since < EVERY:
+    if len(past.newer) < EVERY:
         return None
     try:
-        with context.narrator.step(f"Writing a checkpoint of {len(past.commits):,} commits"):
+        with context.narrator.step(f"Writing a checkpoint of {len(past):,} commits"):
             foreign, needed = garbage.needed
-            made = save(context, MAIN, Past(commits=tuple(past.commits), foreign=foreign), needed)
+            made = save(context, MAIN, Past([*past.older, *map(line_of, past.newer)], foreign), needed)
             files.delete([file.path for file in outdated(garbage.checkpoints, before)])
     except LakegateError as error:
         context.narrator.note(f"No checkpoint of the history was made: {error.message}")
@@ -243,14 +255,13 @@ class Garbage:
         if past.checkpoint is not None:
             if self._keeps_all:
                 needed = load_needed(self._context, past.checkpoint)
-            known = [commit.hash for commit in past.commits[: len(past.commits) - past.since]]
-            self._reachable.begin(frozenset(known), past.foreign, needed)
+            self._reachable.begin(frozenset(map(hash_of, past.older)), past.foreign, needed)
         if needed is not None:
             self._digests.update(needed.all_digests())
             for path in [path for path in self._candidates if digest(path) in self._digests]:
                 self._keep(path)
-        if past.commits:
-            newest = past.commits[-1].hash
+        if len(past):
+            newest = past.newer[-1].hash if past.newer else hash_of(past.older[-1])
             self._head = Ref(name=newest, hash=newest, kind="detached")
 
     def _note_needed(self) -> None:

@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from lakegate.errors import AlreadyPublishedError, ConflictError, InputError, NewerFormatError, NotFoundError
@@ -32,7 +33,7 @@ from lakegate.model.run import (
 from lakegate.model.source import overlapping
 from lakegate.model.tables import TableChange
 from lakegate.ports import Step
-from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, load_past
+from lakegate.wap.checkpoints import Checkpoint, checkpoint_in, hash_of, load_past, past_commit
 from lakegate.wap.context import Context
 
 BRANCH_PROPERTY = "lakegate.branch"
@@ -417,23 +418,31 @@ def sync(context: Context, target: str) -> Ref:
     return head
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """What commits of a branch say.
 
     Attributes:
-        commits: The commits, oldest first.
-        whole: Whether they begin with the branch's first one.
-        checkpoint: The checkpoint that was used, which has some of them.
-        foreign: Folders of views and the like, as the checkpoint has them.
-        since: How many of ``commits`` the checkpoint doesn't have.
+        newer: The commits that were read, oldest first.
+        whole: Whether all commits are there from the branch's first one on.
+        older: Those before them, as the checkpoint has them.
+        checkpoint: The checkpoint that was used.
+        foreign: Folders of views and the like that the commits up to the checkpoint put.
     """
 
-    commits: Sequence[PastCommit]
+    newer: Sequence[PastCommit]
     whole: bool
-    since: int
+    older: Sequence[bytes] = ()
     checkpoint: Checkpoint | None = None
     foreign: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.older) + len(self.newer)
+
+    @cached_property
+    def commits(self) -> Sequence[PastCommit]:
+        """All commits, oldest first."""
+        return [*map(past_commit, self.older), *self.newer]
 
     @property
     def events(self) -> list[HistoryEvent]:
@@ -456,7 +465,9 @@ def read_past(context: Context, head: str, *, until: str | None = None, step: St
         if checkpoint is not None and commit.hash == checkpoint.commit:
             past = load_past(context, checkpoint)
             if past is not None:
-                return _joined(past.commits, newest_first, until, checkpoint, past.foreign)
+                place = next((place for place, line in enumerate(past.lines, 1) if hash_of(line) == until), None)
+                older = past.lines[place:]
+                return History(newest_first[::-1], place is None, older, checkpoint, past.foreign)
             checkpoint = None
         newest_first.append(PastCommit(hash=commit.hash, time=commit.time, events=events_of(commit)))
         oldest = commit.parent
@@ -465,20 +476,7 @@ def read_past(context: Context, head: str, *, until: str | None = None, step: St
             checkpoint = checkpoint_in(commit)
         if step is not None and len(newest_first) % _PROGRESS_EVERY == 0:
             step.progress(len(newest_first), 0, "commits")
-    is_whole = until is None or oldest != until
-    return History(newest_first[::-1], whole=is_whole, since=len(newest_first))
-
-
-def _joined(
-    past: Sequence[PastCommit],
-    newest_first: Sequence[PastCommit],
-    until: str | None,
-    checkpoint: Checkpoint,
-    foreign: tuple[str, ...],
-) -> History:
-    known = next((place for place, commit in enumerate(past, 1) if commit.hash == until), None)
-    commits = [*past[known:], *reversed(newest_first)]
-    return History(commits, known is None, len(newest_first), checkpoint, foreign)
+    return History(newest_first[::-1], whole=until is None or oldest != until)
 
 
 def find_commit(context: Context, run_id: str, target: Ref) -> Commit:

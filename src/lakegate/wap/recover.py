@@ -251,7 +251,7 @@ def rebuild(context: Context, target: str) -> RebuiltJournal:
                 context.journal.end(run, context.journal.begin(run, anew=True))
     return RebuiltJournal(
         head=head,
-        commits=len(past.commits),
+        commits=len(past),
         runs=len(runs),
         files=context.journal.count()[1],
         rejected=len(rejected),

@@ -72,7 +72,7 @@ def test_a_new_journal_reads_what_came_since() -> None:
     head = publish(world, "r9", "f9", reverts="r1")
 
     read = read_past(world.context, head)
-    assert (read.since, read.whole) == (2, True)
+    assert (len(read.newer), read.whole) == (2, True)
     assert read.commits[: len(whole.commits)] == list(whole.commits)
     assert [one.hash for one in read.commits[-2:]] == [named.hash, head]
 
@@ -106,10 +106,10 @@ def test_what_cannot_be_trusted_counts_for_nothing(what: str) -> None:
         base = world.catalog.get_ref("main").hash
         request = CommitRequest(branch="main", base=base, message="m", at_head=True, properties=forged)
         head = world.catalog.commit(request).hash
-        assert read_past(world.context, head).since == 2  # the one before it serves
+        assert len(read_past(world.context, head).newer) == 2  # the one before it serves
         return
     read = read_past(world.context, named.hash)
-    assert (read.since, read.checkpoint) == (len(read.commits), None)
+    assert (len(read.newer), read.checkpoint) == (len(read.commits), None)
     assert list(read.commits) == list(expected.commits)
 
 
@@ -137,7 +137,7 @@ def test_a_reset_reads_what_came_since_the_checkpoint() -> None:
     world.catalog.assign_ref(main, Ref(name="", hash=named.hash, kind="detached"))
     head = publish(world, "r8", "f8")
     read = read_past(world.context, head, until=gone)
-    assert (read.whole, read.since) == (True, 2)
+    assert (read.whole, len(read.newer)) == (True, 2)
     sync(world.context, "main")
     statuses = {run.run_id: run.status for run in world.journal.runs(limit=99)}
     assert (statuses["gone"], statuses["r8"], statuses["r0"]) == ("discarded", "published", "published")
@@ -185,7 +185,7 @@ def test_old_files_go_and_the_newest_stay() -> None:
         checkpointed(world)
     assert len(world.checkpoints) == 8
     head = world.catalog.get_ref("main").hash
-    assert read_past(world.context, head).since == 1
+    assert len(read_past(world.context, head).newer) == 1
 
 
 def test_a_catalog_that_takes_no_commit_stops_no_gc(monkeypatch: pytest.MonkeyPatch) -> None:
