@@ -1808,7 +1808,8 @@ class Lake:
         Args:
             table: Only runs that wrote to this table.
             status: Only runs with this status, such as ``published`` or ``rejected``.
-            kind: Only runs of this kind: ``ingest``, ``transaction``, ``branch``, ``revert`` or ``restore``.
+            kind: Only runs of this kind: ``ingest``, ``transaction``, ``branch``, ``maintenance``, ``revert`` or
+                ``restore``.
             since: Only runs that began at this time or later. A time without a zone is UTC.
             orchestrator: Only runs that this began: ``cli``, ``python``, ``watch``, ``backfill``, ``prefect``,
                 ``dbos``, ``aws-lambda``, ``airflow``, or a name given to :func:`lakegate.connect`.
