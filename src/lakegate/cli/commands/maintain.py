@@ -1,4 +1,4 @@
-"""Compact tables, rewrite manifests, expire snapshots and collect garbage, where it's due."""
+"""Compact tables, expire snapshots and collect garbage as due."""
 
 from __future__ import annotations
 
