@@ -54,9 +54,7 @@ class Maintenance:
     def plan(self, names: Sequence[str] = ()) -> MaintenanceReport:
         """Return what is due for the tables of these names or patterns; changes nothing."""
         number, steps = self._due(names)
-        return MaintenanceReport(
-            dry_run=True, tables=number, steps=tuple(steps), gc=None if self.gc is None else self.gc()
-        )
+        return self._report(number, steps, dry_run=True)
 
     def run(self, names: Sequence[str] = ()) -> MaintenanceReport:
         """Do what is due, and say what became of it.
@@ -84,15 +82,17 @@ class Maintenance:
                         error = steps[-1].error
                         has_engine = has_engine and (error is None or error.code != EngineUnavailableError.code)
                     self.watcher(steps[-1])
-            report, collected = None, None
-            if self.gc is not None:
-                try:
-                    report = self.gc()
-                except LakegateError as error:
-                    collected = _failed(MaintenanceStep(table="", action="gc", reason="afterwards"), error)
-                    self.watcher(collected)
-        ended = (*steps, collected) if collected is not None else tuple(steps)
-        return MaintenanceReport(dry_run=False, tables=number, steps=ended, gc=report)
+            return self._report(number, steps, dry_run=False)
+
+    def _report(self, number: int, steps: list[MaintenanceStep], *, dry_run: bool) -> MaintenanceReport:
+        """Return what was done to tables, and by ``gc``, which comes now."""
+        collected: GcReport | None = None
+        try:
+            collected = None if self.gc is None else self.gc()
+        except LakegateError as error:
+            steps = [*steps, _failed(MaintenanceStep(table="", action="gc", reason="afterwards"), error)]
+            self.watcher(steps[-1])
+        return MaintenanceReport(dry_run=dry_run, tables=number, steps=tuple(steps), gc=collected)
 
     def _due(self, names: Sequence[str]) -> tuple[int, list[MaintenanceStep]]:
         """Return the number of tables, and what is due: for those with the most small files first."""
