@@ -234,6 +234,12 @@ class Components:
 
         return policy_of(name, self.settings.downstream[name])
 
+    @property
+    def shares_files(self) -> bool:
+        """Whether the engine sees this machine's files under the same paths."""
+        url = self.settings.engine.url
+        return self._session is not None or url is None or is_loopback(urlsplit(url).hostname or "")
+
     @cached_property
     def engine(self) -> Engine:
         """Spark: the user's session, the server the settings name, or the local stack's."""
@@ -241,8 +247,9 @@ class Components:
         from lakegate.spark.sessions import derived_sessions, remote_sessions
 
         given = self.settings.engine
+        shares_files = self.shares_files
         if self._session is not None:
-            sessions, shares_files = derived_sessions(self._session), True
+            sessions = derived_sessions(self._session)
         elif given.url is None:
             return SparkEngine(
                 self._local_session,
@@ -253,7 +260,6 @@ class Components:
         else:
             token = None if given.token is None else Secret(given.token, setting="engine.token")
             sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
-            shares_files = is_loopback(urlsplit(given.url).hostname or "")
         if not shares_files and self.settings.catalog.uri is None:
             raise ConfigurationError(
                 "The engine is on another machine and can't reach the catalog, which is this project's local one.",
@@ -276,7 +282,7 @@ class Components:
             return FileEngine(self._local_session, shares_files=True, before_reading=self._make_readable)
         token = None if given.token is None else Secret(given.token, setting="engine.token")
         sessions = remote_sessions(given.url, token=token, tls=given.tls, ca_file=given.ca_file)
-        return FileEngine(sessions, shares_files=is_loopback(urlsplit(given.url).hostname or ""))
+        return FileEngine(sessions, shares_files=self.shares_files)
 
     def source_catalog(self, name: str) -> SourceCatalog:
         """Return a source of the settings as a catalog of Spark, with its driver in the cache.

@@ -62,6 +62,7 @@ from lakegate.points import find, is_beginning, resolve, unknown_table
 from lakegate.ports import CommitIndex, Narrator
 from lakegate.private import copies_of, drop_copies, private_folder
 from lakegate.progress import SilentNarrator
+from lakegate.storage.objects import is_remote
 from lakegate.table import Query, RowDifference, Table
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Sample
@@ -205,6 +206,7 @@ class Lake:
     def __init__(self, components: Components) -> None:
         self._components = components
         self._taken: dict[str, _Taken] = {}
+        self._uploaded: dict[str, tuple[SourceFile, ...]] = {}
 
     def __repr__(self) -> str:
         """Return the lake's folder."""
@@ -2511,8 +2513,7 @@ class Lake:
             with suppress(LakegateError):  # what went wrong first counts
                 known = self._components.journal.get(run_id)
                 if known is None or known.finished_at is not None:
-                    self._taken.pop(run_id, None)
-                    drop_copies(self.home, run_id)
+                    self._drop_copies(run_id)
             raise
         return self._ended(run)
 
@@ -2592,14 +2593,32 @@ class Lake:
         try:
             yield
         finally:
-            self._taken.pop(options["run_id"] or "", None)
-            drop_copies(self.home, options["run_id"] or "")
+            self._drop_copies(options["run_id"] or "")
 
     def _ended(self, run: Run) -> Run:
         if run.finished_at is not None:
-            self._taken.pop(run.run_id, None)
-            drop_copies(self.home, run.run_id)
+            self._drop_copies(run.run_id, () if run.request is None else run.request.batch.files)
         return run
+
+    def _drop_copies(self, run_id: str, files: Sequence[SourceFile] = ()) -> None:
+        self._taken.pop(run_id, None)
+        drop_copies(self.home, run_id)
+        uploaded = {*self._uploaded.pop(run_id, ()), *files}
+        if any(file.copy_uri is not None for file in uploaded):
+            from lakegate.sources.uploads import drop_uploads
+
+            drop_uploads(tuple(uploaded), self.settings.storage)
+
+    def _reachable(self, batch: Batch, run_id: str) -> Batch:
+        """Return the batch with files that the engine can read."""
+        made = self._components
+        if made.shares_files or not is_remote(made.warehouse):
+            return batch
+        from lakegate.sources.uploads import upload
+
+        found = upload(batch, made.warehouse, run_id, self.settings.storage, made.narrator)
+        self._uploaded[run_id] = (*self._uploaded.get(run_id, ()), *found.files)
+        return found
 
     def _request(self, table: str, paths: Paths, options: IngestOptions) -> IngestRequest:
         identifier = TableIdentifier.parse(table)
@@ -2614,15 +2633,18 @@ class Lake:
             table=identifier,
             reads=taken.reads,
             reads_at=taken.at,
-            batch=self._discover(
-                paths,
-                options.get("format"),
-                options.get("csv") or configured.csv,
+            batch=self._reachable(
+                self._discover(
+                    paths,
+                    options.get("format"),
+                    options.get("csv") or configured.csv,
+                    run_id,
+                    may_differ=schema_mode != "strict",
+                    columns=configured.columns,
+                    given=options.get("columns") or {},
+                    taken=taken,
+                ),
                 run_id,
-                may_differ=schema_mode != "strict",
-                columns=configured.columns,
-                given=options.get("columns") or {},
-                taken=taken,
             ),
             checks=self._checks(identifier, options.get("checks", ()), configured=True),
             branch=options.get("branch") or f"{defaults.branch_prefix}/{identifier}_{run_id}",

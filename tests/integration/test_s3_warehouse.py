@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import gzip
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -143,6 +145,19 @@ def test_files_from_here_and_from_s3_are_published_once_and_no_secret_shows(worl
     assert world.ids(at=first.publication.commit if first.publication else None) == list(range(10))
     assert all(path.startswith(f"{world.warehouse.uri}/") for path in world.files())
     assert world.lake.table(world.table).rows == 15
+
+    # An engine elsewhere reads what is here through the store.
+    made: Any = world.lake._components  # noqa: SLF001 - there is no other machine
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(made), "shares_files", False)
+        patch.setattr(made.engine, "shares_files", False)
+        (world.folder / "d.jsonl").write_text('{"id": 1, "at": "2024-01-01"}\n', encoding="utf-8")
+        (world.folder / "e.csv.gz").write_bytes(gzip.compress(b"id,at\n2,2024-01-02\n"))
+        other = f"{world.table}_elsewhere"
+        for given in (world.folder / "d.jsonl", world.folder / "e.csv.gz", [{"id": 3, "at": dt.date(2024, 1, 3)}]):
+            assert world.lake.ingest(other, given).status == "published"
+    assert world.lake.table(other).rows == 3
+    assert not {key for key in world.warehouse.keys("") if ".lakegate-sources" in key}
 
     world.lake.rebuild_journal()
     (world.lake.home / ".lakegate" / "journal.db").rename(world.folder / "lost.db")

@@ -28,7 +28,7 @@ from lakegate.sources.csv import (
     line_end_problems,
     normalise_options,
 )
-from lakegate.sources.files import Located, from_uri, shown, stamp_now, to_uri
+from lakegate.sources.files import Located, shown, stamp_now, to_uri
 from lakegate.sources.inspection import (
     FORMATS,
     Inspected,
@@ -135,7 +135,7 @@ def changed_files(batch: Batch, storage: StorageSettings | None = None) -> Seque
         return [
             file
             for file, stamp in zip(batch.files, stamps, strict=True)
-            if stamp != file.stamp or (file.copy_uri is not None and not Path(from_uri(file.copy_uri)).exists())
+            if stamp != file.stamp or (file.copy_uri is not None and stamp_now(file.copy_uri, stores) is None)
         ]
 
 

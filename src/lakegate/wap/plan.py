@@ -52,10 +52,8 @@ def plan(context: Context, request: IngestRequest, *, base: Ref | None = None) -
     if not engine.shares_files and any(uri.startswith("file:") for uri in batch.read_uris):
         raise InputError(
             "The files are on this machine, but the engine runs on another one and can't read them.",
-            hint="Put them where the engine can read them, or use the local engine (leave engine.url unset)."
-            if batch.format in {"parquet", "csv"}
-            else f"{batch.format} files are read on this machine first, wherever they are: convert them to parquet, or "
-            "use the local engine (leave engine.url unset).",
+            hint="With a warehouse in an object store (catalog.warehouse), they're copied there for the run. Or use "
+            "the local engine (leave engine.url unset).",
             file=batch.files[0].uri,
         )
     base = base or context.catalog.get_ref(request.target)

@@ -191,6 +191,21 @@ def test_ingest_passes_on_all_it_was_given() -> None:
     }
 
 
+def test_a_query_and_a_source_come_in_place_of_paths() -> None:
+    lake = FakeLake(ingest=PUBLISHED, query="the query", source="the source")
+    assert invoke(["ingest", "nyc.daily", "--sql", "SELECT 1 AS a"], lake).exit_code == 0
+    assert lake.asked("ingest")["paths"] == "the query"
+    assert lake.calls[0][:2] == ("query", ("SELECT 1 AS a",))
+    lake.calls.clear()
+    words = ["ingest", "nyc.orders", "--source", "shop.orders", "--watermark", "id", "--until", "9", "--mode", "append"]
+    assert invoke(words, lake).exit_code == 0
+    assert lake.asked("source") == {"sql": None, "watermark": "id", "until": "9"}
+    assert lake.asked("ingest")["paths"] == "the source"
+    assert not {"sql", "source", "watermark", "until"} & lake.asked("ingest").keys()
+    for wrong in (words[:2], [*words[:2], "a.csv", "--sql", "SELECT 1"], [*words[:2], "a.csv", "--watermark", "id"]):
+        assert invoke(wrong, lake).exit_code == 2
+
+
 def test_csv_flags_change_the_tables_settings_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "lakegate.toml").write_text('[tables."nyc.trips".csv]\nquote = "|"\ndelimiter = ";"\n')
     lake = FakeLake(ingest=PUBLISHED)

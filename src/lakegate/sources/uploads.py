@@ -1,0 +1,62 @@
+"""Files of this machine for an engine on another one: in the warehouse's object store, for the time of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+from lakegate.config import StorageSettings
+from lakegate.errors import LakegateError, SourceError
+from lakegate.model.batch import Batch, SourceFile
+from lakegate.ports import Narrator
+from lakegate.sources.files import from_uri, shown
+from lakegate.storage import open_store
+
+FOLDER = ".lakegate-sources"
+"""Folder of the warehouse that they're put into; what dead processes leave there is garbage to ``lakegate gc``."""
+_ENDINGS = re.compile(r"(?:\.[A-Za-z0-9]{1,8}){1,2}$")
+
+
+def upload(batch: Batch, warehouse: str, run_id: str, storage: StorageSettings, narrator: Narrator) -> Batch:
+    """Return the batch with those of its files that the engine would read here copied to ``warehouse``, a URI.
+
+    Raises:
+        SourceError: When a file can't be copied.
+        StorageUnavailableError: When the store doesn't answer.
+    """
+    if not any(map(_is_here, batch.files)):
+        return batch
+    store, files = open_store(warehouse, storage), []
+    with narrator.step(f"Copying {sum(map(_is_here, batch.files)):,} files to where the engine reads them") as step:
+        for done, file in enumerate(batch.files, start=1):
+            if _is_here(file):
+                path = from_uri(file.copy_uri or file.uri)
+                ending = _ENDINGS.search(path)  # by which Spark knows how it's compressed
+                target = f"{warehouse.rstrip('/')}/{FOLDER}/{run_id}/{token_hex(8)}{ending[0] if ending else ''}"
+                try:
+                    store.create(target, Path(path).read_bytes())
+                except OSError as error:
+                    raise SourceError(
+                        f"'{shown(path)}' can't be copied to {target}: {error.strerror or error}.",
+                        hint="The engine is on another machine, and reads it there. Check the rights to the warehouse.",
+                        path=shown(path),
+                    ) from error
+                file = file.model_copy(update={"copy_uri": target})  # noqa: PLW2901 - the same file
+            files.append(file)
+            step.progress(done, len(batch.files), "files")
+    return batch.only(tuple(files))
+
+
+def drop_uploads(files: Sequence[SourceFile], storage: StorageSettings) -> None:
+    """Delete what was copied. What can't be deleted is left to ``lakegate gc``."""
+    uris = [file.copy_uri for file in files if file.copy_uri is not None and f"/{FOLDER}/" in file.copy_uri]
+    if uris:
+        with suppress(LakegateError, OSError):
+            open_store(uris[0], storage).delete(uris)
+
+
+def _is_here(file: SourceFile) -> bool:
+    return (file.copy_uri or file.uri).startswith("file:")

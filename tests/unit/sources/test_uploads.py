@@ -1,0 +1,34 @@
+"""What an engine on another machine reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakegate.config import StorageSettings
+from lakegate.errors import SourceError
+from lakegate.progress import SilentNarrator
+from lakegate.sources import changed_files, discover, uploads
+from lakegate.sources.uploads import drop_uploads, upload
+from support.memory_store import MemoryStore
+
+
+def test_files_of_this_machine_are_copied_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, stores = MemoryStore(), StorageSettings()
+    monkeypatch.setattr(uploads, "open_store", lambda *_: store)
+    monkeypatch.setattr("lakegate.sources.files.open_store", lambda *_: store)
+    (tmp_path / "a b.csv").write_text("n\n1\n", encoding="utf-8")
+    batch = discover([str(tmp_path / "a b.csv")])
+    copied = upload(batch, "s3://lake/w", "r1", stores, SilentNarrator())
+    (target,) = store.objects
+    assert target.startswith("s3://lake/w/.lakegate-sources/r1/")
+    assert (copied.read_uris, copied.uris, store.objects[target]) == ((target,), batch.uris, b"n\n1\n")
+    assert upload(copied, "s3://lake/w", "r1", stores, SilentNarrator()) == copied
+    assert not changed_files(copied, stores)
+    drop_uploads(copied.files, stores)
+    assert not store.objects
+    assert changed_files(copied, stores) == list(copied.files)
+    store.trouble = PermissionError(13, "denied")
+    with pytest.raises(SourceError, match=r"can't be copied to s3://lake/w/.*: denied"):
+        upload(batch, "s3://lake/w", "r1", stores, SilentNarrator())
