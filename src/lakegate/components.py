@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakegate.catalogs import find_catalog
-from lakegate.config import FILE_NAME, HOME_NAME, Settings, StorageSettings
+from lakegate.config import FILE_NAME, HOME_NAME, Settings, SourceSettings, StorageSettings
 from lakegate.contracts.store import Contracts
 from lakegate.credentials.secret import Secret
 from lakegate.errors import CatalogUnavailableError, ConfigurationError, NotFoundError
@@ -285,12 +285,12 @@ class Components:
         return FileEngine(sessions, shares_files=self.shares_files)
 
     def source_catalog(self, name: str) -> SourceCatalog:
-        """Return a source of the settings as a catalog of Spark, with its driver in the cache.
+        """Return a source of the settings as a catalog of Spark. The local Spark has its driver then.
 
         Raises:
             NotFoundError: The settings have no such source.
             ConfigurationError: A secret of it isn't there, or would go to another machine without TLS.
-            LocalStackError: Its driver can't be fetched.
+            LocalStackError: Its driver can't be fetched, or Spark had to be started anew for it and somebody uses it.
         """
         given = self.settings.sources.get(name)
         if given is None:
@@ -299,7 +299,6 @@ class Components:
                 f"The settings have no source '{name}'.", hint=f"{guess}Add a section [sources.{name}] to {FILE_NAME}."
             )
         options = {"": given.catalog} if given.catalog is not None else {"": _JDBC_CATALOG, **_JDBC}
-        jars: tuple[Path, ...] = ()
         has_secret = False
         for key, text in {"password": given.password, **given.options}.items():
             if text is not None and is_reference(text):
@@ -308,14 +307,24 @@ class Components:
             elif text is not None:
                 options[key] = text
         if given.url is not None:
-            from lakegate.local.drivers import prepare_driver
-
-            jar, driver = prepare_driver(given, self.narrator)
-            options |= {"url": given.url, "driver": driver, **({"user": given.user} if given.user else {})}
-            jars = (jar,)
+            options |= {"url": given.url, **({"user": given.user} if given.user else {})}
+            driver = options.get("driver") or self._driver(given)
+            options |= {"driver": driver} if driver else {}
         if has_secret:
             self._require_private_engine(name)
-        return SourceCatalog(name, options, jars)
+        return SourceCatalog(name, options)
+
+    def _driver(self, source: SourceSettings) -> str:
+        """Return the class of a database's driver, which the local Spark has then; another one must have it."""
+        from lakegate.local.drivers import driver_artifact, driver_class
+
+        if self._session is not None or self.settings.engine.url is not None:
+            return "org.postgresql.Driver" if source.driver is None else ""
+        artifact = driver_artifact(source)
+        found = driver_class(artifact, self.narrator)
+        if self.stack.switch(SparkStores(drivers=(artifact,)), in_transaction=False):
+            self.engine.close()  # its sessions ended with the old Spark
+        return found
 
     def _require_private_engine(self, source: str) -> None:
         engine = self.settings.engine

@@ -1,4 +1,4 @@
-"""What the local Spark needs to reach object stores: more jars, a few settings, and credentials in its environment."""
+"""What the local Spark needs to reach object stores and databases: jars, settings, credentials in its environment."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ _TASK_ATTEMPTS = 4
 
 
 class SparkStores(Value):
-    """Object stores that Spark reaches, or is to reach; each is ``None`` when it does not.
+    """Object stores and databases that Spark reaches, or is to reach; a store is ``None`` when it does not.
 
     Attributes:
         s3: Where S3 is.
         gcs: Where Google Cloud Storage is.
         adls: Where Azure Data Lake Storage is.
+        drivers: Of the databases that it reaches.
     """
 
     s3: S3Settings | None = None
     gcs: GcsSettings | None = None
     adls: AdlsSettings | None = None
+    drivers: tuple[Artifact, ...] = ()
 
     def __bool__(self) -> bool:
         return self != SparkStores()
@@ -41,7 +43,12 @@ class SparkStores(Value):
             >>> SparkStores(s3=S3Settings(region="a")).having(SparkStores(gcs=GcsSettings())).s3.region
             'a'
         """
-        return SparkStores(s3=wanted.s3 or self.s3, gcs=wanted.gcs or self.gcs, adls=wanted.adls or self.adls)
+        return SparkStores(
+            s3=wanted.s3 or self.s3,
+            gcs=wanted.gcs or self.gcs,
+            adls=wanted.adls or self.adls,
+            drivers=tuple(dict.fromkeys((*self.drivers, *wanted.drivers))),
+        )
 
 
 def stores_of(uris: Iterable[str], storage: StorageSettings) -> SparkStores:
@@ -74,6 +81,8 @@ def store_artifacts(stores: SparkStores) -> tuple[Artifact, ...]:
         *(S3_ARTIFACTS if stores.s3 else ()),
         *(GCS_ARTIFACTS if stores.gcs else ()),
         *(ADLS_ARTIFACTS if stores.adls else ()),
+        # Not handed to a session: Java keeps a driver for good, and a session's classes go when it ends.
+        *stores.drivers,
     )
 
 

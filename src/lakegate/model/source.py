@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
@@ -47,12 +46,10 @@ class SourceCatalog:
     Attributes:
         name: What the settings call it.
         options: Spark's options of it, ``""`` for its class; secrets among them.
-        jars: What it needs besides Spark's own.
     """
 
     name: str
     options: Mapping[str, str] = field(repr=False, hash=False)
-    jars: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -477,8 +477,6 @@ class SparkEngine:
             # What Spark shows of settings and plans.
             hidden = {"spark.sql.redaction.options.regex": rf"(?i)url|{prefix.replace('.', '[.]')}"}
             session = self._open({**session_settings({}), **settings, **hidden, **PLAN_SETTINGS})
-            if is_connect(session) and catalog.jars:
-                session.addArtifacts(*map(str, catalog.jars))
             session.sql(f"SET CATALOG {quote(catalog.name)}")
             self._own[key] = session
         return session
