@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -2543,7 +2543,8 @@ class Lake:
                 "The query doesn't say for sure which tables it reads: if one changes before the rows are published, "
                 "they are published all the same."
             )
-        frame = self._rows_of_source(table, given, options) if isinstance(given, Source) else spark_frame(given)
+        with _said_of(given):
+            frame = self._rows_of_source(table, given, options) if isinstance(given, Source) else spark_frame(given)
         if frame is not None:
             from lakegate.spark.dataframes import to_batches as from_spark
 
@@ -2558,7 +2559,8 @@ class Lake:
             problems = list(schema_problems(f"rows of {what}", schema))
             if problems:
                 raise combine(problems)
-            write(batches, schema, target)
+            with _said_of(given):
+                write(batches, schema, target)
         return target
 
     def _inspect_source(self, source: Source, rows: int) -> SourceSample:
@@ -2567,8 +2569,9 @@ class Lake:
         from lakegate.spark.reader import iceberg_schema
 
         engine = self._components.engine
-        frame = engine.read_source(self._components.source_catalog(source.name), source)
-        found = engine.fetch(frame.limit(rows)).to_pylist()
+        with _said_of(source):
+            frame = engine.read_source(self._components.source_catalog(source.name), source)
+            found = engine.fetch(frame.limit(rows)).to_pylist()
         return SourceSample(
             batch=Batch(format="parquet", files=(), columns=()),
             columns=iceberg_schema(frame.schema).columns,
@@ -2782,6 +2785,15 @@ class Lake:
                         yield file
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _said_of(given: object) -> AbstractContextManager[None]:
+    """Have what a source's own system says in the body raised as errors about it."""
+    if not isinstance(given, Source):
+        return nullcontext()
+    from lakegate.spark.failures import of_source
+
+    return of_source(str(given))
 
 
 def _source_among(given: Paths | Frame) -> str | None:

@@ -14,7 +14,9 @@ from lakegate.errors import (
     EngineError,
     EngineUnavailableError,
     LakegateError,
+    NotFoundError,
     QueryError,
+    RetryableError,
     SourceError,
     StorageUnavailableError,
 )
@@ -130,6 +132,9 @@ _FAILURES = (
     ),
 )
 _FIRST_SENTENCE_LENGTH = 400
+_SAID_BY_DATABASE = re.compile(
+    r"(?:Caused by: )?[\w.$]*(?:SQL\w*|Connect|UnknownHost|SocketTimeout|Analysis)Exception: ([^\n]+)"
+)
 
 
 @contextmanager
@@ -155,6 +160,58 @@ def translated(doing: str, *, query: bool = False, source: bool = False) -> Iter
         yield
     except (PySparkException, RpcError, *_classic_errors()) as error:
         raise _translate(error, doing, query=query, source=source) from error
+
+
+@contextmanager
+def of_source(name: str) -> Iterator[None]:
+    """Say of what the body raises about a database, or another catalog, that it's the source ``name``.
+
+    Raises:
+        RetryableError: When it doesn't answer.
+        ConfigurationError: When Spark lacks its driver.
+        NotFoundError: When it has no such table.
+        SourceError: When it refuses for another reason.
+    """
+    try:
+        yield
+    except LakegateError as error:
+        found = _source_error(name, str(error.__cause__ or ""))
+        if found is None:
+            raise
+        raise found from error.__cause__
+
+
+def _source_error(name: str, text: str) -> LakegateError | None:
+    missing = ("FAILED_JDBC.TABLE_EXISTS", "does not exist", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+    if not _holds(text, ("JDBC", "SQLException", "java.sql.", "PSQL", "ClassNotFoundException", *missing)):
+        return None
+    reasons = [reason for reason in _SAID_BY_DATABASE.findall(text) if reason.strip()]
+    reason = first_sentence(reasons[-1] if reasons else text).rstrip(".")
+    section = name.partition(".")[0]
+    if _holds(text, ("ConnectException", "UnknownHostException", "SocketTimeoutException", "Connection refused")):
+        return RetryableError(
+            f"The database of source {name} doesn't answer: {reason}.",
+            hint=f"Nothing was published. Check sources.{section}.url and the network, then try again.",
+        )
+    if _holds(text, ("ClassNotFoundException", "No suitable driver")):
+        return ConfigurationError(
+            f"Spark doesn't have the driver, or the class, of source {name}.",
+            hint="A Spark of your own must have it on its class path, such as by spark.jars.packages.",
+        )
+    if _holds(text, ("authentication", "Access denied", "Login failed")):
+        return ConfigurationError(
+            f"The database of source {name} refuses to log in: {reason}.",
+            hint=f"Check sources.{section}.user and password.",
+        )
+    if _holds(text, missing):
+        return NotFoundError(
+            f"Source {name} doesn't exist, or may not be read: {reason}.",
+            hint=f"To see what there is: lakegate inspect --source {section} --sql 'SHOW TABLES IN schema'",
+        )
+    return SourceError(
+        f"Source {name} can't be read: {reason}.",
+        hint="Where a column's type is the reason, make a view without it, or with a cast, in the database.",
+    )
 
 
 def first_sentence(text: str) -> str:
