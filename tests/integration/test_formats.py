@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -82,6 +83,13 @@ def test_json_is_parsed_as_the_table(lake: Lake, namespace: str, tmp_path: Path)
     second.write_text('[{"note": "2024-02-01", "fee": 2, "D": 3, "day": "2024-01-02", "id": 2}]', encoding="utf-8")
     found = published(lake, lake.ingest(target, second, checks=["not_null(day)"]))
     assert found[1] == {"id": 2, "fee": Decimal("2.00"), "d": 3.0, "day": dt.date(2024, 1, 2), "note": "2024-02-01"}
+    # Narrow types, a nested column without values, and files that only differ by what was inferred.
+    target = f"{namespace}.narrow"
+    lake.ingest(target, pa.table({"id": pa.array([1], pa.int32()), "x": [0.5], "tags": [["a"]]}))
+    (tmp_path / "c.jsonl").write_text('{"id": 2, "x": 2, "tags": null}\n', encoding="utf-8")
+    (tmp_path / "d.jsonl").write_text('{"id": 3, "x": 0.25, "tags": ["b"]}\n', encoding="utf-8")
+    found = published(lake, lake.ingest(target, [tmp_path / "c.jsonl", tmp_path / "d.jsonl"]))
+    assert found[1:] == [{"id": 2, "x": 2.0, "tags": None}, {"id": 3, "x": 0.25, "tags": ["b"]}]
 
 
 WAYS: dict[str, Callable[[pa.Table, Lake], Any]] = {
@@ -141,6 +149,9 @@ def test_csv_as_germans_write_it_arrives_as_they_mean_it(lake: Lake, namespace: 
     source.write_text(
         "id;betrag;tag;zeit;plz\n1;1.234,56;31.1.2024;1.2.2024 7:05;00501\n2;-0,5;NA;;12345\n", encoding="utf-8"
     )
+    (tmp_path / "c.csv").write_text("id;x;ja\n1;1.000,5;NA\n2;-Inf;true\n", encoding="utf-8")
+    numbers = lake.ingest(f"{namespace}.numbers", tmp_path / "c.csv", csv=CsvOptions(delimiter=";", decimal=","))
+    assert published(lake, numbers) == [{"id": 1, "x": 1000.5, "ja": None}, {"id": 2, "x": -math.inf, "ja": True}]
     csv = CsvOptions(
         delimiter=";",
         decimal=",",
