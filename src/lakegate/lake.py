@@ -278,12 +278,14 @@ class Lake:
         """Write files or rows to a branch, audit them, and publish them to ``main``, or publish nothing.
 
         Each version of a file (its path and content) is published to a table once. Files that are already published
-        are skipped. Rows that are handed over are published once for each ``run_id``.
+        are skipped. Rows that are handed over are published once for each ``run_id``, those of a :meth:`source` by its
+        watermark.
 
         Args:
             table: ``namespace.table``. Created if it doesn't exist.
             paths: Files, folders or glob patterns; or rows: a pandas, Polars or Spark frame, a DuckDB relation, an
-                Arrow table or reader, a list of dicts, or a generator of these.
+                Arrow table or reader, a list of dicts, or a generator of these; or a :meth:`source`, such as a table of
+                a database.
             run_id: Id of the run. Default: a new one. With the id of an earlier run, the call resumes that run, or
                 returns it if it has ended.
             checks: Checks to run in addition to the table's settings: text (``"not_null(id)"``) or values.

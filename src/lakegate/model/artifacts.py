@@ -62,7 +62,7 @@ POSTGRESQL = Artifact(
     group="org.postgresql",
     name="postgresql",
     version="42.7.11",
-    size_bytes=0,
+    size_bytes=1_142_677,
     sha256="1981b31d3993c58702783c1cddf10a34e48c1f413d70ff1cb6def0a143484647",
 )
 """The driver for databases that are sources; fetched when one is."""
