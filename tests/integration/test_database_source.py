@@ -161,7 +161,7 @@ def test_a_whole_table_is_as_a_file_and_a_query_reads_no_more_than_its_source(sh
     for wrong, error in (
         (lake.source(f"shop.{namespace}.nope"), NotFoundError),
         (lake.source("shop", sql=f"DROP TABLE {namespace}.t"), QueryError),
-        (lake.source("shop", sql=f"SELECT * FROM lakegate.{target}"), QueryError),
+        (lake.source("shop", sql=f"SELECT * FROM lakegate.{target}"), NotFoundError),
         (lake.source("shop", sql='SELECT * FROM `x" y`'), InputError),
         (lake.source("ship.t"), NotFoundError),
         (lake.source(f"shop.{namespace}.t", watermark="mark"), InputError),
