@@ -81,7 +81,17 @@ class Change:
     @property
     def adds_delete_files(self) -> bool:
         """Whether it takes rows out of data files that stay."""
-        return any(int(snapshot.summary.get("added-delete-files", 0)) for snapshot in self.change.written)
+        if any(int(snapshot.summary.get("added-delete-files", 0)) for snapshot in self.change.written):
+            return True
+        # Of a change in several steps, only the last one is published.
+        before, after = (_delete_files(self.context, state) for state in (self.before, self.after))
+        return before < after
+
+
+def _delete_files(context: Context, pointer: TablePointer | None) -> int:
+    """Return how many delete files a table has."""
+    snapshot = None if pointer is None else context.reader.metadata(pointer).snapshot
+    return 0 if snapshot is None else int(snapshot.summary.get("total-delete-files", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +413,7 @@ class _Planner:
             paths = files_of_snapshots(self._context, change.after, change.change.snapshot_ids)
         missing = paths - set(files)
         later = self._later(change)
-        blocking = [one for one in later if one.adds_delete_files] if self._has_delete_files(base) else []
+        blocking = [one for one in later if one.adds_delete_files] if _delete_files(self._context, base) else []
         if missing:
             rewriting = (one for one in later if not one.only_adds)
             blocking += [one for one in rewriting if not missing <= self._files(one.after).keys()]
@@ -449,10 +459,6 @@ class _Planner:
     def _has_hidden(self, pointer: TablePointer | None) -> bool:
         """Return whether delete files hide how many rows there are."""
         return pointer is not None and self._context.reader.metadata(pointer).rows is None
-
-    def _has_delete_files(self, pointer: TablePointer) -> bool:
-        snapshot = self._context.reader.metadata(pointer).snapshot
-        return snapshot is not None and bool(int(snapshot.summary.get("total-delete-files", 0)))
 
 
 def _undone(

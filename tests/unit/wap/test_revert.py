@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -22,8 +23,9 @@ from lakegate.wap.context import Context
 from lakegate.wap.discard import discard_run
 from lakegate.wap.history import revived_in, sync
 from lakegate.wap.recover import rebuild, recover
-from lakegate.wap.revert_plan import BranchHistory, RevertPlan, plan_revert
+from lakegate.wap.revert_plan import BranchHistory, Change, RevertPlan, plan_revert
 from lakegate.wap.transaction import Transaction
+from support.flow_support import TRIPS
 from support.revert_support import A, B, C, D, House
 
 ZONES = TableIdentifier.parse("nyc.zones")
@@ -540,3 +542,22 @@ def test_keys_that_were_new_without_the_rows_that_come_back_go_with_them(house: 
 
     house.undo("gone", cascade=True)
     assert house.rows() == [*A, *B, *C]
+
+
+@pytest.mark.parametrize(("then", "now", "adds"), [("0", "1", True), ("2", "2", False), (None, "1", True)])
+def test_what_a_change_in_several_steps_deleted_is_seen_in_its_totals(
+    house: House, monkeypatch: pytest.MonkeyPatch, then: str | None, now: str, adds: bool
+) -> None:
+    """Of a delete and an insert in one transaction, only the insert's snapshot is published."""
+    house.add("r1", A)
+    house.add("r2", B)
+    new, old = list(house.catalog.history("main", operations=True))[:2]
+    change = Change(house.context, new, TRIPS, old.puts[0], new.puts[0])
+    assert not change.adds_delete_files
+    for pointer, total in ((old.puts[0], then), (new.puts[0], now)):
+        version = house.versions[pointer.metadata_location]
+        newest = version.snapshots[-1]
+        summary = newest.summary if total is None else {**newest.summary, "total-delete-files": total}
+        kept = (*version.snapshots[:-1], newest.model_copy(update={"summary": summary}))
+        monkeypatch.setitem(house.versions, pointer.metadata_location, replace(version, snapshots=kept))
+    assert change.adds_delete_files is adds
