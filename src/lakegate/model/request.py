@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from itertools import pairwise
 from typing import Literal
 
 from lakegate.model.base import Value
@@ -10,6 +10,7 @@ from lakegate.model.batch import Batch, Claim, SourceFile
 from lakegate.model.checks import Check, Tolerance
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.schema import Column, Schema, SchemaChange
+from lakegate.model.sqltext import SqlTextError, sql_tokens
 
 OnFailure = Literal["keep", "drop"]
 """Keep or drop the branch of a rejected batch."""
@@ -41,9 +42,6 @@ TableMode = Literal["append", "overwrite", "replace-partitions", "upsert"]
 """The modes that a table can have by its settings."""
 
 
-_BY_SOURCE = re.compile(r"\bBY(?:\s|/\*.*?\*/|--[^\n]*\n)+SOURCE\b", re.IGNORECASE | re.DOTALL)
-
-
 class WriteMode(Value):
     """What a batch does to the rows that are there, and what that takes.
 
@@ -67,7 +65,11 @@ class WriteMode(Value):
     def needs_all_files(self) -> bool:
         """Whether rows that aren't in the batch go, so that no file of it may be left out."""
         if self.merge_sql is not None:
-            return _BY_SOURCE.search(self.merge_sql) is not None
+            try:
+                words = [token.upper for token in sql_tokens(self.merge_sql)]
+            except SqlTextError:
+                return True
+            return ("BY", "SOURCE") in pairwise(words)
         return self.name in {"overwrite", "replace-partitions"}
 
     @property

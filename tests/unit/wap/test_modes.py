@@ -255,7 +255,15 @@ def test_an_overwrite_leaves_no_file_to_another_run(house: FakeLakehouse, monkey
 
 
 @pytest.mark.parametrize(
-    ("clause", "refused"), [("WHEN NOT MATCHED BY\n SOURCE THEN DELETE", True), ("USING batch AS source", False)]
+    ("clause", "refused"),
+    [
+        ("WHEN NOT MATCHED BY\n SOURCE THEN DELETE", True),
+        ("WHEN NOT MATCHED by -- x\rsource THEN DELETE", True),
+        ("WHEN NOT MATCHED BY /* /* x */ */ SOURCE THEN DELETE", True),
+        ("USING batch AS source", False),
+        ("USING batch -- not matched by source\n", False),
+        ("WHEN MATCHED AND note = 'by source' THEN DELETE", False),
+    ],
 )
 def test_a_merge_that_deletes_what_its_batch_lacks_needs_all_of_it(clause: str, refused: bool) -> None:
     mode = WriteMode(name="merge-sql", merge_sql=f"MERGE INTO nyc.trips {clause}")
