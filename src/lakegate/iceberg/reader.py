@@ -149,8 +149,7 @@ class IcebergTableReader:
         return any(
             manifest.content == ManifestContent.DATA
             and manifest.partition_spec_id != pointer.spec_id
-            # Version 1 may leave the counts out.
-            and (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
+            and _may_hold_files(manifest)
             for manifest in (() if snapshot is None else self._manifests(snapshot, pointer))
         )
 
@@ -249,10 +248,11 @@ class IcebergTableReader:
         snapshot = metadata.find_snapshot(file.document, snapshot_id)
         assert snapshot is not None  # noqa: S101 - for the type checker; the caller found it
         added: list[DataFile] = []
-        only_added = True
+        older, carried, only_added = list[ManifestFile](), Counter[str](), True
         for manifest in self._manifests(snapshot, pointer):
             # Version 1 may leave the snapshot out; then the entries name it.
             if manifest.added_snapshot_id not in (snapshot_id, None):
+                older.append(manifest)
                 continue
             if manifest.content != ManifestContent.DATA:
                 only_added = False
@@ -262,12 +262,41 @@ class IcebergTableReader:
                 # What names no snapshot is of the one that added the manifest (spec, "Manifest Entry Fields").
                 own = manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id
                 if own != snapshot_id or entry.status == ManifestEntryStatus.EXISTING:
+                    carried[entry.data_file.file_path] += entry.status != ManifestEntryStatus.DELETED
                     continue
                 if entry.status == ManifestEntryStatus.DELETED:
                     only_added = False
                 else:
                     added.append(decoder.decode(entry.data_file))
-        return added, only_added
+        return added, only_added and self._keeps_older(file.document, snapshot, pointer, older, carried)
+
+    def _keeps_older(
+        self,
+        document: Document,
+        snapshot: Document,
+        pointer: TablePointer,
+        older: Sequence[ManifestFile],
+        carried: Counter[str],
+    ) -> bool:
+        """Return whether a snapshot has each file of its parent once: in its manifests, or ``carried`` into its own.
+
+        No check reads those files: one that is missing, or there twice, would be published unseen.
+        """
+        parent_id = snapshot.get("parent-snapshot-id")
+        parent = None if parent_id is None else metadata.find_snapshot(document, parent_id)
+        if parent is None:
+            return parent_id is not None or not (older or +carried)
+        before = {one.manifest_path: one for one in self._manifests(parent, pointer) if _may_hold_files(one)}
+        left = Counter(before.keys())
+        left.subtract(one.manifest_path for one in older if _may_hold_files(one))
+        merged = [before[path] for path, number in left.items() if number > 0]
+        there = Counter(
+            entry.data_file.file_path
+            for manifest in merged
+            for entry in self._entries(manifest, pointer)
+            if entry.status != ManifestEntryStatus.DELETED
+        )
+        return min(left.values(), default=0) >= 0 and there == +carried
 
     def _state(self, pointer: TablePointer) -> TableState:
         file = self._files.metadata(pointer)
@@ -288,6 +317,11 @@ class IcebergTableReader:
         return self._files.read(
             "Manifest", manifest.manifest_path, pointer, lambda content: list(read_manifest(content))
         )
+
+
+def _may_hold_files(manifest: ManifestFile) -> bool:
+    # Version 1 may leave the counts out.
+    return (manifest.added_files_count, manifest.existing_files_count) != (0, 0)
 
 
 def _columns_of(schema: IcebergSchema) -> Schema:

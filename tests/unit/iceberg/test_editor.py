@@ -429,6 +429,40 @@ def test_a_manifest_that_gets_lost_is_noticed(
     assert contents_of(base) == before
 
 
+@pytest.mark.parametrize("merges", ["true", "false"])
+@pytest.mark.parametrize("what", ["as it was", "lacks one", "has one twice", "has another's"])
+def test_an_append_that_has_other_older_files_is_a_rewrite(tables: IcebergTables, what: str, merges: str) -> None:
+    """However its summary counts them: no check reads files that were there before."""
+    table = tables.create(
+        {"commit.manifest-merge.enabled": merges, "commit.manifest.min-count-to-merge": "2", "format-version": "2"}
+    )
+    for number in range(3):
+        append(table, [number])
+    base = pointer_to(table)
+    staged, other = appended(tables, base, [7]), appended(tables, base, [8])
+    document, listed = document_at(staged), read_list(_list_of(staged).read_bytes())
+    older = [line for line in listed.manifests if line.file.added_snapshot_id != staged.snapshot_id]
+    (foreign,) = [line for line in manifests_at(other) if line.file.added_snapshot_id == other.snapshot_id]
+    lines = {
+        "as it was": listed.manifests,
+        "lacks one": [line for line in listed.manifests if line not in older[:1]],
+        "has one twice": [*listed.manifests, *older[:1]],
+        "has another's": [*listed.manifests, foreign],
+    }[what]
+    location = f"{document['location']}/metadata/snap-{uuid4()}.avro"
+    forged = write_list(ManifestList(listed.meta, tuple(lines)), staged.snapshot_id, base.snapshot_id, 4)
+    local_path(location).write_bytes(forged)
+    document["snapshots"][-1]["manifest-list"] = location
+    found = IcebergTableReader().change(base, rewritten(staged, {"snapshots": document["snapshots"]}))
+    is_same = what == "as it was" or (not older and what != "has another's")
+    assert found.kind == ("append" if is_same else "rewrite")
+
+
+def _list_of(pointer: TablePointer) -> Path:
+    (snapshot,) = [s for s in document_at(pointer)["snapshots"] if s["snapshot-id"] == pointer.snapshot_id]
+    return local_path(snapshot["manifest-list"])
+
+
 def entry_path(table: Table) -> str:
     return str(table.inspect.files()["file_path"][0].as_py())
 
