@@ -22,7 +22,7 @@ from lakegate.errors import (
     RetryableError,
 )
 from lakegate.model.run import Publication, Run, RunError, RunStep
-from lakegate.progress import bound_to
+from lakegate.progress import bound_to, without_secrets
 from lakegate.telemetry import tracing
 from lakegate.telemetry.metrics import Measured, Sample, count_ending, count_steps, measuring
 from lakegate.wap import failpoints
@@ -504,4 +504,12 @@ def _log(run: Run) -> None:
 
 
 def _record(error: LakegateError | None) -> RunError | None:
-    return None if error is None else RunError.model_validate(error.to_dict())
+    """Return an error as the journal and alerts have it: without secrets that other programs' words may hold."""
+    if error is None:
+        return None
+    said = error.to_dict()
+    texts = {key: without_secrets(text) for key, text in said.items() if isinstance(text, str)}
+    context = said["context"]
+    if isinstance(context, dict):
+        context = {key: without_secrets(one) if isinstance(one, str) else one for key, one in context.items()}
+    return RunError.model_validate({**said, **texts, "context": context})

@@ -68,6 +68,17 @@ def test_an_exception_discards_everything(house: FakeLakehouse) -> None:
     assert tx.run.status == "failed"
 
 
+def test_the_journal_keeps_no_secret_that_an_exception_holds(house: FakeLakehouse) -> None:
+    with pytest.raises(ValueError, match="hunter22"), begun(house) as tx:
+        raise ValueError("Can't reach postgresql://me:hunter22@db/x?token=abcdef")
+    assert tx.run.error is not None
+    assert tx.run.error.message == 'Internal error: ValueError("Can\'t reach postgresql://…@db/x?token=…")'
+    with pytest.raises(InputError), begun(house, "t2") as tx:
+        raise InputError("No.", hint="Ask me:hunter22@db.", path="s3://me:hunter22@db/x", rows=3)
+    assert tx.run.error is not None
+    assert tx.run.error.context == {"path": "s3://…@db/x", "rows": 3, "run_id": "t2"}
+
+
 def test_an_audit_that_fails_inside_the_block_ends_the_transaction_too(house: FakeLakehouse) -> None:
     with pytest.raises(AuditFailedError, match="of another branch"), begun(house) as tx:
         tx.append("nyc.trips", CLEAN)
