@@ -124,7 +124,7 @@ def wap_flow(
     except LakegateError as error:
         return _given_up(run_id, home, error)
     except (httpx.HTTPError, PrefectException, ConcurrencySlotAcquisitionError) as error:
-        return _given_up(run_id, home, _server_away(error))
+        return _given_up(run_id, home, _server_away(run_id, error))
     return _ended(run)
 
 
@@ -156,10 +156,10 @@ def _require_wanted() -> None:
         raise CancelledInPrefectError("The flow run was cancelled; nothing was published.")
 
 
-def _server_away(error: Exception) -> LakegateError:
+def _server_away(run_id: str, error: Exception) -> LakegateError:
     return RetryableError(
-        f"Prefect's server didn't answer between two steps ({type(error).__name__}); the run was undone.",
-        hint="Run it again.",
+        f"Prefect's server didn't answer between two steps ({type(error).__name__}).",
+        hint=f"See what became of the run: lakegate runs {run_id}. Then run the flow again.",
     )
 
 
@@ -178,6 +178,10 @@ def _given_up(run_id: str, home: str | None, error: LakegateError) -> State[Any]
 
 
 def _ended(run: Run) -> State[Any]:
+    if run.status not in ("published", "skipped", "reverted"):
+        # Somebody discarded it between two steps, say: nothing was published.
+        error = LakegateError(sentence(run), hint=f"lakegate runs {run.run_id}", run_id=run.run_id)
+        return Failed(message=told(error), data=error)
     return Completed(name=run.status.capitalize(), message=sentence(run), data=run)
 
 
