@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,8 @@ from lakegate.progress import SilentNarrator
 from lakegate.spark.failures import translated
 from lakegate.wap.failpoints import POINTS
 from proofs import crash_matrix
-from support.e2e_support import LAKEGATE, Cli, press_ctrl_c, write, write_trips
+from support import warm
+from support.e2e_support import Cli, press_ctrl_c, write, write_trips
 from support.loopback import loopback_client
 from support.served_lake import serving
 
@@ -219,7 +219,7 @@ def run_and_meanwhile(
     """Run a command that runs the program ``other`` when it comes to ``point``."""
     listed = json.dumps([str(word) for word in other])
     return subprocess.run(
-        [sys.executable, "-c", MEANWHILE, point, listed, "--home", str(cli.home), *map(str, words)],
+        [*warm.python(), "-c", MEANWHILE, point, listed, "--home", str(cli.home), *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
@@ -312,7 +312,7 @@ def test_two_commands_at_once_into_one_table(cli: Cli, table: str, tmp_path: Pat
     first, quick, slow = (write_trips(tmp_path / f"{n}.parquet", ROWS, start=n * ROWS) for n in range(3))
     require_works(cli, table, first)
     before = cli.branches()
-    meanwhile: list[str | Path] = [*LAKEGATE, "--home", cli.home, "ingest", table, quick]
+    meanwhile: list[str | Path] = [*warm.words(warm.CLI), "--home", cli.home, "ingest", table, quick]
     done = run_and_meanwhile(cli, "before-commit", meanwhile, "ingest", table, slow, "-o", "json")
 
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,9 @@ class Program:
     variables: Mapping[str, str]
 
     def start(self, *words: object, fault: str = "", **more: str) -> subprocess.Popen[str]:
-        return self._start((sys.executable, "-m", warm.DBOS, *words), fault=fault, **more)
+        """Start it: cold, unless it is to be stopped somewhere."""
+        python = warm.words(warm.DBOS) if fault else (sys.executable, "-m", warm.DBOS)
+        return self._start((*python, *words), fault=fault, **more)
 
     def _start(self, words: tuple[object, ...], *, fault: str, **more: str) -> subprocess.Popen[str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LAKEGATE_")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +25,7 @@ from lakegate.ports import FileStore
 from lakegate.wap import reachable
 from lakegate.wap.context import Context
 from lakegate.wap.gc import gc
+from support import warm
 
 pytestmark = pytest.mark.jvm
 
@@ -255,7 +255,7 @@ def test_what_a_killed_process_announced_keeps_nobody_out(
 
     def killed(what: str) -> list[str]:
         place = (str(tmp_path / "another-project"), stack.spark_url, stack.nessie_uri, components.warehouse)
-        done = subprocess.run([sys.executable, "-c", KILLED, what, *place, tag, old], check=False)
+        done = subprocess.run([*warm.python(), "-c", KILLED, what, *place, tag, old], check=False)
         assert done.returncode == -signal.SIGKILL
         return announced()
 

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,8 @@ from lakegate.errors import ConflictError, RetryableError
 from lakegate.lake import Lake
 from lakegate.model.refs import CommitRequest, Ref
 from lakegate.model.run import Run
-from support.e2e_support import LAKEGATE, Cli
+from support import warm
+from support.e2e_support import Cli
 
 pytestmark = pytest.mark.jvm
 
@@ -85,7 +85,7 @@ class World:
         """Start a command that is stopped at ``point`` for as long as the body takes, and longer than its lease."""
         variables = {"LAKEGATE_JOURNAL_LEASE_S": str(lease_s)}
         environment = self.cli.environment(f"{point}:pause") | variables
-        command = [*LAKEGATE, "--home", str(self.cli.home), *map(str, words)]
+        command = [*warm.words(warm.CLI), "--home", str(self.cli.home), *map(str, words)]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         ) as owner:
@@ -207,7 +207,7 @@ def test_ctrl_c_while_the_commit_is_on_its_way(world: World) -> None:
     before = next(iter(world.lake.log("main", limit=1))).hash
 
     def interrupted(*words: str | Path) -> None:
-        program = [sys.executable, "-c", INTERRUPTED, "--home", str(world.cli.home), *map(str, words)]
+        program = [*warm.python(), "-c", INTERRUPTED, "--home", str(world.cli.home), *map(str, words)]
         done = subprocess.run(program, capture_output=True, text=True, check=False, env=world.cli.environment())
         assert (done.returncode, "had been published already" in done.stderr) == (130, True), done.stderr
 

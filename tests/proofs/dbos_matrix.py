@@ -25,6 +25,7 @@ from lakegate.wap import failpoints
 from lakegate.wap.failpoints import POINTS
 from proofs.harness import Worker, WorkerDiedError, WorkersOf, ids, published_runs
 from proofs.result import ProofResult
+from support import warm
 from support.e2e_support import trips, write
 from support.postgres import PostgresServer
 
@@ -232,6 +233,7 @@ class _DbosWorker(Worker):
     """A process of :mod:`proofs.dbos_worker`. Unlike other workers', its settings are those of this process."""
 
     module = "proofs.dbos_worker"
+    program = warm.DBOS
 
     @staticmethod
     def variables() -> dict[str, str]:

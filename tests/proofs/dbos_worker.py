@@ -62,7 +62,7 @@ def main() -> None:
     _install()
     configuration = load_configuration(None, home=home, journal=load_settings(home).journal)
     connect(home).close()
-    _say({"ready": True})
+    _say({"pid": os.getpid()})
     line = sys.stdin.readline()
     if line:
         _prepare(json.loads(line))

@@ -9,7 +9,6 @@ import queue
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -29,6 +28,7 @@ from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.run import Run
 from lakegate.wap.history import events_of
 from proofs.worker import Answer, Job
+from support import warm
 
 _TESTS = Path(__file__).resolve().parents[1]
 _PATIENCE_S = 240.0
@@ -48,10 +48,13 @@ class Worker:
     """
 
     module = "proofs.worker"
+    program = warm.CLI
+    """The program whose imports it needs."""
 
     def __init__(self, home: Path, log: IO[str]) -> None:
+        self._pid: int | None = None
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", self.module, str(home)],
+            [*warm.python(self.program), "-m", self.module, str(home)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -62,7 +65,6 @@ class Worker:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self._ready = False
 
     @staticmethod
     def variables() -> dict[str, str]:
@@ -91,9 +93,8 @@ class Worker:
 
     def wait_ready(self) -> None:
         """Wait until the process has imported what it needs; raises as :meth:`do`."""
-        if not self._ready:
-            self._line()
-            self._ready = True
+        if self._pid is None:
+            self._pid = json.loads(self._line())["pid"]
 
     def answer(self) -> Answer:
         """Return the answer to the job under way; raises as :meth:`do`."""
@@ -118,7 +119,9 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the process, whatever it is doing."""
-        self._process.kill()
+        if self._process.poll() is None:
+            # What stands for a process that is ready ends when that has ended.
+            os.kill(self._pid or self._process.pid, signal.SIGKILL)
 
     def end(self) -> int:
         """Let the process end, if it has not, and return how it did."""

@@ -83,7 +83,7 @@ def main() -> None:
     home = Path(sys.argv[1])
     with connect(home) as lake:
         lake.runs(limit=1)
-        _say({"ready": True})
+        _say({"pid": os.getpid()})
         for line in sys.stdin:
             job: Job = json.loads(line)
             os.environ[failpoints.VARIABLE] = job.get("fault", "")

@@ -121,10 +121,13 @@ class PrefectServer:
         )
 
     def begin(self, home: Path, *words: str | Path, **more: str) -> subprocess.Popen[str]:
-        """Start a command of the adapter, cold; its output goes to ``begun.log`` in the server's folder."""
+        """Start a command of the adapter; its output goes to ``begun.log`` in the server's folder.
+
+        Cold if it serves: then it starts processes of its own.
+        """
         with (self.folder / "begun.log").open("ab") as log:
             return subprocess.Popen(
-                self._words(PROGRAM, home, words),
+                self._words(PROGRAM if "serve" in words else warm.words(warm.PREFECT), home, words),
                 env=self.environment(home, **more),
                 cwd=home,
                 stdout=log,

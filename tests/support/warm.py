@@ -3,7 +3,8 @@
 A command that talks to Spark spends a second of processor time on importing pyspark, pandas and pyarrow, and the tests
 run hundreds. :func:`words` returns what to start instead: a client that imports nothing and has a process do it that
 imported them once, and forks. The fork has the arguments, environment, working folder, standard streams and signals of
-the client, which ends as it does. What it can't show is how a program starts: some tests of each program start it cold.
+the client, which stops and ends as it does. What it can't show is how a program starts: some tests of each program
+start it cold.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def words(program: str) -> tuple[str, ...]:
 
 
 def python(program: str = CLI) -> tuple[str, ...]:
-    """Return what stands for ``python`` in ``python -c TEXT``, with what a program imports."""
+    """Return what stands for ``python`` before ``-c TEXT`` or ``-m MODULE``, with what a program imports."""
     return sys.executable, "-I", "-S", warm_client.__file__, str(_server(program).address)
 
 
@@ -153,10 +154,8 @@ def _supervise(connection: socket.socket) -> None:
     if _read_at_start(environment) != _read_at_start(os.environ):
         connection.sendall(warm_client.to_bytes(warm_client.COLD))
         os._exit(0)
-    lives, held = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(lives)
         connection.close()
         _become(dict(zip(opened, descriptors, strict=True)), environment, folder)
         if kind == "-c":
@@ -168,20 +167,34 @@ def _supervise(connection: socket.socket) -> None:
             sys.argv = [what, *arguments]
             runpy.run_module(what, run_name="__main__", alter_sys=True)
         return
-    os.close(held)
     for descriptor in descriptors:
         os.close(descriptor)
     connection.sendall(warm_client.to_bytes(pid))
-    with selectors.DefaultSelector() as ready:
-        ready.register(lives, selectors.EVENT_READ)
-        ready.register(connection, selectors.EVENT_READ)
-        if any(key.fileobj is connection for key, _ in ready.select()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # its client was killed
-    _, status = os.waitpid(pid, 0)
-    with contextlib.suppress(OSError):
-        connection.sendall(warm_client.to_bytes(status))
+    _report(pid, connection)
     os._exit(0)
+
+
+def _report(pid: int, connection: socket.socket) -> None:
+    """Tell the client how its program stops and ends; kill the program when the client was killed."""
+    changes, changed = socket.socketpair()
+    changed.settimeout(0)
+    signal.set_wakeup_fd(changed.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    changed.send(b"\0")  # what happened before
+    with selectors.DefaultSelector() as ready:
+        ready.register(changes, selectors.EVENT_READ)
+        ready.register(connection, selectors.EVENT_READ)
+        while all(key.fileobj is changes for key, _ in ready.select()):
+            changes.recv(64)
+            found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+            if found:
+                with contextlib.suppress(OSError):
+                    connection.sendall(warm_client.to_bytes(status))
+                if not os.WIFSTOPPED(status):
+                    return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:

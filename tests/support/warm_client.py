@@ -13,7 +13,7 @@ import sys
 
 COLD = 0
 """In place of a process id: the environment asks for an interpreter that was started differently."""
-_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
 _NUMBER = 4
 
 
@@ -30,7 +30,9 @@ def main(address: str, words: list[str]) -> int:
             os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - no shell is needed
         for number in _PASSED_ON:
             signal.signal(number, lambda received, _frame: os.kill(pid, received))
-        return read(connection)
+        while os.WIFSTOPPED(status := read(connection)):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return status
 
 
 def to_bytes(number: int) -> bytes:
