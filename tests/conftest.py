@@ -66,6 +66,7 @@ _LONGEST = (
     *("replay", "leases", "sessions", "names", "deployed_nessie", "secured_catalog", "other_journals"),
     "values_as_written",
 )
+_ALL_MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(jvm|system)\b", re.MULTILINE)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -77,6 +78,22 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave alone, without importing what it imports, a file with no example in it or with no test that is wanted."""
+    if collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    if not collection_path.name.startswith("test_"):
+        return None if ">>>" in text else True
+    marked = _ALL_MARKED.search(text)
+    return True if marked and f"not {marked[1]}" in config.option.markexpr else None
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: a zip holds the time it was made at, and all workers must find the same names."""
+    return argname if isinstance(val, bytes) else None
 
 
 def pytest_xdist_auto_num_workers() -> int:
