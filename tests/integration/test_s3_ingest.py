@@ -160,6 +160,14 @@ def test_a_cut_off_file_stops_the_batch_before_anything_is_written(lake: Lake, b
         lake.ingest(f"{namespace}.trips", f"{bucket.uri}/in/")
 
 
+def test_an_error_of_the_engine_names_the_file(lake: Lake, bucket: Bucket, meddler: Meddler, namespace: str) -> None:
+    bucket.put("in/a.csv", b"id,name\n1,x\n")
+    meddler.act = lambda: bucket.put("in/a.csv", b"other,header\n1,x\n")
+    with unchanged(lake), pytest.raises(SourceError, match=f"{bucket.uri}/in/a.csv"):
+        lake.ingest(f"{namespace}.names", f"{bucket.uri}/in/a.csv")
+
+
+# The last one: Spark is started anew for it, and would be once more for one that came behind.
 def test_a_busy_server_is_tried_again_by_client_and_engine(
     settings: tuple[Path, Settings], bucket: Bucket, namespace: str
 ) -> None:
@@ -176,10 +184,3 @@ def test_a_busy_server_is_tried_again_by_client_and_engine(
             assert published_rows(lake.ingest(f"{namespace}.trips", f"{bucket.uri}/in/a.parquet")) == 2_000
             assert published_rows(lake.ingest(f"{namespace}.names", f"{bucket.uri}/in/b.csv")) == 100_000
         assert len(proxy.requests) > 20
-
-
-def test_an_error_of_the_engine_names_the_file(lake: Lake, bucket: Bucket, meddler: Meddler, namespace: str) -> None:
-    bucket.put("in/a.csv", b"id,name\n1,x\n")
-    meddler.act = lambda: bucket.put("in/a.csv", b"other,header\n1,x\n")
-    with unchanged(lake), pytest.raises(SourceError, match=f"{bucket.uri}/in/a.csv"):
-        lake.ingest(f"{namespace}.names", f"{bucket.uri}/in/a.csv")
