@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,9 +117,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first."""
+    """Put the tests of the longest files first, and then of those with the most tests, so that short ones end a run."""
     rank = {f"test_{name}.py": at for at, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (rank.get(item.path.name, len(rank)), -tests[item.path]))
 
 
 @pytest.fixture(scope="module", autouse=True)
