@@ -14,7 +14,7 @@ from lakegate.errors import ConfigurationError, LakegateError
 from lakegate.model.downstream import Subscription
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
-from lakegate.model.run import RunStatus
+from lakegate.model.run import RunStatus, RunStep
 from lakegate.model.words import parse_duration
 from lakegate.testing import MemoryCatalog
 from support.examples import examples
@@ -282,3 +282,19 @@ def test_what_a_downstream_system_points_at_or_is_still_to_be_told_stays() -> No
     outbox.forget("glue")
     assert world.gc(history=none).files == len(kept) == 4
     assert world.files.keys().isdisjoint(kept)
+
+
+def test_reports_of_old_runs_go_only_if_that_is_wanted_and_never_in_a_dry_run() -> None:
+    world = World()
+    world.branch("wap/x")
+    world.write("wap/x", "a")
+    step = RunStep(name="write", started_at=NOW, outcome="done")
+    run = run_on(world, "wap/x", days_ago=8, status="published", branch_kept=False, steps=(step,))
+    for keep, dry_run in ((None, False), (timedelta(days=9), False), (timedelta(days=1), True)):
+        assert world.gc(keep_detail=keep, dry_run=dry_run).expired_runs == 0
+        assert world.journal.get(run.run_id) == run
+    assert world.gc(keep_detail=timedelta(days=1)).expired_runs == 1
+    left = world.journal.get(run.run_id)
+    assert left is not None
+    assert (left.steps, left.staged, left.status) == ((), run.staged, "published")
+    assert "journal.keep_detail" in str(left.detail)
