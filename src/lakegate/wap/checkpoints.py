@@ -43,7 +43,7 @@ _FORMAT = 1
 _FILES_KEPT = 6
 _ATTEMPTS = 5
 _DIGEST_BYTES = 16
-_SHA256 = r"^[0-9a-f]{64}$"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _LINE_BEGINS = b'{"hash":"'
 
 
@@ -126,7 +126,7 @@ def checkpoint_in(commit: Commit) -> Checkpoint | None:
         return None
     with suppress(ValidationError):
         found = Checkpoint.model_validate_json(commit.properties[CHECKPOINT_PROPERTY])
-        if all(re.match(_SHA256, one) for one in (found.past, found.needed or found.past)):
+        if all(_SHA256.fullmatch(one) for one in (found.past, found.needed or found.past)):
             return found
     return None
 

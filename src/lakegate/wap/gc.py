@@ -251,14 +251,12 @@ class Garbage:
 
     def begin(self, past: History) -> None:
         """Begin with what the newest checkpoint of ``main`` knows; what its history needs is noted for the next one."""
-        needed = None
         if past.checkpoint is not None:
-            if self._keeps_all:
-                needed = load_needed(self._context, past.checkpoint)
-            self._reachable.begin(frozenset(map(hash_of, past.older)), past.foreign, needed)
-        if needed is not None:
-            self._digests.update(needed.all_digests())
-            for path in [path for path in self._candidates if digest(path) in self._digests]:
+            needed = load_needed(self._context, past.checkpoint) if self._keeps_all else None
+            digests = frozenset[bytes]() if needed is None else needed.all_digests()
+            self._reachable.begin(frozenset(map(hash_of, past.older)), past.foreign, needed, digests)
+            self._digests.update(digests)
+            for path in [path for path in self._candidates if digests and digest(path) in digests]:
                 self._keep(path)
         if len(past):
             newest = past.newer[-1].hash if past.newer else hash_of(past.older[-1])

@@ -459,21 +459,20 @@ def read_past(context: Context, head: str, *, until: str | None = None, step: St
         NewerFormatError: When a commit names source files in a form that is not known here.
     """
     newest_first: list[PastCommit] = []
-    checkpoint: Checkpoint | None = None
+    checkpoints: dict[str, Checkpoint] = {}
     oldest: str | None = None
     for commit in context.catalog.history(head, until=until):
-        if checkpoint is not None and commit.hash == checkpoint.commit:
-            past = load_past(context, checkpoint)
-            if past is not None:
-                place = next((place for place, line in enumerate(past.lines, 1) if hash_of(line) == until), None)
-                older = past.lines[place:]
-                return History(newest_first[::-1], place is None, older, checkpoint, past.foreign)
-            checkpoint = None
+        checkpoint = checkpoints.get(commit.hash)
+        past = None if checkpoint is None else load_past(context, checkpoint)
+        if past is not None:
+            place = next((place for place, line in enumerate(past.lines, 1) if hash_of(line) == until), None)
+            return History(newest_first[::-1], place is None, past.lines[place:], checkpoint, past.foreign)
         newest_first.append(PastCommit(hash=commit.hash, time=commit.time, events=events_of(commit)))
         oldest = commit.parent
         # What is a few commits away is nearer than any file.
-        if checkpoint is None and (until is None or len(newest_first) >= _NEAR):
-            checkpoint = checkpoint_in(commit)
+        named = checkpoint_in(commit) if until is None or len(newest_first) >= _NEAR else None
+        if named is not None:
+            checkpoints.setdefault(named.commit, named)
         if step is not None and len(newest_first) % _PROGRESS_EVERY == 0:
             step.progress(len(newest_first), 0, "commits")
     return History(newest_first[::-1], whole=until is None or oldest != until)

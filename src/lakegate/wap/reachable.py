@@ -100,19 +100,22 @@ class Reachable:
         self._foreign: set[str] = set()
         self._unreadable: dict[str, GcProblem] = {}
 
-    def begin(self, past: Collection[str], foreign: Iterable[str], needed: Needed | None) -> None:
+    def begin(
+        self, past: Collection[str], foreign: Iterable[str], needed: Needed | None, digests: Collection[bytes]
+    ) -> None:
         """Begin with what a checkpoint knows of the history of ``main`` up to a commit.
 
         Args:
             past: The commits up to it.
             foreign: Folders of views and the like that they put.
             needed: The files that they need, which count as found; without it, their states are added as all others.
+            digests: Of these files.
         """
         self._past = past
         self._foreign.update(foreign)
         if needed is not None:
             self._commits.update(past)
-            self._walked = _Walked(needed.all_digests())
+            self._walked = _Walked(digests)
             self._folders = {name: set(folders) for name, folders in needed.folders.items()}
             self._names = {content_id: set(names) for content_id, names in needed.names.items()}
 

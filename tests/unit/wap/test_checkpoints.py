@@ -113,6 +113,21 @@ def test_what_cannot_be_trusted_counts_for_nothing(what: str) -> None:
     assert list(read.commits) == list(expected.commits)
 
 
+def test_a_checkpoint_of_a_commit_elsewhere_hides_none() -> None:
+    world = grown()
+    named = checkpointed(world)
+    found = checkpoints.checkpoint_in(named)
+    assert found is not None
+    world.branch("elsewhere")
+    elsewhere = world.write("elsewhere", "a").hash
+    text = found.model_copy(update={"commit": elsewhere}).model_dump_json()
+    request = CommitRequest(
+        branch="main", base=named.hash, message="m", at_head=True, properties={CHECKPOINT_PROPERTY: text}
+    )
+    read = read_past(world.context, world.catalog.commit(request).hash)
+    assert (len(read.newer), read.checkpoint) == (2, found)
+
+
 def test_a_history_that_lost_the_checkpoint_is_read_without_it() -> None:
     world = grown()
     base = list(world.catalog.history("main"))[3]
