@@ -32,7 +32,10 @@ COMMANDS = frozenset(
 )
 """Commands that are worth it. The others run for long, or start and stop servers."""
 _WITH_VALUE = ("--home", "--engine", "--catalog", "--log-format")
-_READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "ARROW_", "GRPC_", "OMP_", "OPENBLAS_", "PROTOCOL_BUFFERS")
+_READ_AT_START = (
+    *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "MIMALLOC_", "OPENSSL_"),
+    *("ARROW_", "GRPC_", "OMP_", "OPENBLAS_", "PROTOCOL_BUFFERS", "PYICEBERG_"),
+)
 """How variables begin that the interpreter and libraries read when they are loaded, and not again."""
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
