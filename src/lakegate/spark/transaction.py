@@ -142,11 +142,11 @@ class SparkTransaction:
                 self._create(frame.writeTo(table.sql(CATALOG)), create)
 
     def compact(self, table: TableIdentifier, *, sort: str | None, where: str | None) -> None:
-        """Rewrite data files by Iceberg's ``rewrite_data_files``, in one snapshot."""
+        """Rewrite data files by Iceberg's ``rewrite_data_files``, in one snapshot; all of them where they're sorted."""
         arguments = [
             f"table => {sql_string('.'.join(map(quote, table.parts)))}",
             # Files that deletes apply to are rewritten, too: reading them costs more each time.
-            "options => map('delete-file-threshold', '1')",
+            f"options => map('delete-file-threshold', '1', 'rewrite-all', '{str(sort is not None).lower()}')",
         ]
         if sort is not None:
             arguments += ["strategy => 'sort'", f"sort_order => {sql_string(sort)}"]
