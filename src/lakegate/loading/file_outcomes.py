@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Literal
 
 from lakegate.errors import EngineError, LakegateError, NotFoundError, OutcomeUnknownError, RetryableError
 from lakegate.loading.routes import location
+from lakegate.model.batch import FileFormat
 from lakegate.model.journal import CheckpointOutcome, FileCheckpoint
 from lakegate.model.notices import GivenUpFile
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, RunError
 from lakegate.sources.files import shown
+from lakegate.sources.inspection import by_name
 
 if TYPE_CHECKING:
     from lakegate.lake import Lake
@@ -122,17 +124,19 @@ class Ready:
 
 
 def in_chunks(ready: Sequence[Ready], *, max_files: int, max_bytes: int) -> tuple[Chunk, ...]:
-    """Group files into chunks; tables take turns, and files that go by themselves come last.
+    """Group files into chunks of one format; tables take turns, and files that go by themselves come last.
 
     Args:
         max_files: Files in a chunk, at most.
         max_bytes: Bytes in a chunk, at most, unless one file alone has more.
     """
-    together = defaultdict[str, list["FoundFile"]](list)
+    together = defaultdict[tuple[str, FileFormat | None], list["FoundFile"]](list)
     for one in ready:
         if not one.alone:
-            together[one.table].append(one.file)
-    by_table = [[(table, group) for group in _groups(files, max_files, max_bytes)] for table, files in together.items()]
+            together[one.table, by_name(one.file.uri)].append(one.file)
+    by_table = [
+        [(table, group) for group in _groups(files, max_files, max_bytes)] for (table, _), files in together.items()
+    ]
     groups = [group for turn in zip_longest(*by_table) for group in turn if group is not None]
     alone = sorted((one for one in ready if one.alone), key=lambda one: one.tries)
     groups += [(one.table, [one.file]) for one in alone]

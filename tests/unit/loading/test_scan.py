@@ -351,7 +351,7 @@ FILES = st.lists(st.tuples(st.sampled_from(["nyc.a", "nyc.b"]), st.integers(0, 3
 @given(files=FILES, max_files=st.integers(1, 7), max_bytes=st.integers(1, 60))
 def test_every_file_is_in_one_chunk(files: list[tuple[str, int, bool]], max_files: int, max_bytes: int) -> None:
     ready = [
-        Ready(table, FoundFile(f"file:///{number}", size, "s", START), alone)
+        Ready(table, FoundFile(f"file:///{number}.{'csv' if number % 2 else 'jsonl'}", size, "s", START), alone)
         for number, (table, size, alone) in enumerate(files)
     ]
     chunks = in_chunks(ready, max_files=max_files, max_bytes=max_bytes)
@@ -359,6 +359,7 @@ def test_every_file_is_in_one_chunk(files: list[tuple[str, int, bool]], max_file
     assert all(len(chunk.uris) <= max_files for chunk in chunks)
     assert all(chunk.size_bytes <= max_bytes or len(chunk.uris) == 1 for chunk in chunks)
     assert all(len(chunk.uris) == len(chunk.stamps) and chunk.alone == (len(chunk.uris) == 1) for chunk in chunks)
+    assert all(len({uri.rpartition(".")[2] for uri in chunk.uris}) == 1 for chunk in chunks)
     alone = {one.file.uri for one in ready if one.alone}
     assert all(chunk.alone for chunk in chunks if alone & set(chunk.uris))
 
