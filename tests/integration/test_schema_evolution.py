@@ -73,7 +73,7 @@ def test_a_table_takes_what_the_next_months_bring(lake: Lake, table: str, files:
     assert "--schema evolve" in str(refused.value.hint)
 
     # Checks of a batch are about its rows: the old ones have no zone, and there are four rows by now.
-    checks = ["row_count(2, 2)", "not_null(ID)", "unique(id, scope='table')"]
+    checks = ["row_count(2, 2)", "not_null(ID)", "unique(id, scope='table')", "unique(zone, scope='table')"]
     plan = lake.plan(table, second, schema="evolve", checks=checks)
     assert [str(change) for change in plan.request.schema_changes] == [
         "widen column id from int to long",

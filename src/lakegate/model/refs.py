@@ -47,7 +47,8 @@ class TableAt(Value):
     """A table at one commit, by hash; ``ref`` is a branch or tag whose history holds that commit.
 
     ``without`` are paths of data files whose rows do not count, because they are about to go. With ``where``, a
-    validated predicate, only rows for which it is true count.
+    validated predicate, only rows for which it is true count. ``lacks`` are columns that audited rows of the same table
+    have, and that it lacks: they are NULL.
     """
 
     table: TableIdentifier
@@ -55,6 +56,7 @@ class TableAt(Value):
     hash: str
     without: tuple[str, ...] = ()
     where: str | None = None
+    lacks: tuple[str, ...] = ()
 
 
 class Commit(Value):

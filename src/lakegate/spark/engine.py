@@ -506,10 +506,10 @@ class SparkEngine:
     def _others(self, rows: Rows, columns: Sequence[str], batch: Any, *, is_own: bool) -> Any:
         """Return a DataFrame of rows to look in.
 
-        Where the table's own earlier rows lack a column that their filter names, it's NULL.
+        Where the table's own earlier rows lack a column of the key, or one that their filter names, it's NULL.
         """
         frame = self._rows(rows.model_copy(update={"where": None}))
-        if is_own and rows.where is not None:
+        if is_own and (rows.where is not None or (isinstance(rows, TableAt) and rows.lacks)):
             frame = batch.limit(0).unionByName(frame, allowMissingColumns=True)
         return _matching(require_columns(frame, rows, columns), rows)
 

@@ -235,9 +235,14 @@ def _others(
         own = by_name.get(table) if table != staged.table else None
         if own is not None and not own.keeps_rows:
             return (added_rows(own),)
-        on_target = context.catalog.get_table(table, at) is not None
-        gone = _replaced_files(context, table, replaces, at) if on_target and table == staged.table else ()
-        there: tuple[Rows, ...] = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone),) if on_target else ()
+        pointer = context.catalog.get_table(table, at)
+        there: tuple[Rows, ...] = () if pointer is None else (TableAt(table=table, ref=at.name, hash=at.hash),)
+        if pointer is not None and table == staged.table:
+            gone = _replaced_files(context, table, replaces, at)
+            before = context.reader.metadata(pointer).table_schema
+            names = context.reader.metadata(staged.pointer).table_schema.names
+            lacks = tuple(name for name in names if before.find(name) is None)
+            there = (TableAt(table=table, ref=at.name, hash=at.hash, without=gone, lacks=lacks),)
         return there if own is None else (*there, added_rows(own))
 
     return find
