@@ -22,6 +22,7 @@ from benchmarks import (
     replay,
     serving,
     watching,
+    wide,
     writers,
 )
 from benchmarks.harness import Figure, progress, write_parquet
@@ -159,6 +160,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "modes": _modes,
     "manifest": _manifest,
     "batches": _batches,
+    "wide": lambda bench: wide.measure(bench.components, bench.engine, bench.rounds),
     "command": _command,
     "writers": _writers,
     "replay": _replay,

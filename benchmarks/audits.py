@@ -87,8 +87,8 @@ def measure(components: Components, rows: int, rounds: int, peers: Path | None) 
     engine.session.sql("CREATE NAMESPACE IF NOT EXISTS lakegate.bench")
     frame = engine.session.range(0, rows, 1, 8).selectExpr(*COLUMNS)
     frame.writeTo(table.sql("lakegate")).using("iceberg").create()
-    audits = {name: _audit(components, table, rows, _with_key(key)) for name, key in KEYS.items()}
-    audits["metadata"] = _audit(components, table, rows, FROM_METADATA)
+    audits = {name: audit_of(components, table, rows, _with_key(key)) for name, key in KEYS.items()}
+    audits["metadata"] = audit_of(components, table, rows, FROM_METADATA)
     contestants: dict[str, Callable[[], object]] = {f"lakegate {name}": audit for name, audit in audits.items()}
     with _peers(components, table, peers) as asked:
         contestants |= asked
@@ -113,7 +113,8 @@ def _figure(name: str, own: float, others: dict[str, float], limit: float, detai
     return Figure(f"audit, {name}", ratio, None if fastest is None else limit, f"{own:.2f} s{told}; {detail}")
 
 
-def _audit(components: Components, table: TableIdentifier, rows: int, texts: Sequence[str]) -> Callable[[], object]:
+def audit_of(components: Components, table: TableIdentifier, rows: int, texts: Sequence[str]) -> Callable[[], object]:
+    """Return what audits all rows of a table; none of them fails ``texts``."""
     checks = [check for text in texts for check in parse_checks(text)]
 
     def audit() -> AuditReport:

@@ -16,7 +16,7 @@ from lakegate.checks import bitmaps, parse_checks, run_audit
 from lakegate.components import Components
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import TableAt
-from lakegate.model.tables import AddedRows, IntegerKey
+from lakegate.model.tables import AddedRows
 from lakegate.spark.engine import SparkEngine
 from lakegate.spark.sessions import CATALOG
 
@@ -44,6 +44,7 @@ KINDS: dict[str, tuple[str, Any]] = {
 }
 NOT_DENSE = [("sparse",), ("wide",), ("word",), ("int", "low"), ("word", "flag")]
 IN_TABLE = [("long",), ("low",), ("sparse",), ("money",), ("day",), ("short", "flag")]
+WIDE = 2_000
 UNIQUE = ("low", "day")
 """Columns that repeat nothing unless all do."""
 EARLIER = 500
@@ -142,16 +143,40 @@ def test_bitmaps_and_counting_agree(
     assert repeats == "many" or len(proven) > len({*proven}), "no key was proven in both scopes"
 
 
-def test_more_predicates_than_a_pass_takes(components: Components, namespace: str) -> None:
+def test_a_thousand_checks_of_two_thousand_columns(components: Components, namespace: str) -> None:
+    """More than one plan holds well: what the passes count is what Python counts."""
     engine = cast("SparkEngine", components.engine)
-    table = TableIdentifier(namespace=(namespace,), name="many")
+    table = TableIdentifier(namespace=(namespace,), name="wide")
     engine.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.`{namespace}`")
-    frame = engine.session.range(0, 40, 1, 2).selectExpr("id", "IF(id % 4 = 0, NULL, id) AS gaps")
-    frame.writeTo(table.sql(CATALOG)).using("iceberg").create()
+    made = (f"IF(id % {n % 7 + 3} = 1, NULL, id * {n + 1} % 97) AS c{n}" for n in range(WIDE))
+    engine.session.range(0, 40, 1, 2).selectExpr("id", *made).writeTo(table.sql(CATALOG)).using("iceberg").create()
     pointer = components.catalog.get_table(table, components.catalog.get_ref("main"))
     assert pointer is not None
-    rows = AddedRows(table=table, ref="main", after_snapshot_id=None, snapshot_id=pointer.snapshot_id)
-    predicates = [f"gaps < {number % 50}" for number in range(300)]
-    counted = engine.count_failing(rows, predicates, key=IntegerKey(columns=("id",), sql="id"))
-    wanted = tuple(sum(one < number % 50 for one in range(40) if one % 4) for number in range(300))
-    assert (counted.total, counted.failing, counted.is_unique) == (40, wanted, True)
+    columns = [[None if i % (n % 7 + 3) == 1 else i * (n + 1) % 97 for i in range(40)] for n in range(WIDE)]
+    asked = {"unique(id)": 0, f"unique(c{WIDE - 1}, examples=0)": _shared([(one,) for one in columns[-1]])}
+    for number in range(1_000):
+        n = number * 7 % WIDE  # neighbours in a pass aren't neighbours in the table
+        values, there = columns[n], [value for value in columns[n] if value is not None]
+        both = zip(values, columns[(n + 1) % WIDE], strict=True)
+        pairs = [(a, b) for a, b in both if a is not None and b is not None]
+        text, failing = (
+            (f"not_null(c{n})", len(values) - len(there)),
+            (f"in_range(c{n}, {n % 50}, 90)", sum(not n % 50 <= value <= 90 for value in there)),
+            (f"accepted_values(c{n}, [0, 5, {n % 97}])", sum(value not in (0, 5, n % 97) for value in there)),
+            (f"sql('c{n} > c{(n + 1) % WIDE}')", sum(a > b for a, b in pairs)),
+            (f"sql('c{n} > 5', where='id < 20')", sum(value is not None and value > 5 for value in values[:20])),
+        )[number % 5]
+        asked[text[:-1] + (", examples=0)" if number else ")")] = failing
+    report = run_audit(
+        run_id="r1",
+        rows=AddedRows(table=table, ref="main", after_snapshot_id=None, snapshot_id=pointer.snapshot_id),
+        schema=components.reader.metadata(pointer).table_schema,
+        added=components.reader.added_files(pointer, (pointer.snapshot_id,)),
+        checks=[check for text in asked for check in parse_checks(text)],
+        engine=lambda: engine,
+        metadata_location=pointer.metadata_location,
+    )
+    assert asked == {text: result.failing_rows for text, result in zip(asked, report.results, strict=True)}
+    (examples,) = (result.examples for result in report.results if result.examples)
+    assert list(examples[0])[:2] == ["c0", "id"]
+    assert len(examples[0]) == 100 + 1, "the file, and not all columns"
