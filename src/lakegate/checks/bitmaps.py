@@ -30,8 +30,9 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _GREGORIAN = date(1583, 1, 1).toordinal()
 _HASHED_FROM = 200_000
 """Rows from which hashes of keys are grouped faster than keys."""
-_HASHED = frozenset(Family) - {Family.FLOATING, Family.OTHER}
-"""Types of which equal values have equal hashes: not so floats, whose zeros and NaNs have several forms."""
+_NOT_HASHED = (Family.FLOATING, Family.OTHER)
+"""Types of which equal values may have other hashes: zeros and NaNs have several forms, also in what is nested."""
+_BYTES = ("binary", "fixed", "uuid")
 
 
 def integer_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> IntegerKey | None:
@@ -62,7 +63,7 @@ def hash_key(columns: Sequence[str], schema: Schema, added: AddedFiles) -> Integ
     types = {column.name: ColumnType.parse(column.type) for column in schema.columns}
     if not added.complete or added.rows < _HASHED_FROM or not set(columns) <= set(types):
         return None
-    if any(types[name].family not in _HASHED for name in columns):
+    if any(types[name].family in _NOT_HASHED and not types[name].text.startswith(_BYTES) for name in columns):
         return None
     ends = [_range(name, types[name], added) for name in columns if _as_integer(name, types[name]) is not None]
     spans = [1 + one[1] - one[0] for one in ends if one is not None]

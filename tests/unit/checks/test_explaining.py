@@ -26,6 +26,7 @@ SCHEMA = Schema(
             ("ratio", "double"),
             ("bare", "long"),
             ("parts", "list<int>"),
+            ("raw", "fixed[16]"),
         )
     )
 )
@@ -101,6 +102,8 @@ def test_several_columns_are_one_integer_if_their_ranges_are_small() -> None:
     ("columns", "is_hashed"),
     [
         (["word"], True),
+        (["raw", "id"], True),
+        (["parts"], False),
         (["far", "word"], True),
         (["bare"], True),
         (["few"], False),
