@@ -68,7 +68,8 @@ class _Expectations:
 
 def main() -> None:
     """Answer what is asked until standard input ends."""
-    spark = import_module("pyspark.sql").SparkSession.builder.master("local[*]").getOrCreate()
+    builder = import_module("pyspark.sql").SparkSession.builder.master("local[*]")
+    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     frame = spark.read.parquet(*sys.argv[1:])
     peers: dict[str, Callable[[Any, str | None], bool]] = {"cuallee": _cuallee, "gx": _Expectations(frame)}
