@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -237,8 +238,10 @@ class _History:
                     self._busy[number] = worker
                 try:
                     answer = worker.do(job)
-                except WorkerDiedError:
+                except (WorkerDiedError, TimeoutError) as error:
                     answer = None
+                    if error.args != (-signal.SIGKILL,):
+                        self.problems.append(f"{name}: a worker ended by itself, or was silent: {error!r}")
                 finally:
                     with self._lock:
                         del self._busy[number]
@@ -337,8 +340,6 @@ class _History:
             assert answer["run_id"] is not None
             with self._lock:
                 self._published.append((answer["run_id"], steps))
-        if answer["code"] == "internal":
-            self.problems.append(f"{name}: {answer}")
 
     def _insert(self, job: Job, one: Pending) -> None:
         """Append on main with Spark alone, as those do who don't know lakegate."""
