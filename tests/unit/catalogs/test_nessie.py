@@ -306,6 +306,14 @@ def test_a_history_limit_is_left_to_the_server() -> None:
     assert "fetch" not in asked
 
 
+def test_a_history_begins_with_small_pages_and_a_search_with_one_commit() -> None:
+    more = [answer({"logEntries": [], "hasMore": True, "token": str(number)}) for number in range(4)]
+    for run_id, sizes in (None, ["25", "100", "400", "1000", "1000"]), ("r1", ["1", "4", "16", "64", "256"]):
+        server = Server(*more, answer({"logEntries": []}))
+        assert list(catalog(server).history("main", run_id=run_id)) == []
+        assert [request.url.params["max-records"] for request in server.asked] == sizes
+
+
 def test_commits_are_made_of_what_nessie_says() -> None:
     meta = {
         "hash": HASH,
