@@ -156,9 +156,9 @@ class IcebergTableReader:
     def layout(self, pointer: TablePointer, *, small_bytes: int, at_least: int) -> TableLayout:
         """Return how the files of the snapshot at ``pointer`` lie; small ones count where there are ``at_least``."""
         snapshot = metadata.snapshot_of(self._files.metadata(pointer).document, pointer)
-        manifests = [] if snapshot is None else list(self._manifests(snapshot, pointer))
         sizes, small, deletes = dict[str, int](), Counter[tuple[int, str]](), list[str | None]()
-        for manifest in manifests:
+        used = set[str]()
+        for manifest in () if snapshot is None else self._manifests(snapshot, pointer):
             for entry in self._entries(manifest, pointer):
                 file = entry.data_file
                 if entry.status == ManifestEntryStatus.DELETED:
@@ -166,6 +166,7 @@ class IcebergTableReader:
                 if manifest.content != ManifestContent.DATA:
                     deletes.append(only_target(file))
                     continue
+                used.add(manifest.manifest_path)
                 sizes[file.file_path] = file.file_size_in_bytes
                 if file.file_size_in_bytes < small_bytes:
                     small[manifest.partition_spec_id, repr(file.partition)] += 1
@@ -175,7 +176,7 @@ class IcebergTableReader:
             small_files=sum(number for number in small.values() if number >= at_least),
             # A compaction may leave those of the files that it replaced, which do nothing.
             delete_files=sum(target is None or target in sizes for target in deletes),
-            manifests=len(manifests),
+            manifests=len(used),
         )
 
     def read_rows(

@@ -101,7 +101,7 @@ class TableLayout(Value):
         size_bytes: Bytes in them.
         small_files: Number of small ones in partitions where there are enough of them to compact.
         delete_files: Number of delete files.
-        manifests: Number of manifests.
+        manifests: Number of manifests with data files.
     """
 
     data_files: int = 0
