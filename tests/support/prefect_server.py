@@ -11,8 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -25,6 +26,8 @@ ENDS_S = 240
 IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
 """For a process whose server goes away. None else must have it: a busy server answers 503, and means 'ask again'."""
 _TAIL = 6000
+_MIGRATED = Path(__file__).parents[2] / ".pytest_cache" / f"prefect-{version('prefect')}.db"
+"""The first server's new database: making one runs a hundred migrations, six seconds of a processor."""
 
 _Found = TypeVar("_Found")
 
@@ -46,9 +49,6 @@ def awaited(look: Callable[[], _Found | None], *, within_s: float = ENDS_S, what
 
 class PrefectServer:
     """One server process; ``folder`` holds its database and log."""
-
-    _migrated: ClassVar[bytes | None] = None
-    """The first server's new database: making one runs a hundred migrations, six seconds of a processor."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,17 +84,20 @@ class PrefectServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         database = self.folder / "prefect.db"
         is_new = not database.exists()
-        if is_new and self._migrated is not None:
-            database.write_bytes(self._migrated)
+        if is_new and _MIGRATED.exists():
+            database.write_bytes(_MIGRATED.read_bytes())
         command = (sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **self.variables}, stdout=log, stderr=log, start_new_session=True
             )
         awaited(self._answers, within_s=START_S, what="Prefect's server")
-        if is_new and self._migrated is None:
+        if is_new and not _MIGRATED.exists():
+            _MIGRATED.parent.mkdir(exist_ok=True)
             with closing(sqlite3.connect(database)) as connection:
-                PrefectServer._migrated = connection.serialize()
+                draft = _MIGRATED.with_suffix(f".{os.getpid()}")
+                draft.write_bytes(connection.serialize())
+                draft.replace(_MIGRATED)
 
     def kill(self) -> None:
         """End it at once, as a machine that goes away does."""
