@@ -47,6 +47,22 @@ def awaited(look: Callable[[], _Found | None], *, within_s: float = ENDS_S, what
     raise AssertionError(f"{what} did not come within {within_s} s")
 
 
+def fill(database: Path) -> None:
+    """Make a new server's database, if some server has made one before."""
+    if _MIGRATED.exists():
+        database.write_bytes(_MIGRATED.read_bytes())
+
+
+def keep(database: Path) -> None:
+    """Keep a new server's database for those to come, unless there is one."""
+    if not _MIGRATED.exists():
+        _MIGRATED.parent.mkdir(exist_ok=True)
+        with closing(sqlite3.connect(database)) as connection:
+            draft = _MIGRATED.with_suffix(f".{os.getpid()}")
+            draft.write_bytes(connection.serialize())
+            draft.replace(_MIGRATED)
+
+
 class PrefectServer:
     """One server process; ``folder`` holds its database and log."""
 
@@ -84,20 +100,16 @@ class PrefectServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         database = self.folder / "prefect.db"
         is_new = not database.exists()
-        if is_new and _MIGRATED.exists():
-            database.write_bytes(_MIGRATED.read_bytes())
+        if is_new:
+            fill(database)
         command = (sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(self._port))
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **self.variables}, stdout=log, stderr=log, start_new_session=True
             )
         awaited(self._answers, within_s=START_S, what="Prefect's server")
-        if is_new and not _MIGRATED.exists():
-            _MIGRATED.parent.mkdir(exist_ok=True)
-            with closing(sqlite3.connect(database)) as connection:
-                draft = _MIGRATED.with_suffix(f".{os.getpid()}")
-                draft.write_bytes(connection.serialize())
-                draft.replace(_MIGRATED)
+        if is_new:
+            keep(database)
 
     def kill(self) -> None:
         """End it at once, as a machine that goes away does."""

@@ -22,15 +22,22 @@ def prefect_harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from prefect.settings import PREFECT_LOCAL_STORAGE_PATH, PREFECT_SERVER_ANALYTICS_ENABLED, temporary_settings
     from prefect.testing.utilities import prefect_test_harness
 
+    from support.prefect_server import fill, keep
+
+    database = tmp_path_factory.mktemp("database") / "prefect-test.db"
+    fill(database)
     storage = str(tmp_path_factory.mktemp("storage"))
     # Prefect keeps the errors of parameters in its storage, which would be the user's own.
     # Its telemetry keeps the database locked while it waits for an answer: without a network, for a minute.
-    with (
-        temporary_settings({PREFECT_SERVER_ANALYTICS_ENABLED: False}),
-        prefect_test_harness(server_startup_timeout=240),
-        temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
-    ):
-        yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prefect.testing.utilities.mkdtemp", lambda: str(database.parent))
+        with (
+            temporary_settings({PREFECT_SERVER_ANALYTICS_ENABLED: False}),
+            prefect_test_harness(server_startup_timeout=240),
+            temporary_settings({PREFECT_LOCAL_STORAGE_PATH: storage}),
+        ):
+            keep(database)
+            yield
 
 
 @pytest.fixture
