@@ -19,6 +19,7 @@ from lakegate.model.journal import CheckpointOutcome, FileCheckpoint
 from lakegate.model.notices import GivenUpFile
 from lakegate.model.request import IngestRequest
 from lakegate.model.run import Run, RunError
+from lakegate.progress import without_secrets
 from lakegate.sources.files import shown
 from lakegate.sources.inspection import by_name
 
@@ -473,10 +474,8 @@ class FileOutcomes:
         run: str | None = None,
         reason: str | None = None,
     ) -> FileCheckpoint:
-        now = self._clock.now()
-        return FileCheckpoint(
-            uri=uri, stamp=stamp, outcome=outcome, tries=tries, run_id=run, reason=reason, noted_at=now
-        )
+        now, why = self._clock.now(), without_secrets(reason) if reason else reason
+        return FileCheckpoint(uri=uri, stamp=stamp, outcome=outcome, tries=tries, run_id=run, reason=why, noted_at=now)
 
     def _before(self, chunk: Chunk, known: Mapping[str, FileCheckpoint], uri: str, stamp: str) -> int:
         """Return how often the file was tried before this chunk."""

@@ -153,7 +153,7 @@ class Progress:
         Raises:
             LeaseLostError: When it was taken over.
         """
-        self.run = self.run.model_copy(update={"error": _record(error)})
+        self.run = self.run.model_copy(update={"error": recorded(error) if error is not None else None})
         self._context.journal.suspend(self.run, self.token, for_s=self._context.suspend_s, counted=self._count())
         _log(self.run)
 
@@ -397,7 +397,7 @@ def _fail(context: Context, progress: Progress, error: LakegateError, *, branch_
             was = {name: getattr(begun, name) for name in names}
             progress.end(**was, branch_kept=True)
         else:
-            progress.end(status="failed", branch_kept=branch_kept, error=_record(error))
+            progress.end(status="failed", branch_kept=branch_kept, error=recorded(error))
     except LakegateError as journal_error:
         # The first error is the one that the user must see.
         context.narrator.note(f"The journal couldn't be written: {journal_error.message}")
@@ -503,10 +503,8 @@ def _log(run: Run) -> None:
         _LOG.log(level, "Run %s: %s", run.run_id, run.status, extra={"facts": facts})
 
 
-def _record(error: LakegateError | None) -> RunError | None:
+def recorded(error: LakegateError) -> RunError:
     """Return an error as the journal and alerts have it: without secrets that other programs' words may hold."""
-    if error is None:
-        return None
     said = error.to_dict()
     texts = {key: without_secrets(text) for key, text in said.items() if isinstance(text, str)}
     context = said["context"]

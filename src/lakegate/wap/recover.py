@@ -17,7 +17,7 @@ from lakegate.errors import (
 )
 from lakegate.model.journal import Lease
 from lakegate.model.maintenance import RebuiltJournal
-from lakegate.model.run import Run, RunError
+from lakegate.model.run import Run
 from lakegate.progress import bound_to
 from lakegate.telemetry.metrics import measuring
 from lakegate.wap.alerting import alert_run
@@ -28,7 +28,7 @@ from lakegate.wap.discard import discard_own
 from lakegate.wap.downstream import send
 from lakegate.wap.group_commit import BeingPublishedError, require_nobody_publishes
 from lakegate.wap.history import EarlierAttemptError, find_publication, read_past, sync
-from lakegate.wap.lifecycle import Progress, heartbeat
+from lakegate.wap.lifecycle import Progress, heartbeat, recorded
 from lakegate.wap.publish import RejectedLateError, publish
 
 
@@ -150,7 +150,7 @@ def _end_if_published(context: Context, progress: Progress) -> Run | None:
         kept = progress.run.is_users_branch
         if not kept:
             _drop_branch(context, progress.run)
-        reason = RunError.model_validate(error.to_dict())
+        reason = recorded(error)
         return progress.end(status="failed", branch_kept=kept, error=reason, detail=error.message)
     if publication is None:
         return None
@@ -212,7 +212,7 @@ def _fail(context: Context, progress: Progress, reason: LakegateError) -> Run:
     return progress.end(
         status="failed",
         branch_kept=stays and _branch_exists(context, progress.run),
-        error=RunError.model_validate(reason.to_dict()),
+        error=recorded(reason),
         detail="Undone: nothing of it was published.",
     )
 

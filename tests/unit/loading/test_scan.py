@@ -272,11 +272,11 @@ def test_wrong_settings_are_nobodys_try(lake: FolderLake, clock: FakeClock) -> N
 
 def test_a_file_that_trips_us_up_counts_as_failed(lake: FolderLake, clock: FakeClock) -> None:
     lake.put("1.csv")
-    lake.becomes = lambda _: ZeroDivisionError("oh")
+    lake.becomes = lambda _: ZeroDivisionError("s3://me:hunter22@host/x")
     intake = make_intake(lake, clock)
     take_all(intake)
     [landing] = intake.noted
-    assert (landing.outcome, landing.reason) == ("failed", "Internal error: ZeroDivisionError: oh")
+    assert (landing.outcome, landing.reason) == ("failed", "Internal error: ZeroDivisionError: s3://…@host/x")
 
 
 def test_what_another_run_is_at_is_looked_at_later(lake: FolderLake, clock: FakeClock) -> None:

@@ -368,3 +368,10 @@ def test_the_lake_recovers_runs_by_the_beginning_of_their_ids(
 
 def _now(house: FakeLakehouse) -> Any:
     return ingest(house.context, ordered(house, MOST, run="clock", table=TableIdentifier.parse("x.y"))).started_at
+
+
+def test_why_a_run_is_called_off_is_kept_without_secrets(house: FakeLakehouse) -> None:
+    step(house, "write")
+    error = undo(house.context, "r1", reason="postgresql://me:hunter22@db/x doesn't answer.").error
+    assert error is not None
+    assert error.message == "postgresql://…@db/x doesn't answer."
