@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lakegate.errors import AlreadyExistsError
+from lakegate.errors import AlreadyExistsError, InputError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.quarantine import quarantine_of
-from lakegate.model.refs import Ref, TablePointer
+from lakegate.model.refs import Ref
 from lakegate.model.run import UndoneTable
 from lakegate.points import unknown_table
 from lakegate.wap.context import Context
-from lakegate.wap.quarantine import MADE_FOR
+from lakegate.wap.quarantine import MADE_FOR, require_not_reserved
 from lakegate.wap.revert_plan import RevertPlan, TablePlan
 
 
@@ -28,7 +28,10 @@ def plan_rename(
     Raises:
         NotFoundError: When there is no such table.
         AlreadyExistsError: When the new name is taken, or that of its quarantine table.
+        ConfigurationError: When the new name is reserved.
+        InputError: When it's a quarantine table itself.
     """
+    require_not_reserved(new)
     tables: dict[TableIdentifier, TablePlan] = {}
     renames = {old: new, quarantine_of(old): quarantine_of(new)}
     found = context.catalog.get_tables([*renames, *renames.values()], head)
@@ -43,7 +46,15 @@ def plan_rename(
                 table=str(name),
             )
         if pointer is not None:
-            rows, files = _held(context, pointer)
+            metadata = context.reader.metadata(pointer)
+            rows, files = metadata.rows, metadata.data_files or 0
+            if then == old and MADE_FOR in metadata.properties:
+                table = metadata.properties[MADE_FOR]
+                raise InputError(
+                    f"{old} can't be renamed: it's the quarantine table of {table}, and goes with that.",
+                    hint=f"lakegate table rename {table} NAME",
+                    table=str(old),
+                )
             if then != old:
                 pointer = context.editor.with_properties(pointer, {MADE_FOR: str(new)})
             gone = UndoneTable(table=str(then), rows=None if rows is None else -rows, data_files=-files, dropped=True)
@@ -56,8 +67,3 @@ def plan_rename(
         tables=tables,
         renames=tuple((str(then), str(name)) for then, name in renames.items() if then in tables),
     )
-
-
-def _held(context: Context, pointer: TablePointer) -> tuple[int | None, int]:
-    metadata = context.reader.metadata(pointer)
-    return metadata.rows, metadata.data_files or 0

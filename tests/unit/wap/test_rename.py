@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from lakegate.errors import AlreadyExistsError, InputError, NotFoundError
+from lakegate.errors import AlreadyExistsError, ConfigurationError, InputError, NotFoundError
 from lakegate.model.identifiers import TableIdentifier
 from lakegate.model.refs import Ref
 from lakegate.model.run import Run
@@ -138,6 +138,8 @@ def test_names_that_are_taken_or_unknown_are_refused(house: House) -> None:
         rename(house)
     with pytest.raises(NotFoundError):
         rename(house, TableIdentifier.parse("nyc.no"), TableIdentifier.parse("nyc.new"))
+    with pytest.raises(ConfigurationError, match="__quarantine"):
+        rename(house, new=TableIdentifier.parse("nyc.x__quarantine"))
     # A table takes the place of one that was dropped.
     drop_table(house.context, RIDES, new_run_id="d")
     rename(house)
