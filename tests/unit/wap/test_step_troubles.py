@@ -82,7 +82,7 @@ def lake_of(house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Return a lake; a file's content is named by its path."""
     components: Any = SimpleNamespace(
         settings=Settings(), home=Path("/project"), journal=house.journal, context=house.context,
-        contracts=Contracts(Path("/project"), Settings()),
+        contracts=Contracts(Path("/project"), Settings()), shares_files=True,
     )  # fmt: skip
     lake = Lake(components)
     monkeypatch.setattr(lake, "_discover", lambda path, *_, **__: house.batch(path, {"more": MORE}.get(path, CLEAN)))
