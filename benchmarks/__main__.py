@@ -21,6 +21,7 @@ from benchmarks import (
     reading,
     replay,
     serving,
+    sources,
     watching,
     wide,
     writers,
@@ -87,6 +88,10 @@ def _ingest(bench: _Bench) -> Iterator[Figure]:
 
 def _modes(bench: _Bench) -> Iterator[Figure]:
     return modes.measure(bench.lake, bench.engine, bench.lake.home / "modes", bench.rounds)
+
+
+def _sources(bench: _Bench) -> Iterator[Figure]:
+    return sources.measure(bench.lake, bench.engine, bench.lake.home / "sources", bench.rounds)
 
 
 def _manifest(bench: _Bench) -> Iterator[Figure]:
@@ -158,6 +163,7 @@ _GROUPS: dict[str, Callable[[_Bench], Iterator[Figure]]] = {
     "package": lambda bench: package.measure(bench.rounds * 3),
     "ingest": _ingest,
     "modes": _modes,
+    "sources": _sources,
     "manifest": _manifest,
     "batches": _batches,
     "wide": lambda bench: wide.measure(bench.components, bench.engine, bench.rounds),

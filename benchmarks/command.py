@@ -1,17 +1,19 @@
-"""The wall time of a warm ``lakegate ingest`` of a small file against a bare script that appends the same file."""
+"""The wall time of warm commands: an ingest and a query against bare scripts, and those of every day."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from benchmarks.harness import Deliveries, Figure, prepared
+from benchmarks.harness import Deliveries, Figure, interleave, prepared
+from lakegate.cli.preload import SOCKET
 from lakegate.lake import Lake
 
 BARE = dedent("""
@@ -28,24 +30,60 @@ BARE = dedent("""
 """)
 
 
+QUERY = dedent("""
+    import sys
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+    spark.sql("SELECT 1").show()
+    spark.stop()
+""")
+EVERY_DAY = (("branch", "list"), ("log",), ("runs",), ("table", "show", "bench.command"))
+_PRELOADED_WITHIN_S = 60.0
+
+
 def measure(lake: Lake, url: str, settings: dict[str, str], source: Path, rounds: int) -> Iterator[Figure]:
-    """Yield the ratio, and the peak memory of both clients."""
+    """Yield the ratios, the peak memory of both clients of the ingest, and the seconds of commands of every day."""
     deliveries = Deliveries(lake.home / "commanded")
     peaks: dict[str, int] = {"ingest": 0, "bare": 0}
     options = [f"{key}={value}" for key, value in settings.items() if key.startswith("spark.sql.catalog.")]
     bare = [sys.executable, "-c", BARE, url, source.as_uri(), *options]
-    ingest = [sys.executable, "-m", "lakegate", "--home", str(lake.home), "ingest", "bench.command"]
+    program = [sys.executable, "-m", "lakegate", "--home", str(lake.home)]
+    ingest = [*program, "ingest", "bench.command"]
     ingest += ["--check", "not_null(trip_id)", "--check", "row_count(min=1)"]
 
     def prepare() -> Any:
-        return partial(_run, "ingest", [*ingest, str(deliveries.deliver(source))], peaks)
+        return partial(_run, "ingest", [*ingest, str(deliveries.deliver(source))], {})
 
+    # The first one isn't preloaded: its memory is the client's own.
+    _run("ingest", [*ingest, str(deliveries.deliver(source))], peaks)
+    _await_preloaded(lake.home)
     medians = prepared(rounds, {"bare": lambda: partial(_run, "bare", bare, peaks), "ingest": prepare})
-    assert len(lake.runs(table="bench.command", status="published", limit=1_000)) == rounds + 1
+    assert len(lake.runs(table="bench.command", status="published", limit=1_000)) == rounds + 2
     detail = f"{medians['ingest']:.2f} s / {medians['bare']:.2f} s, 10,000 rows"
-    yield Figure("command ingest / bare Connect script", medians["ingest"] / medians["bare"], 1.5, detail)
+    yield Figure("command ingest / bare Connect script", medians["ingest"] / medians["bare"], 1.25, detail)
     memory = f"{peaks['ingest'] / 1024:.0f} MiB / {peaks['bare'] / 1024:.0f} MiB"
     yield Figure("client peak memory, ingest / bare script", peaks["ingest"] / peaks["bare"], None, memory)
+    query, plain = [*program, "query", "SELECT 1"], [sys.executable, "-c", QUERY, url]
+    times = interleave(
+        rounds * 2,
+        {
+            "bare": partial(_run, "bare", plain, {}),
+            "query": partial(_run, "query", query, {}),
+            **{" ".join(words): partial(_run, words[0], [*program, *words], {}) for words in EVERY_DAY},
+        },
+    )
+    detail = f"{times['query']:.2f} s / {times['bare']:.2f} s"
+    yield Figure("command query / bare Connect script", times["query"] / times["bare"], 1.3, detail)
+    for words in EVERY_DAY:
+        yield Figure(f"command {' '.join(words)}, seconds", times[" ".join(words)], 0.3, f"{rounds * 2} rounds")
+
+
+def _await_preloaded(home: Path) -> None:
+    """Wait for the process that the first command leaves behind: docs/decisions/0085."""
+    deadline = time.monotonic() + _PRELOADED_WITHIN_S
+    while not (home / ".lakegate" / SOCKET).exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def _run(name: str, command: Sequence[str], peaks: dict[str, int]) -> None:
@@ -53,4 +91,4 @@ def _run(name: str, command: Sequence[str], peaks: dict[str, int]) -> None:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, f"{name} ended with {process.returncode}"
-    peaks[name] = max(peaks[name], usage.ru_maxrss)
+    peaks[name] = max(peaks.get(name, 0), usage.ru_maxrss)
