@@ -166,6 +166,15 @@ def test_a_flow_run_that_is_retried_after_its_rejection_stays_rejected(monkeypat
     assert (state.name, state.is_failed()) == ("Rejected", True)
 
 
+def test_a_run_that_somebody_discards_between_two_steps_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = ScriptedLake()
+    monkeypatch.setattr(lake, "publish", lambda: lake._change(status="discarded"))  # noqa: SLF001 - somebody else's
+    state = ran(monkeypatch, lake)
+    assert state.is_failed()
+    assert str(state.message).startswith("Run ")
+    assert "is discarded. lakegate runs" in str(state.message)
+
+
 def test_a_step_is_tried_again_without_undoing_the_ones_before(monkeypatch: pytest.MonkeyPatch) -> None:
     away = EngineUnavailableError("The engine went away.")
     unknown = OutcomeUnknownError("No answer came.")
