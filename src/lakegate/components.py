@@ -301,7 +301,8 @@ class Components:
         options = {"": given.catalog} if given.catalog is not None else {"": _JDBC_CATALOG, **_JDBC}
         has_secret = False
         for key, text in {"password": given.password, **given.options}.items():
-            if text is not None and is_reference(text):
+            # A URI of a file is an address, such as that of a warehouse.
+            if text is not None and is_reference(text) and not text.startswith("file://"):
                 options[key] = Secret(text, setting=f"sources.{name}.{key}").value()
                 has_secret = True
             elif text is not None:
