@@ -252,12 +252,15 @@ def _copied_batch(
     if problems or not found:
         return None
     copies = {each.file.uri: to_uri(each.copy) for each in found}
+    settled = {each.file.uri: each.columns for each in found}
+    # Copies in other types are read apart, though their columns are of one type now.
+    apart = _variants(inspections, own, ordered=False)
     return Batch(
         format=kind,
         texts=number_texts(found) if inferred else (),
         files=tuple(file.model_copy(update={"copy_uri": copies[file.uri]}) for file in _described(found, narrator)),
         columns=united(columns),
-        variants=_variants(found, columns, ordered=False),
+        variants=tuple(one.model_copy(update={"columns": settled[one.uris[0]]}) for one in apart),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import shutil
 import uuid
 import zipfile
 from decimal import Decimal
@@ -337,6 +338,11 @@ def test_files_of_a_batch_agree_on_what_was_inferred(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"n": 1.5, "t": "soon", "z": 5}\n', encoding="utf-8")
     batch = discover([str(tmp_path)], copies=tmp_path / "copies")
     assert [part.columns[0].type for part in batch.parts()] == ["double", "double"]
+    (tmp_path / "ab").mkdir()
+    for name, number in (("a", 1), ("b", 0.5)):
+        (tmp_path / "ab" / f"{name}.jsonl").write_text(f'{{"n": {number}}}\n', encoding="utf-8")
+    assert len(discover([str(tmp_path / "ab")], copies=tmp_path / "ab" / ".copies").parts()) == 2
+    shutil.rmtree(tmp_path / "ab")
     assert {part.columns[1].type for part in batch.parts()} == {"string"}
     (tmp_path / "a.jsonl").write_text('{"n": 9007199254740993, "t": "2024-01-01", "z": null}\n', encoding="utf-8")
     with pytest.raises(LakegateError, match=r"holds 9007199254740993 in '.*' and fractions in another file"):
