@@ -67,6 +67,7 @@ def test_credentials_travel_in_the_environment_only(tmp_path: Path, with_credent
         assert f"spark.hadoop.{setting}" in command
     (class_path,) = (following for word, following in itertools.pairwise(command) if word == "-cp")
     assert class_path.count(".jar") == 1 + len(S3_ARTIFACTS)
+    assert "-Duser.timezone=UTC" in command
 
 
 def test_sparks_own_folder_is_inside_a_project_with_any_name(tmp_path: Path) -> None:
