@@ -2510,12 +2510,12 @@ class Lake:
                 deadline=Deadline.after(options.get("timeout_s")),
             )
         except Exception as error:
-            if isinstance(error, RowsTakenError):
-                drop_copies(self.home, run_id)  # so that the next try takes what is left
             with suppress(LakegateError):  # what went wrong first counts
                 known = self._components.journal.get(run_id)
                 if known is None or known.finished_at is not None:
                     self._drop_copies(run_id)
+                elif isinstance(error, RowsTakenError):  # so that the next try takes what is left
+                    self._drop_copies(run_id, () if known.order is None else known.order.batch.files)
             raise
         return self._ended(run)
 

@@ -22,6 +22,7 @@ from lakegate.model.run import Publication, Run, RunKind, RunStatus
 from lakegate.private import copies_of
 from lakegate.progress import SilentNarrator
 from lakegate.sources.files import stat_file, to_uri
+from lakegate.wap.claims import RowsTakenError
 from lakegate.wap.ingest import ingest
 from support.fakes import FakeLakehouse
 from support.flow_support import ordered
@@ -235,6 +236,25 @@ def test_copies_of_a_run_that_never_began_are_dropped(house: FakeLakehouse, tmp_
     with pytest.raises(InputError, match=r"No\."):
         lake.write(TABLE, [{"a": 1}], run_id="r-1")
     assert not folder.exists()
+
+
+def test_copies_of_rows_that_another_run_took_are_dropped(
+    house: FakeLakehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the next try would find them, and never look which rows are left."""
+    lake, order = lake_in(tmp_path, house), ordered(house, [{"id": 1}], run="r-1", checks=())
+    dropped: list[Any] = []
+    monkeypatch.setattr("lakegate.sources.uploads.drop_uploads", lambda files, _: dropped.extend(files))
+    copies = order.batch.only((order.batch.files[0].model_copy(update={"copy_uri": "s3://lake/.lakegate-sources/a"}),))
+    lake._request = lambda *_: order.model_copy(update={"batch": copies})
+
+    def taken(*_: Any) -> Any:
+        raise RowsTakenError("Taken.")
+
+    monkeypatch.setattr("lakegate.wap.ingest.claim_files", taken)
+    with pytest.raises(RowsTakenError):
+        lake.write(TABLE, ["a.csv"], run_id="r-1")
+    assert (dropped, house.journal.get("r-1").finished_at) == (list(copies.files), None)
 
 
 def test_columns_stay_renamed_where_files_differ_in_what_was_inferred(house: FakeLakehouse, tmp_path: Path) -> None:

@@ -127,6 +127,10 @@ def resume(
         made = run.order or _made(run_id, request, None)
         if run.order is not None and request is not None and not run.staged and context.changed_files(made.batch):
             made = request()  # files that changed before they were written are read as they are now
+            if made.batch.rows == 0:  # such as when another run took all rows of a source meanwhile
+                discard_own(context, progress.run)
+                progress.end(status="skipped", branch="", branch_kept=False, detail=_no_rows(made))
+                return progress.run
         if not run.staged:
             # How much a process wrote before it died isn't worth finding out.
             _begin_again(context, progress, made)
@@ -311,10 +315,6 @@ def _skip(progress: Progress, claimed: ClaimedFiles) -> None:
 
 def _skip_empty(context: Context, request: IngestRequest) -> Run:
     now = datetime.now(UTC)
-    first, count = request.batch.files[0].uri, len(request.batch.files)
-    found = "The source file holds no rows" if count == 1 else f"The source {count} files hold no rows"
-    if first.startswith(SCHEME):
-        found = f"{first} has no rows to take"
     run = Run(
         run_id=request.run_id,
         tables=(str(request.table),),
@@ -322,7 +322,15 @@ def _skip_empty(context: Context, request: IngestRequest) -> Run:
         status="skipped",
         started_at=now,
         finished_at=now,
-        detail=f"{found}; nothing to publish.",
+        detail=_no_rows(request),
     )
     context.journal.save(run)
     return run
+
+
+def _no_rows(request: IngestRequest) -> str:
+    first, count = request.batch.files[0].uri, len(request.batch.files)
+    found = "The source file holds no rows" if count == 1 else f"The source {count} files hold no rows"
+    if first.startswith(SCHEME):
+        found = f"{first} has no rows to take"
+    return f"{found}; nothing to publish."
